@@ -1,0 +1,50 @@
+# `make` lists the targets. Everything runs in .venv, which `setup` makes from the package registry.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format docs fuzz slow bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/ready ## Make .venv with the versions of constraints.txt
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "tailrace needs Python 3.11 or newer, and $(PYTHON) is %d.%d; run: make PYTHON=python3.11" % v[:2])'
+	@echo "making .venv (once, about two minutes)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup ## Real flights through a real broker into Spark
+	@$(BIN)/tailrace demo
+
+test: setup ## All tests
+	@$(BIN)/python -m pytest
+
+check: setup ## Format, lint, types, import contracts, tidiness, documents
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests/test_tidy.py tests/test_docs.py
+
+format: setup ## Put the code in its form
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: setup ## Write the generated references anew
+	$(BIN)/python -m tests.references
+
+fuzz: setup ## A million mutated inputs over every decoder
+	$(BIN)/python -m pytest tests/fuzz --fuzz-inputs=20000 --timeout=7200
+
+slow: setup ## The property tests with many more examples
+	$(BIN)/python -m pytest tests/properties tests/kernels --hypothesis-profile=slow --timeout=7200
+
+bench: setup ## Measure, as ratios of one run; writes benchmarks/results/
+	$(BIN)/python -m benchmarks.run
+
+clean: ## Remove .venv, caches and the demo's data
+	rm -rf .venv demo-data .mypy_cache .ruff_cache .import_linter_cache

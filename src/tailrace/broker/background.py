@@ -1,0 +1,101 @@
+"""A broker on a thread of its own, for programs that are not asyncio: `with Broker(...)`."""
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tailrace.broker.broker import RunningBroker, start_broker
+from tailrace.broker.config import broker_config
+from tailrace.broker.process import keep_large_buffers
+from tailrace.runtime import system_runtime
+
+
+class Broker:
+    """A broker in this process, from `with` to the end of the block.
+
+    Example:
+        >>> with Broker(data="my-data") as broker:
+        ...     print(broker.bootstrap_servers)
+        127.0.0.1:43210
+
+    Settings are Kafka's, by their names: `Broker(data=…, settings={"num.partitions": "4"})`.
+
+    Raises, on entering:
+        ConfigError: settings that do not exist or are out of range, all of them.
+        DirectoryError: the directory is in use, foreign or unusable.
+        ListenError: the address is taken.
+    """
+
+    def __init__(
+        self,
+        data: str | Path,
+        *,
+        listen: str = "127.0.0.1:0",
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._config = broker_config(
+            {**(settings or {}), "log.dirs": str(data), "listeners": listen}
+        )
+        self._running: RunningBroker | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT for `bootstrap.servers`; the broker must be running."""
+        if self._running is None:
+            raise RuntimeError("the broker is not running; use it in a with block")
+        return self._running.bootstrap_servers
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start, and return when requests are taken."""
+        keep_large_buffers()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="tailrace-broker", daemon=True
+        )
+        self._thread.start()
+        starting = asyncio.run_coroutine_threadsafe(
+            start_broker(self._config, system_runtime()), self._loop
+        )
+        try:
+            self._running = starting.result()
+        except BaseException:
+            self._end_loop()
+            raise
+
+    def stop(self) -> None:
+        """Stop in order; a broker that is not running is fine.
+
+        Raises:
+            OSError: the device failed while logs were closed.
+        """
+        running, self._running = self._running, None
+        if running is None or self._loop is None:
+            return
+        try:
+            asyncio.run_coroutine_threadsafe(running.stop(), self._loop).result()
+        finally:
+            self._end_loop()
+
+    def _end_loop(self) -> None:
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+        self._loop = self._thread = None

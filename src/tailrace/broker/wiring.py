@@ -1,0 +1,53 @@
+"""Which handler answers which API: the one table that knows them all."""
+
+from collections.abc import Awaitable
+
+from tailrace.handlers.api_versions import handle_api_versions
+from tailrace.handlers.create_topics import handle_create_topics
+from tailrace.handlers.delete_topics import handle_delete_topics
+from tailrace.handlers.fetch import handle_fetch
+from tailrace.handlers.find_coordinator import handle_find_coordinator
+from tailrace.handlers.init_producer_id import handle_init_producer_id
+from tailrace.handlers.list_offsets import handle_list_offsets
+from tailrace.handlers.metadata import handle_metadata
+from tailrace.handlers.produce import first_error, handle_produce
+from tailrace.handlers.services import Services
+from tailrace.model import Acks
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
+from tailrace.protocol.messages.produce import ProduceRequest, ProduceResponse
+from tailrace.server.dispatch import Answer, CloseConnectionError, Handler
+
+
+def handler_table(services: Services) -> dict[ApiKey, Handler]:
+    """Every served API's handler, bound to the broker's services."""
+
+    def produce(header: RequestHeader, request: ProduceRequest) -> Answer | Awaitable[Answer]:
+        return _unless_unwanted(request, handle_produce(services, header, request))
+
+    return {
+        ApiKey.PRODUCE: produce,
+        ApiKey.FETCH: lambda _, request: handle_fetch(services, request),
+        ApiKey.LIST_OFFSETS: lambda _, request: handle_list_offsets(services, request),
+        ApiKey.METADATA: lambda header, request: handle_metadata(services, header, request),
+        ApiKey.FIND_COORDINATOR: lambda _, request: handle_find_coordinator(services, request),
+        ApiKey.API_VERSIONS: lambda _, request: handle_api_versions(request),
+        ApiKey.CREATE_TOPICS: lambda _, request: handle_create_topics(services, request),
+        ApiKey.DELETE_TOPICS: lambda _, request: handle_delete_topics(services, request),
+        ApiKey.INIT_PRODUCER_ID: lambda _, request: handle_init_producer_id(services, request),
+    }
+
+
+def _unless_unwanted(request: ProduceRequest, response: ProduceResponse) -> Answer:
+    """The response, or None where acks 0 wants none.
+
+    Raises:
+        CloseConnectionError: acks 0 wants no answer and there is an error to tell.
+    """
+    if request.acks != Acks.NONE:
+        return response
+    code = first_error(response)
+    if code != ErrorCode.NONE:
+        raise CloseConnectionError(f"a produce with acks 0 failed: {code.name}")
+    return None

@@ -1,0 +1,29 @@
+"""`tailrace demo`: real flights through a real broker into Spark, in one command."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option(
+    "--data",
+    default="demo-data",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where topics, Parquet and picture go.",
+)
+@click.option("--keep", is_flag=True, help="Go on with what an earlier run left there.")
+def demo(data: Path, *, keep: bool) -> None:
+    """Produce a year of flights to a broker, read them with Spark, and check the result.
+
+    Needs the extra: pip install "tailrace[demo]".
+    """
+    try:
+        from tailrace.demo.run import run
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"the demo needs {error.name}; install it with: pip install 'tailrace[demo]'"
+        ) from error
+
+    run(data, keep=keep, say=click.echo)

@@ -1,0 +1,62 @@
+"""`tailrace serve`: a broker on this machine, until it is told to stop."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option("--data", metavar="DIR", help="Data directory; made if it is new.")
+@click.option("--listen", metavar="HOST:PORT", help="Default 127.0.0.1:9092; port 0: any free one.")
+@click.option("--advertise", metavar="HOST:PORT", help="Where clients are told to connect.")
+@click.option("--node-id", type=int, help="Default 1; must be that of the directory.")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A server.properties file; the other options go over it.",
+)
+@click.option("--override", metavar="NAME=VALUE", multiple=True, help="One setting; repeatable.")
+@click.option("--verbose", is_flag=True, help="Log every connection.")
+def serve(
+    *,
+    data: str | None,
+    listen: str | None,
+    advertise: str | None,
+    node_id: int | None,
+    config: Path | None,
+    override: tuple[str, ...],
+    verbose: bool,
+) -> None:
+    """Run a Kafka broker on DIR until Ctrl-C or SIGTERM.
+
+    Prints `[KafkaServer id=1] started` when it takes requests.
+    """
+    from tailrace.broker.config import broker_config
+    from tailrace.broker.process import serve as serve_until_stopped
+    from tailrace.config import parse_assignments, read_properties
+    from tailrace.runtime import system_runtime
+
+    given = read_properties(config.read_text()) if config is not None else {}
+    given |= parse_assignments(override)
+    options = {
+        "log.dirs": data,
+        "listeners": listen,
+        "advertised.listeners": advertise,
+        "node.id": None if node_id is None else str(node_id),
+    }
+    given |= {name: value for name, value in options.items() if value is not None}
+    settings = broker_config(given)
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+
+    def started(address: str) -> None:
+        click.echo(f"listening on {address}, data in {settings.data}")
+        # Test harnesses made for Apache Kafka wait for this line, word for word.
+        click.echo(f"[KafkaServer id={settings.node_id}] started")
+
+    asyncio.run(serve_until_stopped(settings, system_runtime(), started))
+    click.echo(f"[KafkaServer id={settings.node_id}] shut down completed")

@@ -1,0 +1,1 @@
+"""What the cluster knows of itself: topics, their settings, and who may change them."""

@@ -1,0 +1,40 @@
+"""The cluster at one moment, as an immutable value: whoever holds one can read it undisturbed."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Topics in which Kafka keeps its own state; clients may read them and not write them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One topic as it was created."""
+
+    name: str
+    topic_id: uuid.UUID
+    partitions: tuple[int, ...]
+    """Numbers of its partitions; a topic adopted from folders on disk may have gaps."""
+    configs: Mapping[str, str]
+    """Settings that were given for it, as text."""
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether only the broker itself may write to it."""
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterImage:
+    """All topics, and the next producer id that nobody has."""
+
+    topics: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
+    """By name."""
+    next_producer_id: int = 0
+    """Ids below it may be in use."""
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """The topic with an id, or None."""
+        return next((t for t in self.topics.values() if t.topic_id == topic_id), None)

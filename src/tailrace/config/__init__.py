@@ -1,0 +1,13 @@
+"""Settings: declared once, parsed once, all faults told at once."""
+
+from tailrace.config.settings import Setting, Value, describe_settings, parse_settings
+from tailrace.config.sources import parse_assignments, read_properties
+
+__all__ = [
+    "Setting",
+    "Value",
+    "describe_settings",
+    "parse_assignments",
+    "parse_settings",
+    "read_properties",
+]

@@ -1,0 +1,132 @@
+"""One declaration per setting: name, kind, default, range and text; and the parser over them.
+
+Names are Kafka's; our own start with `tailrace.`. A default stands here and nowhere else.
+Values come as strings (a properties file, a CreateTopics request, a command line) and leave as
+int, float, bool, str or tuple of str. An unknown name is a fault with a suggestion, and all faults
+of one call are reported together.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from tailrace.errors import ConfigError
+
+Value = int | float | bool | str | tuple[str, ...]
+T = TypeVar("T", int, float)
+
+INT64_MAX = 9223372036854775807
+INT32_MAX = 2147483647
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What there is to know about one setting."""
+
+    name: str
+    kind: Literal["int", "float", "bool", "string", "list"]
+    default: Value
+    text: str
+    """What it does, with its unit; a sentence for the generated reference."""
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    broker_name: str | None = None
+    """The broker setting that gives a topic setting its default, where the names differ."""
+    is_stored_only: bool = False
+    """Accepted, kept and reported, as Kafka has it, but without effect in this release."""
+
+    def parse(self, text: str) -> Value:
+        """The typed value.
+
+        Raises:
+            ValueError: not of this kind, or out of range; the message is a whole sentence.
+        """
+        text = text.strip()
+        match self.kind:
+            case "int":
+                return self._in_range(text, int, wanted="a whole number")
+            case "float":
+                return self._in_range(text, float, wanted="a number")
+            case "bool":
+                if text.lower() not in {"true", "false"}:
+                    raise ValueError(f"{self.name}: {text!r} is not one of true, false")
+                return text.lower() == "true"
+            case "list":
+                parts = tuple(part.strip() for part in text.split(",") if part.strip())
+                for part in parts:
+                    self._check_choice(part)
+                return parts
+            case _:
+                self._check_choice(text)
+                return text
+
+    def format(self, value: Value) -> str:
+        """The text that `parse` reads back."""
+        if isinstance(value, bool):
+            return str(value).lower()
+        return ",".join(value) if isinstance(value, tuple) else str(value)
+
+    @property
+    def range_text(self) -> str:
+        """The allowed values, for messages and the reference."""
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.low is not None and self.high is not None:
+            return f"{self.low} to {self.high}"
+        return "" if self.low is None else f"{self.low} or more"
+
+    def _in_range(self, text: str, number: type[T], *, wanted: str) -> T:
+        try:
+            value = number(text)
+        except ValueError:
+            raise ValueError(f"{self.name}: {text!r} is not {wanted}") from None
+        if (self.low is not None and value < self.low) or (
+            self.high is not None and value > self.high
+        ):
+            raise ValueError(f"{self.name}: {text} is out of range ({self.range_text})")
+        return value
+
+    def _check_choice(self, text: str) -> None:
+        if self.choices and text not in self.choices:
+            raise ValueError(f"{self.name}: {text!r} is not one of {self.range_text}")
+
+
+def parse_settings(declared: Iterable[Setting], given: Mapping[str, str]) -> dict[str, Value]:
+    """Every declared setting with its given or default value, by name.
+
+    Raises:
+        ConfigError: unknown names and bad values, all of them.
+    """
+    known = {setting.name: setting for setting in declared}
+    values = {name: setting.default for name, setting in known.items()}
+    faults = []
+    for name, text in given.items():
+        setting = known.get(name)
+        if setting is None:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            faults.append(f"{name}: no such setting{hint}")
+            continue
+        try:
+            values[name] = setting.parse(text)
+        except ValueError as fault:
+            faults.append(str(fault))
+    if faults:
+        raise ConfigError(faults)
+    return values
+
+
+def describe_settings(declared: Iterable[Setting]) -> str:
+    """A Markdown table of the settings, for docs/configuration.md."""
+    lines = ["| setting | default | allowed | what it does |", "|---|---|---|---|"]
+    for setting in declared:
+        text = setting.text
+        if setting.is_stored_only:
+            text += " *(kept and reported; no effect yet)*"
+        lines.append(
+            f"| `{setting.name}` | {setting.format(setting.default) or '(none)'} "
+            f"| {setting.range_text} | {text} |"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,13 @@
+"""The demonstration: a year of real flights through a broker, Spark and a picture.
+
+    data/*.csv ─ flights ─► produce ─socket─► broker ─socket─► pipeline ─► lake/*.parquet
+                    │                                                          │
+                    └──────────────── check (pandas) ◄──── aggregate ◄─────────┤
+                                                                               └─► picture
+
+`tailrace.demo.run.run` is the whole of it. What is *not* here: the command line (`tailrace demo`),
+and anything that the product needs.
+
+Invariant: what is printed was measured in this run, and the run fails unless the result equals
+what pandas computes from the CSV files without any of our code.
+"""

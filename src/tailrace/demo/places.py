@@ -1,0 +1,121 @@
+"""Where the demo keeps its files, and when it may remove them.
+
+    DIR/
+      made-by-tailrace-demo.txt   proof that the directory is the demo's own
+      meta.properties, flights-0/ … the broker's files
+      lake/month=1/…parquet       the joined flights
+      delays.png                  the picture
+
+Invariant: nothing is removed unless the proof is there, no directory is present that the demo
+does not make, and no broker holds the lock. The proof goes last, so a removal that was cut
+short is finished by the next run.
+"""
+
+import fcntl
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailrace.errors import FatalError
+from tailrace.storage.names import LOCK
+
+MARKER = "made-by-tailrace-demo.txt"
+
+MARKER_TEXT = (
+    "`tailrace demo` made this directory and removes it with all it holds when it runs again,\n"
+    "unless it is given --keep.\n"
+)
+
+OWN_DIRECTORY = re.compile(r"lake|(flights|weather|planes|__[a-z_]+)-\d+(\.[0-9a-f]+-delete)?")
+"""The lake, partitions of the demo's and of internal topics, and those being deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """The demo's directory, and the paths in it."""
+
+    root: Path
+
+    @property
+    def logs(self) -> Path:
+        """The broker's data directory."""
+        return self.root
+
+    @property
+    def lake(self) -> Path:
+        """Joined flights as Parquet, a directory per month."""
+        return self.root / "lake"
+
+    @property
+    def picture(self) -> Path:
+        """The heat map."""
+        return self.root / "delays.png"
+
+    @property
+    def marker(self) -> Path:
+        """The file that says whose directory this is."""
+        return self.root / MARKER
+
+
+def prepare(places: Places, *, keep: bool) -> bool:
+    """The directory made ready; True if it holds the data of an earlier demo.
+
+    Without `keep` what an earlier demo left is removed first.
+
+    Raises:
+        FatalError: the directory is in the way: not the demo's own, or in use by a broker.
+    """
+    root = places.root
+    if root.exists() and not root.is_dir():
+        raise FatalError(f"{root} is not a directory; give the demo another one with --data")
+    is_used = root.is_dir() and any(root.iterdir())
+    if is_used:
+        _refuse_foreign(places)
+        _refuse_locked(places.logs)
+        if not keep:
+            _remove(places)
+    root.mkdir(parents=True, exist_ok=True)
+    places.marker.write_text(MARKER_TEXT, encoding="utf-8")
+    return is_used and keep
+
+
+def _refuse_foreign(places: Places) -> None:
+    """Raises FatalError if the directory has anything that a demo would not have made."""
+    advice = "Nothing was changed. Give the demo another directory with --data"
+    if not places.marker.is_file():
+        raise FatalError(f"{places.root} was not made by the demo: it has no {MARKER}. {advice}")
+    foreign = sorted(
+        entry.name
+        for entry in places.logs.iterdir()
+        if entry.is_dir() and not OWN_DIRECTORY.fullmatch(entry.name)
+    )
+    if foreign:
+        raise FatalError(
+            f"{places.logs} has more than the demo's data: {', '.join(foreign[:5])}. {advice}"
+        )
+
+
+def _refuse_locked(logs: Path) -> None:
+    """Raises FatalError if a broker runs on the directory."""
+    with suppress(FileNotFoundError), (logs / LOCK).open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise FatalError(
+                f"a broker is running on {logs}. Stop it, or give the demo another directory "
+                "with --data"
+            ) from error
+
+
+def _remove(places: Places) -> None:
+    """Empty the directory, the proof of ownership last."""
+    for entry in places.root.iterdir():
+        if entry == places.marker:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    places.marker.unlink()

@@ -1,0 +1,155 @@
+"""What the demo says at its end, as text.
+
+What is *not* here: measuring. Sizes are of keys and values before compression, 1 MB = 10^6 bytes.
+
+Invariant: the commands printed can be pasted into a shell as they are.
+"""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from tailrace.demo.places import Places
+from tailrace.demo.produce import Produced
+
+DEFAULT_DIRECTORY = Path("demo-data")
+"""Where `tailrace demo` works unless it is told otherwise."""
+
+TOP_ROWS = 8
+
+FLIGHTS_MIN = 100
+"""Flights that an airline must have at an hour to be in the top of the table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFromTopic:
+    """What Spark read from one topic."""
+
+    topic: str
+    records: int
+    bytes: int
+    """Of keys and values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Everything that a run of the demo did, measured."""
+
+    places: Places
+    produced: list[Produced]
+    read: list[ReadFromTopic]
+    table: pd.DataFrame
+    """Delays by carrier and hour."""
+    airline_names: dict[str, str]
+    lake_rows: int
+    values_compared: int
+    seconds: dict[str, float]
+    """Wall-clock time by stage, in the order of the stages."""
+
+
+def summary(outcome: Outcome) -> str:
+    """The closing text: records, seconds, files, the top of the result, what to try next."""
+    rows, values = len(outcome.table), outcome.values_compared
+    headline = (
+        f"Done in {sum(outcome.seconds.values()):.1f} s. The result equals what pandas computes "
+        f"from the CSV files: {rows} rows, {values:,} values."
+    )
+    parts = [
+        headline,
+        _records(outcome),
+        _seconds(outcome.seconds),
+        _files(outcome),
+        _top(outcome),
+        _next(outcome.places.root),
+    ]
+    return "\n\n".join(parts)
+
+
+def _records(outcome: Outcome) -> str:
+    """A line for each topic: kept, produced and read."""
+    lines = [f"{'Topic':<10}{'kept':>10}{'produced':>12}{'MB':>9}{'read':>12}{'MB':>9}"]
+    read = {topic.topic: topic for topic in outcome.read}
+    for made in outcome.produced:
+        seen = read[made.topic]
+        lines.append(
+            f"{made.topic:<10}{made.records_kept:>10,}{made.records:>12,}{made.bytes / 1e6:>9.1f}"
+            f"{seen.records:>12,}{seen.bytes / 1e6:>9.1f}"
+        )
+    return "\n".join(lines)
+
+
+def _seconds(seconds: dict[str, float]) -> str:
+    """A line for each stage."""
+    lines = [f"{'Stage':<44}{'seconds':>9}"]
+    lines += [f"{stage:<44}{taken:>9.1f}" for stage, taken in seconds.items()]
+    return "\n".join(lines)
+
+
+def _files(outcome: Outcome) -> str:
+    """Where everything is, with sizes on disk."""
+    places = outcome.places
+    topics = {made.topic for made in outcome.produced}
+    logs = [
+        path
+        for directory in places.logs.iterdir()
+        if directory.name.rpartition("-")[0] in topics
+        for path in directory.glob("*.log")
+    ]
+    lake = list(places.lake.rglob("*.parquet"))
+    lines = [
+        (f"{places.logs}/", f"the topics, in Kafka's own files: {_megabytes(logs)}"),
+        (
+            f"{places.lake}/",
+            f"{outcome.lake_rows:,} joined flights as Parquet, by month: {_megabytes(lake)}",
+        ),
+        (f"{places.picture}", "the result as a picture"),
+    ]
+    width = max(len(path) for path, _ in lines) + 2
+    return "\n".join(["Files", *(f"{path:<{width}}{text}" for path, text in lines)])
+
+
+def _megabytes(paths: list[Path]) -> str:
+    """Size of files on disk."""
+    return f"{sum(path.stat().st_size for path in paths) / 1e6:.1f} MB"
+
+
+def _top(outcome: Outcome) -> str:
+    """The airlines and hours with the longest delays."""
+    table = outcome.table[outcome.table["flights"] >= FLIGHTS_MIN]
+    # By all keys, so that equal delays come out in the same order each time.
+    table = table.sort_values(["mean_dep_delay", "carrier", "hour"], ascending=[False, True, True])
+    head = f"{'Airline':<30}{'hour':>6}{'flights':>9}{'departure':>11}{'arrival':>9}"
+    lines = [
+        f"Longest mean delays in minutes, where an airline has {FLIGHTS_MIN} flights at an hour",
+        head,
+    ]
+    for row in table.head(TOP_ROWS).to_dict("records"):
+        name = outcome.airline_names.get(row["carrier"], row["carrier"])
+        lines.append(
+            f"{name:<30}{row['hour']:>6}{row['flights']:>9,}"
+            f"{row['mean_dep_delay']:>+11.1f}{row['mean_arr_delay']:>+9.1f}"
+        )
+    return "\n".join(lines)
+
+
+def _next(root: Path) -> str:
+    """Three commands on the data that is now there."""
+    directory = shlex.quote(str(root))
+    data = "" if root == DEFAULT_DIRECTORY else f" --data {directory}"
+    program = (
+        "from tailrace.spark import session; "
+        f"session().read.format('tailrace').option('path', {str(root)!r})"
+        ".option('subscribe', 'flights').load().groupBy('partition').count().show()"
+    )
+    # In double quotes for the eye, where the path allows it.
+    quoted = shlex.quote(program) if set(str(root)) & set("\"'$`\\!") else f'"{program}"'
+    return "\n".join(
+        [
+            "Try next",
+            f"tailrace serve --data {directory} --listen 127.0.0.1:9092",
+            f"tailrace demo{data} --keep",
+            f"python -c {quoted}",
+        ]
+    )

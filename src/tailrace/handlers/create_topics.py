@@ -1,0 +1,112 @@
+"""CreateTopics (19): make topics.
+
+Versions: 2 to 7.
+Behaviour: each topic is made or refused on its own. -1 partitions and -1 replicas take the
+    broker's defaults. Settings are Kafka's topic settings; unknown ones and values out of range are
+    INVALID_CONFIG with every fault in the message. A name given twice is INVALID_REQUEST.
+Version notes: from v5 the answer has the effective settings.
+Not done: replica assignments other than this one broker (INVALID_REPLICA_ASSIGNMENT); policies.
+"""
+
+from collections import Counter
+
+from tailrace.cluster.image import Topic
+from tailrace.errors import TailraceError
+from tailrace.handlers.services import Services, error_code
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from tailrace.storage.config import TOPIC_SETTINGS, topic_values
+
+SOURCE_TOPIC = 1
+SOURCE_BROKER = 4
+SOURCE_DEFAULT = 5
+
+
+def handle_create_topics(services: Services, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Make every topic that can be made."""
+    counts = Counter(topic.name for topic in request.topics)
+    return CreateTopicsResponse(
+        topics=tuple(
+            _create(services, topic, is_dry_run=request.validate_only)
+            if counts[topic.name] == 1
+            else _refused(topic.name, ErrorCode.INVALID_REQUEST, "the request has it twice")
+            for topic in request.topics
+        )
+    )
+
+
+def _create(
+    services: Services, wanted: CreatableTopic, *, is_dry_run: bool
+) -> CreatableTopicResult:
+    count, replication = wanted.num_partitions, wanted.replication_factor
+    if wanted.assignments:
+        fault = _assignment_fault(services, wanted)
+        if fault is not None:
+            return _refused(wanted.name, *fault)
+        count, replication = len(wanted.assignments), -1
+    configs = {config.name: config.value for config in wanted.configs if config.value is not None}
+    try:
+        topic = services.controller.plan_topic(
+            wanted.name,
+            partition_count=count,
+            replication_factor=replication,
+            configs=configs,
+        )
+        if not is_dry_run:
+            services.replicas.create_topic(topic)
+    except TailraceError as error:
+        return _refused(wanted.name, error_code(error), str(error))
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=len(topic.partitions),
+        replication_factor=1,
+        configs=_effective(services, topic),
+    )
+
+
+def _assignment_fault(services: Services, wanted: CreatableTopic) -> tuple[ErrorCode, str] | None:
+    if wanted.num_partitions != -1 or wanted.replication_factor != -1:
+        return ErrorCode.INVALID_REQUEST, "give either assignments or counts, not both"
+    numbers = sorted(assignment.partition_index for assignment in wanted.assignments)
+    if numbers != list(range(len(numbers))):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions {numbers} are not 0, 1, 2, …"
+    for assignment in wanted.assignments:
+        if assignment.broker_ids != (services.node_id,):
+            message = (
+                f"partition {assignment.partition_index} is assigned to {assignment.broker_ids}; "
+                f"the only broker is {services.node_id}"
+            )
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
+    return None
+
+
+def _effective(services: Services, topic: Topic) -> tuple[CreatableTopicConfigs, ...]:
+    defaults = services.controller.defaults.configs
+    values = topic_values(topic.configs, defaults)
+
+    def source(name: str) -> int:
+        if name in topic.configs:
+            return SOURCE_TOPIC
+        return SOURCE_BROKER if name in defaults else SOURCE_DEFAULT
+
+    return tuple(
+        CreatableTopicConfigs(
+            name=setting.name,
+            value=setting.format(values[setting.name]),
+            config_source=source(setting.name),
+        )
+        for setting in TOPIC_SETTINGS
+    )
+
+
+def _refused(name: str, code: ErrorCode, message: str) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=code, error_message=message)

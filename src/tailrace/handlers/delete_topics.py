@@ -1,0 +1,58 @@
+"""DeleteTopics (20): remove topics.
+
+Versions: 1 to 6.
+Behaviour: a topic is gone when the answer leaves, also after a crash, and so are its files. Readers
+    and writers get UNKNOWN_TOPIC_OR_PARTITION from then on.
+Version notes: v6 names topics by name or by id, not both (INVALID_REQUEST).
+Not done: `delete.topic.enable`; the delay of `file.delete.delay.ms` before the files go.
+"""
+
+from tailrace.errors import TailraceError
+from tailrace.handlers.services import Services, error_code
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import NO_UUID
+from tailrace.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+
+async def handle_delete_topics(
+    services: Services, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
+    """Remove every topic that can be removed."""
+    wanted = (*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names))
+    folders: list[str] = []
+    results = tuple(_delete(services, state, folders) for state in wanted)
+
+    def remove_folders() -> None:
+        for folder in folders:
+            services.replicas.remove_deleted(folder)
+
+    await services.threads.run(remove_folders)
+    return DeleteTopicsResponse(responses=results)
+
+
+def _delete(
+    services: Services, state: DeleteTopicState, folders: list[str]
+) -> DeletableTopicResult:
+    is_by_id = state.topic_id != NO_UUID
+    if is_by_id == (state.name is not None):
+        return _refused(state, ErrorCode.INVALID_REQUEST, "give a name or an id")
+    topic = services.find_topic(state.name or "", state.topic_id)
+    if topic is None:
+        code = ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return _refused(state, code, "no such topic")
+    try:
+        folders += services.replicas.delete_topic(topic.name)
+    except TailraceError as error:
+        return _refused(state, error_code(error), str(error))
+    return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
+
+
+def _refused(state: DeleteTopicState, code: ErrorCode, message: str) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=state.name, topic_id=state.topic_id, error_code=code, error_message=message
+    )

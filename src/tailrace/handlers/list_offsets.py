@@ -1,0 +1,68 @@
+"""ListOffsets (2): the offset for a timestamp, or for one of the ends of a log.
+
+Versions: 1 to 11.
+Behaviour: a timestamp of 0 or more gives the first record that is at least as young, with its
+    timestamp; (-1, -1) when there is none. Special timestamps: -1 latest, -2 earliest, -3 the
+    record with the largest timestamp (KIP-734), -4 earliest local (same as -2), -5 latest tiered
+    (none).
+Version notes: v4 checks the leader epoch (KIP-320) and gives that of the record.
+Not done: OFFSET_NOT_AVAILABLE, since the high watermark is never behind its leader here.
+"""
+
+from tailrace.errors import TailraceError
+from tailrace.handlers.services import Services, error_code, storage_error
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+
+def handle_list_offsets(services: Services, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """An offset for every partition that was asked about."""
+    return ListOffsetsResponse(
+        topics=tuple(
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=tuple(
+                    _find(services, topic.name, partition) for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _find(
+    services: Services, topic: str, wanted: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    partition = services.replicas.get(TopicPartition(topic, wanted.partition_index))
+    if partition is None:
+        return ListOffsetsPartitionResponse(
+            partition_index=wanted.partition_index,
+            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        )
+    try:
+        partition.check_epoch(wanted.current_leader_epoch)
+        answer = partition.log.find_offset(wanted.timestamp)
+    except (TailraceError, OSError) as error:
+        ours = storage_error(error) if isinstance(error, OSError) else error
+        return ListOffsetsPartitionResponse(
+            partition_index=wanted.partition_index, error_code=error_code(ours)
+        )
+    if answer is None:
+        return ListOffsetsPartitionResponse(
+            partition_index=wanted.partition_index, error_code=ErrorCode.NONE
+        )
+    found, leader_epoch = answer
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index,
+        error_code=ErrorCode.NONE,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=leader_epoch,
+    )

@@ -1,0 +1,95 @@
+"""Metadata (3): brokers, topics, and who leads which partition.
+
+Versions: 0 to 13.
+Behaviour: a topic that is asked for by name and does not exist is created on the spot if both the
+    broker (`auto.create.topics.enable`) and the request (v4) allow it, and is in the answer; Kafka
+    answers LEADER_NOT_AVAILABLE first and clients ask again, which they need not here.
+Version notes: in v0 an empty list means all topics, from v1 null does; v10 gives ids, and v12 takes
+    them (UNKNOWN_TOPIC_ID).
+Not done: authorized operations (always "not asked for"), racks, listeners other than one.
+"""
+
+from tailrace.cluster.image import Topic
+from tailrace.errors import TailraceError
+from tailrace.handlers.services import Services, error_code
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import NO_UUID
+from tailrace.protocol.frames import RequestHeader
+from tailrace.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+
+def handle_metadata(
+    services: Services, header: RequestHeader, request: MetadataRequest
+) -> MetadataResponse:
+    """The cluster, with the topics that were asked for."""
+    wants_all = request.topics is None or (header.api_version == 0 and not request.topics)
+    if wants_all:
+        topics = [_describe(services, t) for t in services.controller.image.topics.values()]
+    else:
+        may_create = request.allow_auto_topic_creation and services.auto_create_topics
+        topics = [
+            _find_or_create(services, wanted, may_create=may_create)
+            for wanted in request.topics or ()
+        ]
+    host, port = services.endpoint()
+    return MetadataResponse(
+        brokers=(MetadataResponseBroker(node_id=services.node_id, host=host, port=port),),
+        cluster_id=services.cluster_id,
+        controller_id=services.node_id,
+        topics=tuple(topics),
+    )
+
+
+def _find_or_create(
+    services: Services, wanted: MetadataRequestTopic, *, may_create: bool
+) -> MetadataResponseTopic:
+    topic = services.find_topic(wanted.name or "", wanted.topic_id)
+    if topic is not None:
+        return _describe(services, topic)
+    if wanted.topic_id != NO_UUID or wanted.name is None:
+        return MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=wanted.name, topic_id=wanted.topic_id
+        )
+    try:
+        planned = services.controller.plan_topic(wanted.name)
+        if not may_create:
+            return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        services.replicas.create_topic(planned)
+    except TailraceError as error:
+        return _missing(wanted.name, error_code(error))
+    return _describe(services, planned)
+
+
+def _missing(name: str, code: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=name)
+
+
+def _describe(services: Services, topic: Topic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=tuple(_describe_partition(services, topic, n) for n in topic.partitions),
+    )
+
+
+def _describe_partition(services: Services, topic: Topic, number: int) -> MetadataResponsePartition:
+    partition = services.replicas.get(TopicPartition(topic.name, number))
+    is_led = partition is not None
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=number,
+        leader_id=services.node_id if is_led else -1,
+        leader_epoch=partition.leader_epoch if partition is not None else -1,
+        replica_nodes=(services.node_id,),
+        isr_nodes=(services.node_id,),
+    )

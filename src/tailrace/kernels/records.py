@@ -1,0 +1,506 @@
+"""The kernels that read v2 records: walk, decode to columns, collect headers, find a timestamp.
+
+Input is the payload of one batch after decompression: `count` records, one after the other, in
+`data[position:limit]`. A record, with every number but the attributes a zigzag varint:
+
+    length         bytes that follow in this record
+    attributes     1 byte, unused
+    timestamp      varlong, milliseconds after the batch's base timestamp
+    offset         after the batch's base offset
+    key size       -1 for null, then that many bytes
+    value size     -1 for null, then that many bytes
+    header count   then per header: key size, key, value size (-1 for null), value
+
+Invariant: whatever the bytes are, nothing outside of `data[position:limit]` is read, nothing beyond
+the end of an output is written, and each kernel ends after at most `count` records with a row count
+or with the negative of a `RecordFault`. Nothing here raises, because compiled code could not tell
+its caller more than a number.
+
+Why one-byte varints stand written out in places: most sizes and all empty header counts are one
+byte long, and in plain Python a call costs more than the rest.
+"""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from tailrace.kernels.kernel import copy_bytes, helper, kernel
+
+if TYPE_CHECKING:
+    Ints = memoryview | bytes
+    """A buffer of integers: in plain code a memoryview, in compiled code a numpy array."""
+    Outputs = memoryview
+    Frame = tuple[int, int, int, int, int, int, int, int, int]
+
+
+class RecordFault(IntEnum):
+    """The rule that a record, or a payload, breaks."""
+
+    TRUNCATED = 1
+    OVERLONG_VARINT = 2
+    RECORD_LENGTH = 3
+    KEY_LENGTH = 4
+    VALUE_LENGTH = 5
+    HEADER_COUNT = 6
+    NULL_HEADER_KEY = 7
+    HEADER_LENGTH = 8
+    NOT_CONSUMED = 9
+    LEFTOVER = 10
+    RECORD_COUNT = 11
+    NO_ROOM = 12
+
+    @property
+    def rule(self) -> str:
+        """The broken rule as half a sentence."""
+        return _RULES[self]
+
+
+_RULES: Final = {
+    RecordFault.TRUNCATED: "the payload ends inside of it",
+    RecordFault.OVERLONG_VARINT: "a varint has more than 5 bytes, or a varlong more than 10",
+    RecordFault.RECORD_LENGTH: "its length is less than 6 bytes",
+    RecordFault.KEY_LENGTH: "its key length is below -1 or beyond its end",
+    RecordFault.VALUE_LENGTH: "its value length is below -1 or beyond its end",
+    RecordFault.HEADER_COUNT: "its header count is negative or more than its bytes can hold",
+    RecordFault.NULL_HEADER_KEY: "a header key is null",
+    RecordFault.HEADER_LENGTH: "a header key or value reaches beyond its end",
+    RecordFault.NOT_CONSUMED: "its fields end before its length says",
+    RecordFault.LEFTOVER: "bytes follow the last record",
+    RecordFault.RECORD_COUNT: "the record count is negative or more than the payload can hold",
+    RecordFault.NO_ROOM: "the output is full",
+}
+
+# Numba takes module integers as constants, but would give an enum member a type of its own.
+_TRUNCATED: Final = int(RecordFault.TRUNCATED)
+_OVERLONG_VARINT: Final = int(RecordFault.OVERLONG_VARINT)
+_RECORD_LENGTH: Final = int(RecordFault.RECORD_LENGTH)
+_KEY_LENGTH: Final = int(RecordFault.KEY_LENGTH)
+_VALUE_LENGTH: Final = int(RecordFault.VALUE_LENGTH)
+_HEADER_COUNT: Final = int(RecordFault.HEADER_COUNT)
+_NULL_HEADER_KEY: Final = int(RecordFault.NULL_HEADER_KEY)
+_HEADER_LENGTH: Final = int(RecordFault.HEADER_LENGTH)
+_NOT_CONSUMED: Final = int(RecordFault.NOT_CONSUMED)
+_LEFTOVER: Final = int(RecordFault.LEFTOVER)
+_RECORD_COUNT: Final = int(RecordFault.RECORD_COUNT)
+_NO_ROOM: Final = int(RecordFault.NO_ROOM)
+
+RECORD_SIZE_MIN: Final = 7
+"""A record of no key, no value and no headers: seven fields of one byte."""
+
+_BODY_SIZE_MIN: Final = RECORD_SIZE_MIN - 1
+_HEADER_SIZE_MIN: Final = 2
+_INT64_MAX: Final = (1 << 63) - 1
+_INT64_MIN: Final = -(1 << 63)
+_UINT32_MAX: Final = (1 << 32) - 1
+
+WANT_KEY: Final = 1
+WANT_VALUE: Final = 2
+WANT_OFFSET: Final = 4
+WANT_TIMESTAMP: Final = 8
+
+
+class Total(IntEnum):
+    """Places in the `totals` of `walk_records`."""
+
+    RECORDS = 0
+    """Records that are sound; where the walk failed, also the index of the bad one."""
+    POSITION = 1
+    """Where the record after those starts."""
+    IS_CONSECUTIVE = 2
+    """1 if the offset deltas are 0, 1, 2 and so on."""
+    LAST_OFFSET_DELTA = 3
+    NULL_KEYS = 4
+    FIRST_NULL_KEY = 5
+    """Index of the first record without a key, or -1."""
+    TIMESTAMP_DELTA_MIN = 6
+    TIMESTAMP_DELTA_MAX = 7
+
+
+@helper
+def read_varint(data: "Ints", position: int, limit: int) -> tuple[int, int]:
+    """The 32-bit zigzag varint at `position`, and the position after it or minus a fault.
+
+    Five bytes carry 35 bits; as in Java, those above 32 are dropped.
+    """
+    if position >= limit:
+        return 0, -_TRUNCATED
+    byte = data[position]
+    if byte < 128:
+        return ((byte & 126) >> 1) ^ -(byte & 1), position + 1
+    value = byte & 127
+    shift = 7
+    position += 1
+    while shift < 35:
+        if position >= limit:
+            return 0, -_TRUNCATED
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            value &= _UINT32_MAX
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+    return 0, -_OVERLONG_VARINT
+
+
+@helper
+def read_varlong(data: "Ints", position: int, limit: int) -> tuple[int, int]:
+    """The 64-bit zigzag varint at `position`, and the position after it or minus a fault.
+
+    Nine bytes carry 63 bits, which int64 holds. The tenth adds one more, which is set after the
+    shift that undoes the zigzag, where there is room for it.
+    """
+    value = 0
+    shift = 0
+    while shift < 63:
+        if position >= limit:
+            return 0, -_TRUNCATED
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+    if position >= limit:
+        return 0, -_TRUNCATED
+    byte = data[position]
+    if byte >= 128:
+        return 0, -_OVERLONG_VARINT
+    return ((value >> 1) | ((byte & 1) << 62)) ^ -(value & 1), position + 1
+
+
+@helper
+def wrapping_sum(left: int, right: int) -> int:
+    """`left + right` as int64 arithmetic has it, without ever leaving int64 on the way."""
+    if left > 0 and right > _INT64_MAX - left:
+        return (left - _INT64_MAX - 1) + (right - _INT64_MAX - 1)
+    if left < 0 and right < _INT64_MIN - left:
+        return (left + _INT64_MAX + 1) + (right + _INT64_MAX + 1)
+    return left + right
+
+
+@helper
+def skip_headers(data: "Ints", position: int, limit: int, count: int) -> int:
+    """The position after `count` headers, or minus a fault."""
+    if count < 0 or count > (limit - position) // _HEADER_SIZE_MIN:
+        return -_HEADER_COUNT
+    for _ in range(count):
+        size, position = read_varint(data, position, limit)
+        if position < 0:
+            return position
+        if size < 0:
+            return -_NULL_HEADER_KEY
+        if size > limit - position:
+            return -_HEADER_LENGTH
+        position += size
+        size, position = read_varint(data, position, limit)
+        if position < 0:
+            return position
+        if size < -1 or size > limit - position:
+            return -_HEADER_LENGTH
+        if size > 0:
+            position += size
+    return position
+
+
+@helper
+def refused(fault: int) -> "Frame":
+    """The frame of a record that breaks a rule."""
+    return -fault, 0, 0, 0, 0, 0, 0, 0, 0
+
+
+@helper
+def read_record(data: "Ints", position: int, limit: int) -> "Frame":
+    """Where the fields of the record at `position` are; every rule about a record is checked.
+
+    Returns:
+        The end of the record or minus a fault, timestamp delta, offset delta, key position, key
+        size, value position, value size, position of the first header, header count.
+    """
+    length, position = read_varint(data, position, limit)
+    if position < 0:
+        return refused(-position)
+    if length < _BODY_SIZE_MIN:
+        return refused(_RECORD_LENGTH)
+    if length > limit - position:
+        return refused(_TRUNCATED)
+    end = position + length
+    timestamp_delta, position = read_varlong(data, position + 1, end)
+    if position < 0:
+        return refused(-position)
+    offset_delta, position = read_varint(data, position, end)
+    if position < 0:
+        return refused(-position)
+    if position >= end:
+        return refused(_TRUNCATED)
+    byte = data[position]
+    if byte < 128:
+        key_size = ((byte & 126) >> 1) ^ -(byte & 1)
+        key_position = position + 1
+    else:
+        key_size, key_position = read_varint(data, position, end)
+        if key_position < 0:
+            return refused(-key_position)
+    if key_size < -1 or key_size > end - key_position:
+        return refused(_KEY_LENGTH)
+    value_size, value_position = read_varint(
+        data, key_position + key_size if key_size > 0 else key_position, end
+    )
+    if value_position < 0:
+        return refused(-value_position)
+    if value_size < -1 or value_size > end - value_position:
+        return refused(_VALUE_LENGTH)
+    position = value_position + value_size if value_size > 0 else value_position
+    if position >= end:
+        return refused(_TRUNCATED)
+    headers = 0
+    headers_position = position + 1
+    if data[position] != 0:
+        headers, headers_position = read_varint(data, position, end)
+        if headers_position < 0:
+            return refused(-headers_position)
+        position = skip_headers(data, headers_position, end, headers)
+        if position < 0:
+            return refused(-position)
+    else:
+        position = headers_position
+    if position != end:
+        return refused(_NOT_CONSUMED)
+    return (
+        end, timestamp_delta, offset_delta, key_position, key_size, value_position, value_size,
+        headers_position, headers,
+    )  # fmt: skip
+
+
+@kernel("bytes", "int64", "int64", "int64", "int64[:]")
+def walk_records(data: "Ints", position: int, limit: int, count: int, totals: "Outputs") -> int:
+    """Checks `count` records and sums them up in `totals`, whose places `Total` names.
+
+    Returns:
+        0, or minus a `RecordFault`; then `totals` is about the records before the bad one.
+    """
+    fault = 0
+    walked = 0
+    is_consecutive = 1
+    last_offset_delta = -1
+    null_keys = 0
+    first_null_key = -1
+    timestamp_min = 0
+    timestamp_max = 0
+    if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
+        fault = -_RECORD_COUNT
+        count = 0
+    for index in range(count):
+        end, timestamp_delta, offset_delta, _, key_size, _, _, _, _ = read_record(
+            data, position, limit
+        )
+        if end < 0:
+            fault = end
+            break
+        position = end
+        walked += 1
+        if offset_delta != index:
+            is_consecutive = 0
+        last_offset_delta = offset_delta
+        if key_size < 0:
+            null_keys += 1
+            if first_null_key < 0:
+                first_null_key = index
+        if index == 0 or timestamp_delta < timestamp_min:
+            timestamp_min = timestamp_delta
+        if index == 0 or timestamp_delta > timestamp_max:
+            timestamp_max = timestamp_delta
+    if fault == 0 and position != limit:
+        fault = -_LEFTOVER
+    totals[0] = walked
+    totals[1] = position
+    totals[2] = is_consecutive
+    totals[3] = last_offset_delta
+    totals[4] = null_keys
+    totals[5] = first_null_key
+    totals[6] = timestamp_min
+    totals[7] = timestamp_max
+    return fault
+
+
+@kernel(
+    "bytes", "int64", "int64", "int64",
+    "int64", "int64", "int64", "int64", "int64",
+    "int64", "int64[:]", "int64[:]", "int64[:]",
+    "int32[:]", "uint8[:]", "uint8[:]",
+    "int32[:]", "uint8[:]", "uint8[:]",
+)  # fmt: skip
+def decode_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
+    data: "Ints", position: int, limit: int, count: int,
+    base_offset: int, base_timestamp: int, keeps_deltas: int, start_offset: int, limit_offset: int,
+    wanted: int, cursors: "Outputs", offsets: "Outputs", timestamps: "Outputs",
+    key_ends: "Outputs", key_valid: "Outputs", key_data: "Outputs",
+    value_ends: "Outputs", value_valid: "Outputs", value_data: "Outputs",
+) -> int:  # fmt: skip
+    """Appends the records of `start_offset <= offset < limit_offset` to columns in Arrow's layout.
+
+    `cursors` holds how many rows, key bytes and value bytes the columns have; they move only when
+    the whole payload is sound. There must be room for `count` more rows, also where fewer are kept.
+    `key_ends[0]` is 0 and `key_ends[row + 1]` where the key of `row` ends, as Arrow's offsets are.
+    `keeps_deltas` is 0 for a batch of LogAppendTime, whose `base_timestamp` then is the time of all
+    its records. `wanted` has the `WANT_…` bits of the columns to fill; the others are not touched.
+
+    Returns:
+        The rows appended, or minus a `RecordFault`.
+    """
+    if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
+        return -_RECORD_COUNT
+    row = cursors[0]
+    key_end = cursors[1]
+    value_end = cursors[2]
+    rows = row + count
+    if (
+        (wanted & WANT_KEY and (len(key_valid) < rows or len(key_ends) <= rows))
+        or (wanted & WANT_VALUE and (len(value_valid) < rows or len(value_ends) <= rows))
+        or (wanted & WANT_OFFSET and len(offsets) < rows)
+        or (wanted & WANT_TIMESTAMP and len(timestamps) < rows)
+    ):
+        return -_NO_ROOM
+    for _ in range(count):
+        end, delta, offset_delta, key_at, key_size, value_at, value_size, _, _ = read_record(
+            data, position, limit
+        )
+        if end < 0:
+            return end
+        position = end
+        offset = wrapping_sum(base_offset, offset_delta)
+        if offset < start_offset or offset >= limit_offset:
+            continue
+        if wanted & WANT_OFFSET:
+            offsets[row] = offset
+        if wanted & WANT_TIMESTAMP:
+            timestamps[row] = wrapping_sum(base_timestamp, delta * keeps_deltas)
+        if wanted & WANT_KEY:
+            key_valid[row] = 0 if key_size < 0 else 1
+            if key_size > 0:
+                if key_size > len(key_data) - key_end:
+                    return -_NO_ROOM
+                copy_bytes(data, key_at, key_data, key_end, key_size)
+                key_end += key_size
+            key_ends[row + 1] = key_end
+        if wanted & WANT_VALUE:
+            value_valid[row] = 0 if value_size < 0 else 1
+            if value_size > 0:
+                if value_size > len(value_data) - value_end:
+                    return -_NO_ROOM
+                copy_bytes(data, value_at, value_data, value_end, value_size)
+                value_end += value_size
+            value_ends[row + 1] = value_end
+        row += 1
+    if position != limit:
+        return -_LEFTOVER
+    appended = row - cursors[0]
+    cursors[0] = row
+    cursors[1] = key_end
+    cursors[2] = value_end
+    return appended
+
+
+@kernel(
+    "bytes", "int64", "int64", "int64",
+    "int64", "int64", "int64",
+    "int64[:]", "int32[:]", "uint8[:]",
+    "int32[:]", "uint8[:]",
+    "int32[:]", "uint8[:]", "uint8[:]",
+)  # fmt: skip
+def decode_headers(  # noqa: PLR0917 (a kernel takes its buffers by position)
+    data: "Ints", position: int, limit: int, count: int,
+    base_offset: int, start_offset: int, limit_offset: int,
+    cursors: "Outputs", row_ends: "Outputs", row_valid: "Outputs",
+    key_ends: "Outputs", key_data: "Outputs",
+    value_ends: "Outputs", value_valid: "Outputs", value_data: "Outputs",
+) -> int:  # fmt: skip
+    """Appends the headers of the records that `decode_records` would append, laid out as Arrow.
+
+    A row is the list of one record's headers, and null when it has none. `cursors` holds how many
+    rows, headers, header key bytes and header value bytes there are; they move only when the whole
+    payload is sound.
+
+    Returns:
+        The rows appended, or minus a `RecordFault`.
+    """
+    if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
+        return -_RECORD_COUNT
+    row = cursors[0]
+    header = cursors[1]
+    key_end = cursors[2]
+    value_end = cursors[3]
+    for _ in range(count):
+        end, _, offset_delta, _, _, _, _, at, headers = read_record(data, position, limit)
+        if end < 0:
+            return end
+        position = end
+        offset = wrapping_sum(base_offset, offset_delta)
+        if offset < start_offset or offset >= limit_offset:
+            continue
+        if row >= len(row_valid) or row + 1 >= len(row_ends):
+            return -_NO_ROOM
+        if headers > len(value_valid) - header or headers >= len(key_ends) - header:
+            return -_NO_ROOM
+        if headers >= len(value_ends) - header:
+            return -_NO_ROOM
+        for _ in range(headers):
+            size, at = read_varint(data, at, end)
+            if size > len(key_data) - key_end:
+                return -_NO_ROOM
+            copy_bytes(data, at, key_data, key_end, size)
+            at += size
+            key_end += size
+            size, at = read_varint(data, at, end)
+            if size > len(value_data) - value_end:
+                return -_NO_ROOM
+            value_valid[header] = 0 if size < 0 else 1
+            if size > 0:
+                copy_bytes(data, at, value_data, value_end, size)
+                at += size
+                value_end += size
+            header += 1
+            key_ends[header] = key_end
+            value_ends[header] = value_end
+        row_valid[row] = 0 if headers == 0 else 1
+        row += 1
+        row_ends[row] = header
+    if position != limit:
+        return -_LEFTOVER
+    appended = row - cursors[0]
+    cursors[0] = row
+    cursors[1] = header
+    cursors[2] = key_end
+    cursors[3] = value_end
+    return appended
+
+
+@kernel(
+    "bytes", "int64", "int64", "int64",
+    "int64", "int64", "int64", "int64", "int64", "int64[:]",
+)  # fmt: skip
+def find_timestamp(  # noqa: PLR0917 (a kernel takes its buffers by position)
+    data: "Ints", position: int, limit: int, count: int,
+    base_offset: int, base_timestamp: int, keeps_deltas: int, timestamp: int, start_offset: int,
+    found: "Outputs",
+) -> int:  # fmt: skip
+    """The first record at or after both `timestamp` and `start_offset`, for ListOffsets.
+
+    Writes its offset and its timestamp to `found`. `keeps_deltas` is as in `decode_records`.
+
+    Returns:
+        1 if there is one, 0 if not, or minus a `RecordFault` of a record on the way.
+    """
+    if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
+        return -_RECORD_COUNT
+    for _ in range(count):
+        end, delta, offset_delta, _, _, _, _, _, _ = read_record(data, position, limit)
+        if end < 0:
+            return end
+        position = end
+        offset = wrapping_sum(base_offset, offset_delta)
+        time = wrapping_sum(base_timestamp, delta * keeps_deltas)
+        if time >= timestamp and offset >= start_offset:
+            found[0] = offset
+            found[1] = time
+            return 1
+    return 0

@@ -1,0 +1,76 @@
+"""The words that every room shares: a topic-partition, a codec, a level of isolation.
+
+Values only: no behaviour beyond naming, no I/O, nothing that knows a file or a socket.
+"""
+
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """A partition by its topic's name and its number, as Kafka writes it: `flights-3`."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Codec(IntEnum):
+    """Compression of the records of one batch; the number is bits 0 to 2 of its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class TimestampType(IntEnum):
+    """Who set the record timestamps; the number is bit 3 of a batch's attributes."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class Acks(IntEnum):
+    """Which replicas must have a produced batch before it is acknowledged."""
+
+    NONE = 0
+    LEADER = 1
+    ALL = -1
+
+
+class IsolationLevel(IntEnum):
+    """Up to where a consumer may read: the high watermark or the last stable offset."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class CleanupPolicy(Enum):
+    """How old segments of a topic make room."""
+
+    DELETE = "delete"
+    COMPACT = "compact"
+
+
+class SpecialTimestamp(IntEnum):
+    """Timestamps that ListOffsets reads as a question (KIP-734, KIP-405)."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+
+
+NO_TIMESTAMP = -1
+"""What a record without a timestamp carries."""
+
+NO_PRODUCER_ID = -1
+"""Producer id of a batch that was produced without idempotence."""
+
+NO_LEADER_EPOCH = -1
+"""Leader epoch of a batch that no leader has stamped yet."""

@@ -1,0 +1,212 @@
+"""Which requests exist, which of them are served, and in which versions.
+
+`ApiKey` has every key of Kafka 4; `APIS` has the ones that Tailrace serves, with the versions
+that a Kafka 4.3 broker serves of them.
+
+Not here: what a request means (`handlers`) and how a header is read (`frames`).
+
+Invariant: a version in `APIS` can be decoded and encoded in both directions.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from tailrace.protocol.fields import Message
+from tailrace.protocol.messages import (
+    api_versions,
+    create_topics,
+    delete_topics,
+    fetch,
+    find_coordinator,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    produce,
+)
+
+
+class ApiKey(IntEnum):
+    """The number of a request; 4 to 7 left with ZooKeeper."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    VOTE = 52
+    BEGIN_QUORUM_EPOCH = 53
+    END_QUORUM_EPOCH = 54
+    DESCRIBE_QUORUM = 55
+    ALTER_PARTITION = 56
+    UPDATE_FEATURES = 57
+    ENVELOPE = 58
+    FETCH_SNAPSHOT = 59
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    BROKER_REGISTRATION = 62
+    BROKER_HEARTBEAT = 63
+    UNREGISTER_BROKER = 64
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    ALLOCATE_PRODUCER_IDS = 67
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    CONTROLLER_REGISTRATION = 70
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
+    ASSIGN_REPLICAS_TO_DIRS = 73
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    UPDATE_RAFT_VOTER = 82
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
+
+    @property
+    def title(self) -> str:
+        """The name as Kafka's documents write it: ListOffsets."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """A request that is served."""
+
+    key: ApiKey
+    """Its number."""
+    first_version: int
+    """The lowest version."""
+    last_version: int
+    """The highest version, included."""
+    request: type[Message]
+    """Class of the request."""
+    response: type[Message]
+    """Class of the response."""
+
+    @property
+    def versions(self) -> range:
+        """The versions that are served."""
+        return range(self.first_version, self.last_version + 1)
+
+    @property
+    def advertised_first_version(self) -> int:
+        """The lowest version that an ApiVersions answer names.
+
+        0 for Produce, as Kafka answers, though 0 to 2 are refused: old librdkafka takes a broker
+        without them for one that cannot compress (KAFKA-18659).
+        """
+        return 0 if self.key is ApiKey.PRODUCE else self.first_version
+
+    def is_served(self, version: int) -> bool:
+        """Whether this version can be read and answered."""
+        return self.first_version <= version <= self.last_version
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether this version has compact lengths and tagged fields (KIP-482)."""
+        return version >= self.request.flexible_since
+
+    def has_response_tags(self, version: int) -> bool:
+        """Whether the response header has a tag section.
+
+        Never for ApiVersions: the client does not know yet what the broker writes (KIP-511).
+        """
+        return self.is_flexible(version) and self.key is not ApiKey.API_VERSIONS
+
+
+_SERVED = (
+    (ApiKey.PRODUCE, 3, 13, produce.ProduceRequest, produce.ProduceResponse),
+    (ApiKey.FETCH, 4, 18, fetch.FetchRequest, fetch.FetchResponse),
+    (ApiKey.LIST_OFFSETS, 1, 11, list_offsets.ListOffsetsRequest, list_offsets.ListOffsetsResponse),
+    (ApiKey.METADATA, 0, 13, metadata.MetadataRequest, metadata.MetadataResponse),
+    (
+        ApiKey.FIND_COORDINATOR,
+        0,
+        6,
+        find_coordinator.FindCoordinatorRequest,
+        find_coordinator.FindCoordinatorResponse,
+    ),
+    (ApiKey.API_VERSIONS, 0, 4, api_versions.ApiVersionsRequest, api_versions.ApiVersionsResponse),
+    (
+        ApiKey.CREATE_TOPICS,
+        2,
+        7,
+        create_topics.CreateTopicsRequest,
+        create_topics.CreateTopicsResponse,
+    ),
+    (
+        ApiKey.DELETE_TOPICS,
+        1,
+        6,
+        delete_topics.DeleteTopicsRequest,
+        delete_topics.DeleteTopicsResponse,
+    ),
+    (
+        ApiKey.INIT_PRODUCER_ID,
+        0,
+        5,
+        init_producer_id.InitProducerIdRequest,
+        init_producer_id.InitProducerIdResponse,
+    ),
+)
+
+APIS: dict[int, Api] = {
+    key: Api(key=key, first_version=first, last_version=last, request=request, response=response)
+    for key, first, last, request, response in _SERVED
+}
+"""The served requests by key, ascending."""

@@ -1,0 +1,93 @@
+"""The decode and encode functions of each message in each version, made at first use.
+
+    message, position = decode(MetadataRequest, 9, view)
+    encode(message, 9, out)
+
+Making a pair costs about a millisecond; a broker that answers three versions of five APIs
+makes fifteen pairs. `decoders` and `encoders` write them.
+
+Not here: headers and sizes (`frames`), and which versions are served (`apis`).
+
+Invariant: `decode` raises `MalformedMessageError` for any bytes that are not the message, and
+nothing else.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from struct import error as struct_error
+from typing import Any, TypeVar
+
+from tailrace.protocol.decoders import DecoderSource
+from tailrace.protocol.encoders import EncoderSource
+from tailrace.protocol.errors import UnencodableMessageError
+from tailrace.protocol.fields import Buffer, Message
+
+M = TypeVar("M", bound=Message)
+
+_MISFITS = (UnencodableMessageError, struct_error, AttributeError, TypeError, UnicodeEncodeError)
+"""What Python says when a value is too large for its field, null, or of another type."""
+
+
+def decode(message: type[M], version: int, view: memoryview, *, position: int = 0) -> tuple[M, int]:
+    """The message at `position` of a view of bytes, and the position after it.
+
+    `records` are views of `view`: they live as long as its buffer, and nothing is copied.
+
+    Raises:
+        MalformedMessageError: the bytes are not this message in this version.
+    """
+    found: tuple[M, int] = _decoder(message, version)(view, position)
+    return found
+
+
+def encode(message: Message, version: int, out: bytearray) -> None:
+    """Append the message as it travels in this version.
+
+    Raises:
+        UnencodableMessageError: a value does not fit its field; `out` may have grown.
+    """
+    try:
+        _encoder(type(message), version, is_gathered=False)(message, out)
+    except _MISFITS as error:
+        raise _unencodable(message, version, error) from error
+
+
+def gather(message: Message, version: int, head: bytearray) -> list[Buffer]:
+    """The bytes of `head` and of the message, with the caller's own `records` between them.
+
+    Raises:
+        UnencodableMessageError: a value does not fit its field.
+    """
+    buffers: list[Buffer] = []
+    try:
+        _encoder(type(message), version, is_gathered=True)(message, head, buffers)
+    except _MISFITS as error:
+        raise _unencodable(message, version, error) from error
+    return buffers
+
+
+def _unencodable(message: Message, version: int, error: Exception) -> UnencodableMessageError:
+    return UnencodableMessageError(
+        f"{type(message).__name__} v{version} cannot carry these values: {error}"
+    )
+
+
+@cache
+def _decoder(message: type[Message], version: int) -> Callable[[memoryview, int], Any]:
+    source = DecoderSource(
+        f"{message.__name__} v{version}",
+        version=version,
+        is_flexible=version >= message.flexible_since,
+    )
+    return source.of_message(message)
+
+
+@cache
+def _encoder(message: type[Message], version: int, *, is_gathered: bool) -> Callable[..., None]:
+    source = EncoderSource(
+        f"{message.__name__} v{version}",
+        version=version,
+        is_flexible=version >= message.flexible_since,
+        is_gathered=is_gathered,
+    )
+    return source.of_message(message)

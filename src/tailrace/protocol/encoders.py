@@ -1,0 +1,195 @@
+"""Writes the source of flat encode functions from the fields of a message.
+
+Two shapes of the same function:
+
+    encode(message, out)            appends the message to the bytearray `out`
+    gather(message, out, buffers)   the same bytes as a list of buffers: the first one starts
+                                    with `out`, and `records` are in the list as they are
+
+so that a Fetch answer of ten megabytes costs its headers, not a copy.
+
+Not here: when a function is made and kept (`codec`), and decoding (`decoders`).
+
+Invariant: the bytes of both shapes are the same, and are the ones that Kafka writes: a tagged
+field travels only when it differs from its default, in ascending order of tags.
+"""
+
+from collections.abc import Callable
+from struct import Struct, pack
+from typing import Any, NoReturn
+
+from tailrace.protocol.decoders import FIXED, STRING_BYTES_MAX
+from tailrace.protocol.errors import UnencodableMessageError
+from tailrace.protocol.fields import WireField, fields_in, tagged_fields_in
+from tailrace.protocol.primitives import write_tagged, write_uvarint
+
+_NULL_LENGTH = {1: b"\x00", 2: b"\xff\xff", 4: b"\xff\xff\xff\xff"}
+"""How "null" is written, by the width of the length: 0 for compact, else -1."""
+
+
+def _refuse_string(length: int) -> NoReturn:
+    raise UnencodableMessageError(
+        f"a string has {length} bytes; the wire allows {STRING_BYTES_MAX}"
+    )
+
+
+class EncoderSource:
+    """The body of one encode function while it is written."""
+
+    def __init__(self, path: str, *, version: int, is_flexible: bool, is_gathered: bool) -> None:
+        self._path = path
+        self._version = version
+        self._is_flexible = is_flexible
+        self._is_gathered = is_gathered
+        self._lines: list[str] = []
+        self._indent = 1
+        self._fresh = 0
+        self._names: dict[str, Any] = {
+            "array_of": pack,
+            "refuse_string": _refuse_string,
+            "write_tagged": write_tagged,
+            "write_uvarint": write_uvarint,
+        }
+
+    def of_message(self, message: type) -> Callable[..., None]:
+        """The function that encodes a whole message."""
+        self._struct(message, "message")
+        if self._is_gathered:
+            self._line("buffers.append(out)")
+        body = "\n".join(self._lines) or "    pass"
+        source = f"def encode(message, out, buffers=None):\n{body}\n"
+        # As dataclasses and namedtuple do: the text comes from our tables, never from a peer.
+        exec(compile(source, f"<encode {self._path}>", "exec"), self._names)  # noqa: S102
+        function: Callable[..., None] = self._names["encode"]
+        return function
+
+    def _line(self, text: str) -> None:
+        self._lines.append("    " * self._indent + text)
+
+    def _new(self, stem: str) -> str:
+        self._fresh += 1
+        return f"{stem}_{self._fresh}"
+
+    def _constant(self, stem: str, value: object) -> str:
+        name = self._new(stem)
+        self._names[name] = value
+        return name
+
+    def _struct(self, message: type, owner: str, out: str = "out") -> None:
+        run: list[WireField] = []
+        for field in fields_in(message, self._version):
+            if not field.is_array and field.type in FIXED:
+                run.append(field)
+                continue
+            self._fixed(run, owner, out)
+            run = []
+            self._value(field, f"{owner}.{field.name}", out)
+        self._fixed(run, owner, out)
+        if self._is_flexible:
+            self._tags(message, owner, out)
+
+    def _fixed(self, run: list[WireField], owner: str, out: str) -> None:
+        """Write one append for a run of fields of fixed size."""
+        if not run:
+            return
+        layout = Struct(">" + "".join(FIXED[str(field.type)] for field in run))
+        values = ", ".join(
+            f"{owner}.{field.name}" + (".bytes" if field.type == "uuid" else "") for field in run
+        )
+        self._line(f"{out} += {self._constant('pack', layout.pack)}({values})")
+
+    def _tags(self, message: type, owner: str, out: str) -> None:
+        tagged = tagged_fields_in(message, self._version)
+        if not tagged:
+            self._line(f"{out}.append(0)")
+            return
+        section = self._new("tagged")
+        self._line(f"{section} = ()")
+        for field in tagged:
+            value, part = self._new("v"), self._new("part")
+            default = self._constant("default", field.default)
+            self._line(f"{value} = {owner}.{field.name}")
+            self._line(f"if {value} is not {default} and {value} != {default}:")
+            self._indent += 1
+            self._line(f"{part} = bytearray()")
+            if not field.is_array and field.type in FIXED:
+                layout = Struct(">" + FIXED[str(field.type)])
+                packed = value + (".bytes" if field.type == "uuid" else "")
+                self._line(f"{part} += {self._constant('pack', layout.pack)}({packed})")
+            else:
+                self._value(field, value, part)
+            self._line(f"{section} += (({field.tag}, {part}),)")
+            self._indent -= 1
+        self._line(f"if {section}:")
+        self._line(f"    write_tagged({out}, {section})")
+        self._line("else:")
+        self._line(f"    {out}.append(0)")
+
+    def _value(self, field: WireField, source: str, out: str) -> None:
+        """Write the append of an array, a string, records or a struct."""
+        if not field.is_array and isinstance(field.type, type):
+            self._struct(field.type, source, out)
+            return
+        value = self._new("v")
+        self._line(f"{value} = {source}")
+        width = 2 if field.type == "string" and not field.is_array else 4
+        is_nullable = field.is_nullable(self._version)
+        if is_nullable:
+            null = _NULL_LENGTH[1 if self._is_flexible else width]
+            self._line(f"if {value} is None:")
+            self._line(f"    {out} += {self._constant('null', null)}")
+            self._line("else:")
+            self._indent += 1
+        if field.is_array:
+            self._array(field, value, out)
+        elif field.type == "string":
+            self._string(value, out)
+        else:
+            self._records(value, out)
+        if is_nullable:
+            self._indent -= 1
+
+    def _length(self, value: str, out: str, *, width: int) -> None:
+        if self._is_flexible:
+            size = self._new("n")
+            self._line(f"{size} = len({value}) + 1")
+            self._line(f"if {size} < 128:")
+            self._line(f"    {out}.append({size})")
+            self._line("else:")
+            self._line(f"    write_uvarint({out}, {size})")
+        else:
+            layout = Struct(">h" if width == 2 else ">i")
+            self._line(f"{out} += {self._constant('pack', layout.pack)}(len({value}))")
+
+    def _string(self, value: str, out: str) -> None:
+        self._line(f"{value} = {value}.encode()")
+        if self._is_flexible:
+            self._line(f"if len({value}) > {STRING_BYTES_MAX}:")
+            self._line(f"    refuse_string(len({value}))")
+        self._length(value, out, width=2)
+        self._line(f"{out} += {value}")
+
+    def _records(self, value: str, out: str) -> None:
+        self._length(value, out, width=4)
+        if not self._is_gathered:
+            self._line(f"{out} += {value}")
+            return
+        self._line(f"if {value}:")
+        self._line(f"    buffers.append({out})")
+        self._line(f"    buffers.append({value})")
+        self._line(f"    {out} = bytearray()")
+
+    def _array(self, field: WireField, value: str, out: str) -> None:
+        kind = field.type
+        self._length(value, out, width=4)
+        if isinstance(kind, str) and kind in FIXED:
+            self._line(f"{out} += array_of(f'>{{len({value})}}{FIXED[kind]}', *{value})")
+            return
+        element = self._new("e")
+        self._line(f"for {element} in {value}:")
+        self._indent += 1
+        if isinstance(kind, type):
+            self._struct(kind, element, out)
+        else:
+            self._string(element, out)
+        self._indent -= 1

@@ -1,0 +1,150 @@
+"""How a field of a message travels: its wire type, its versions, its tag, its default.
+
+The table of an API is the dataclass itself. A field is declared once, in wire order:
+
+    topic_id: UUID = wire("uuid", since=10)
+    partitions: tuple[Partition, ...] = wire_array(Partition, nullable_since=4)
+    current_leader: Leader = wire(Leader, since=10, tag=0, default=Leader())
+
+A class is the superset of all of its versions. A field that a version does not have keeps its
+default when that version is decoded, and is left out when it is encoded.
+
+Not here: bytes. `codec` turns these declarations into functions.
+
+Invariant: every field has a default, so a message of any version can be written with the
+fields of that version alone.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+from uuid import UUID
+
+Primitive = Literal["bool", "int8", "int16", "int32", "int64", "uuid", "string", "records"]
+"""The types of the wire that are not messages themselves; `records` is a nullable byte string."""
+
+Buffer = bytes | bytearray | memoryview
+"""What a `records` field may hold; decoders give a memoryview of the frame."""
+
+NO_UUID = UUID(int=0)
+"""How the wire says that there is no id."""
+
+_DEFAULTS: dict[Primitive, object] = {
+    "bool": False,
+    "int8": 0,
+    "int16": 0,
+    "int32": 0,
+    "int64": 0,
+    "uuid": NO_UUID,
+    "string": "",
+    "records": None,
+}
+
+
+class Message(Protocol):
+    """A request or a response: a dataclass of `wire` fields that knows where it turns flexible."""
+
+    flexible_since: ClassVar[int]
+    """First version with compact lengths and tagged fields (KIP-482)."""
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireField:
+    """One field of a message, as declared."""
+
+    name: str = ""
+    """The attribute's name: Kafka's name in snake case."""
+    type: Primitive | type
+    """A primitive, or the dataclass of the element."""
+    is_array: bool
+    """Whether the field holds a tuple of `type`."""
+    since: int
+    """First version that has the field."""
+    until: int | None
+    """Last version that has the field; None: all later ones."""
+    nullable_since: int | None
+    """First version in which the value may be None."""
+    tag: int | None
+    """Number of the tagged field, for those that travel in the tag section."""
+    default: object
+    """What the field holds when a message does not say."""
+
+    def is_in(self, version: int) -> bool:
+        """Whether this version of the message has the field."""
+        return self.since <= version and (self.until is None or version <= self.until)
+
+    def is_nullable(self, version: int) -> bool:
+        """Whether None is a value of the field in this version."""
+        return self.nullable_since is not None and self.nullable_since <= version
+
+
+def wire(
+    kind: Primitive | type,
+    *,
+    since: int = 0,
+    until: int | None = None,
+    nullable_since: int | None = None,
+    tag: int | None = None,
+    default: object = ...,
+) -> Any:  # noqa: ANN401 - as dataclasses.field: the annotation of the field is its type
+    """A dataclass field that travels as `kind`, in the versions `since` to `until`."""
+    if default is ...:
+        default = _DEFAULTS[kind] if isinstance(kind, str) else kind()
+    return _declare(
+        WireField(
+            type=kind,
+            is_array=False,
+            since=since,
+            until=until,
+            nullable_since=nullable_since,
+            tag=tag,
+            default=default,
+        )
+    )
+
+
+def wire_array(
+    kind: Primitive | type,
+    *,
+    since: int = 0,
+    until: int | None = None,
+    nullable_since: int | None = None,
+    tag: int | None = None,
+    default: tuple[()] | None = (),
+) -> Any:  # noqa: ANN401 - as dataclasses.field: the annotation of the field is its type
+    """A dataclass field that travels as an array of `kind` and is held as a tuple."""
+    return _declare(
+        WireField(
+            type=kind,
+            is_array=True,
+            since=since,
+            until=until,
+            nullable_since=nullable_since,
+            tag=tag,
+            default=default,
+        )
+    )
+
+
+def _declare(declared: WireField) -> object:
+    return dataclasses.field(default=declared.default, metadata={"wire": declared})
+
+
+def wire_fields(message: type) -> tuple[WireField, ...]:
+    """All fields of a message class or of a class nested in one, in wire order."""
+    return tuple(
+        dataclasses.replace(field.metadata["wire"], name=field.name)
+        for field in dataclasses.fields(message)
+    )
+
+
+def fields_in(message: type, version: int) -> tuple[WireField, ...]:
+    """The fields that travel in order in this version, without the tagged ones."""
+    return tuple(f for f in wire_fields(message) if f.is_in(version) and f.tag is None)
+
+
+def tagged_fields_in(message: type, version: int) -> tuple[WireField, ...]:
+    """The fields that travel in the tag section of this version, by ascending tag."""
+    tagged = [(f.tag, f) for f in wire_fields(message) if f.is_in(version) and f.tag is not None]
+    return tuple(field for _, field in sorted(tagged, key=lambda pair: pair[0]))

@@ -1,0 +1,250 @@
+"""One message on a connection: its size, its header, its body.
+
+    request     int32 size | int16 api key | int16 version | int32 correlation id
+                | nullable string client id | tag section, if the version is flexible | body
+    response    int32 size | int32 correlation id | tag section, likewise | body
+
+The size counts what follows it. The client id has an int16 length in every version; the header
+of an ApiVersions response never has a tag section (KIP-511).
+
+Not here: sockets, the order of answers, and which request waits for which response.
+
+Invariant: a field is read whole or the frame is refused. Bytes left over behind the body of a
+response mean that the peers do not agree on the version, so they are refused too. Behind that of
+a request they are passed over, as Apache Kafka does: librdkafka 2.16 ends a Metadata v13 request
+for all topics with three of them.
+"""
+
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple, TypeVar
+
+from tailrace.protocol import codec
+from tailrace.protocol.apis import APIS, Api, ApiKey
+from tailrace.protocol.errors import ErrorCode, MalformedMessageError, UnencodableMessageError
+from tailrace.protocol.fields import Buffer, Message
+from tailrace.protocol.primitives import read_tagged
+
+M = TypeVar("M", bound=Message)
+
+FRAME_BYTES_MAX = 100 * 1024 * 1024
+"""Largest frame that is taken by default: Kafka's socket.request.max.bytes."""
+
+SIZE_BYTES = 4
+"""Bytes of the size in front of each frame."""
+
+_SIZE = Struct(">i")
+_REQUEST_HEAD = Struct(">hhih")
+_RESPONSE_HEAD = Struct(">ii")
+_ERROR_CODE = Struct(">h")
+
+
+class RequestHeader(NamedTuple):
+    """Who asks what; `api_key` and `api_version` may be ones that are not served."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+    @property
+    def api(self) -> Api | None:
+        """The request's API if this version of it is served, else None."""
+        api = APIS.get(self.api_key)
+        return api if api is not None and api.is_served(self.api_version) else None
+
+
+def read_size(prefix: Buffer, *, limit: int = FRAME_BYTES_MAX) -> int:
+    """Bytes of the frame that follows these first four bytes.
+
+    Raises:
+        MalformedMessageError: the size is negative or above `limit`; nothing should be
+            allocated for it, and the connection cannot go on.
+    """
+    (size,) = _SIZE.unpack_from(prefix)
+    if not 0 <= size <= limit:
+        raise MalformedMessageError(
+            f"a frame claims {size} bytes; 0 to {limit} are taken", position=0
+        )
+    return int(size)
+
+
+def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
+    """The header of a request frame without its size, and the position of the body.
+
+    A key or version that is not served gives a header too: its `api` is None, and it has what an
+    answer needs. The position then says nothing, since that version's header may be longer.
+
+    Raises:
+        MalformedMessageError: the frame ends inside the header, or the client id is not text.
+    """
+    try:
+        key, version, correlation_id, length = _REQUEST_HEAD.unpack_from(frame)
+    except struct_error:
+        raise MalformedMessageError(
+            f"a request header ends early: {len(frame)} bytes are there", position=0
+        ) from None
+    position = _REQUEST_HEAD.size
+    client_id = None
+    if length >= 0:
+        stop = position + length
+        if stop > len(frame):
+            raise MalformedMessageError(
+                f"the client id claims {length} bytes, {len(frame) - position} remain",
+                position=position,
+            )
+        try:
+            client_id = str(frame[position:stop], "utf-8")
+        except UnicodeDecodeError:
+            raise MalformedMessageError("the client id is not UTF-8", position=position) from None
+        position = stop
+    api = APIS.get(key)
+    if api is not None and api.is_served(version) and api.is_flexible(version):
+        position = _skip_tags(frame, position)
+    return RequestHeader(key, version, correlation_id, client_id), position
+
+
+def _skip_tags(frame: memoryview, position: int) -> int:
+    try:
+        return read_tagged(frame, position, {})[1]
+    except IndexError:
+        raise MalformedMessageError(
+            f"the tags of a header end early: {len(frame)} bytes are there", position=position
+        ) from None
+
+
+def decode_body(message: type[M], version: int, frame: memoryview, *, position: int) -> M:
+    """The body of a frame, which it fills to the last byte; records are views of the frame.
+
+    Raises:
+        MalformedMessageError: the bytes are not this message, or more follow.
+    """
+    found, end = codec.decode(message, version, frame, position=position)
+    if end != len(frame):
+        raise MalformedMessageError(
+            f"{message.__name__} v{version} ends here, {len(frame) - end} bytes follow",
+            position=end,
+        )
+    return found
+
+
+def decode_request(header: RequestHeader, frame: memoryview, position: int) -> Message:
+    """The body of a request whose header has an `api`, from where the header ended.
+
+    What follows the body is passed over; see the module's invariant.
+
+    Raises:
+        MalformedMessageError: the bytes are not that request.
+    """
+    api = header.api
+    assert api is not None, "asked to decode a request that is not served"
+    return codec.decode(api.request, header.api_version, frame, position=position)[0]
+
+
+def request_buffers(
+    api: Api, body: Message, *, version: int, correlation_id: int, client_id: str | None
+) -> list[Buffer]:
+    """A whole request frame as buffers to send in order; `records` among them are the caller's.
+
+    Raises:
+        UnencodableMessageError: a value does not fit its field.
+    """
+    name = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(name)
+    head = bytearray(SIZE_BYTES)
+    try:
+        head += _REQUEST_HEAD.pack(api.key, version, correlation_id, length)
+    except struct_error as error:
+        raise UnencodableMessageError(f"a request header cannot hold this: {error}") from error
+    head += name
+    if api.is_flexible(version):
+        head.append(0)
+    return _sized(codec.gather(body, version, head), head)
+
+
+def encode_request(
+    api: Api, body: Message, *, version: int, correlation_id: int, client_id: str | None
+) -> bytes:
+    """A whole request frame; `request_buffers` in one piece.
+
+    Raises:
+        UnencodableMessageError: a value does not fit its field.
+    """
+    return b"".join(
+        request_buffers(
+            api, body, version=version, correlation_id=correlation_id, client_id=client_id
+        )
+    )
+
+
+def response_prefix(api: Api, *, version: int, correlation_id: int, body_size: int) -> bytes:
+    """Size and header of a response frame, for a body of `body_size` bytes that is there already.
+
+    For answers that are kept as bytes between requests.
+    """
+    tags = b"\0" if api.has_response_tags(version) else b""
+    return _RESPONSE_HEAD.pack(4 + len(tags) + body_size, correlation_id) + tags
+
+
+def response_buffers(api: Api, body: Message, *, version: int, correlation_id: int) -> list[Buffer]:
+    """A whole response frame as buffers to send in order; `records` among them are the caller's.
+
+    Raises:
+        UnencodableMessageError: a value does not fit its field.
+    """
+    head = bytearray(_RESPONSE_HEAD.pack(0, correlation_id))
+    if api.has_response_tags(version):
+        head.append(0)
+    return _sized(codec.gather(body, version, head), head)
+
+
+def encode_response(api: Api, body: Message, *, version: int, correlation_id: int) -> bytes:
+    """A whole response frame; `response_buffers` in one piece.
+
+    Raises:
+        UnencodableMessageError: a value does not fit its field.
+    """
+    return b"".join(response_buffers(api, body, version=version, correlation_id=correlation_id))
+
+
+def _sized(buffers: list[Buffer], head: bytearray) -> list[Buffer]:
+    """The buffers, the first of which is `head`, with the frame's size in its first bytes."""
+    size = sum(map(len, buffers)) - SIZE_BYTES
+    try:
+        _SIZE.pack_into(head, 0, size)
+    except struct_error:
+        raise UnencodableMessageError(f"a frame cannot have {size} bytes") from None
+    return buffers
+
+
+def read_correlation_id(frame: memoryview) -> int:
+    """The correlation id of a response frame without its size: which request it answers.
+
+    Raises:
+        MalformedMessageError: the frame has fewer than four bytes.
+    """
+    if len(frame) < _SIZE.size:
+        raise MalformedMessageError(
+            f"a response header ends early: {len(frame)} bytes are there", position=0
+        )
+    (correlation_id,) = _SIZE.unpack_from(frame)
+    return int(correlation_id)
+
+
+def decode_response(api: Api, version: int, frame: memoryview) -> Message:
+    """The body of a response frame without its size; records are views of the frame.
+
+    An ApiVersions response with UNSUPPORTED_VERSION is read as v0, whatever was asked (KIP-511).
+
+    Raises:
+        MalformedMessageError: the bytes are not that response.
+    """
+    read_correlation_id(frame)
+    position = _SIZE.size
+    if api.has_response_tags(version):
+        position = _skip_tags(frame, position)
+    if api.key is ApiKey.API_VERSIONS and len(frame) >= position + _ERROR_CODE.size:
+        (code,) = _ERROR_CODE.unpack_from(frame, position)
+        if code == ErrorCode.UNSUPPORTED_VERSION:
+            version = 0
+    return decode_body(api.response, version, frame, position=position)

@@ -1,0 +1,88 @@
+"""ApiVersions (18): which requests a broker takes, in which versions.
+
+    v1   throttle time                      v3   flexible; client's name; features in tags
+    v4   a feature may start at version 0 (KIP-584)
+
+The first question on a connection, so it has rules of its own (KIP-511): the response header
+never has tagged fields, and a request in a version that the broker does not know is answered
+with a v0 body that holds UNSUPPORTED_VERSION and the list.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tailrace.protocol.fields import wire, wire_array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiVersionsRequest:
+    """Which requests do you take?"""
+
+    flexible_since: ClassVar[int] = 3
+
+    client_software_name: str = wire("string", since=3)
+    """Name of the client library."""
+    client_software_version: str = wire("string", since=3)
+    """Its version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiVersion:
+    """The versions of one request."""
+
+    api_key: int = wire("int16")
+    """The request."""
+    min_version: int = wire("int16")
+    """The lowest version."""
+    max_version: int = wire("int16")
+    """The highest version, included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupportedFeatureKey:
+    """A feature that the broker could use."""
+
+    name: str = wire("string", since=3)
+    """The feature."""
+    min_version: int = wire("int16", since=3)
+    """The lowest level."""
+    max_version: int = wire("int16", since=3)
+    """The highest level."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalizedFeatureKey:
+    """A feature that the cluster uses."""
+
+    name: str = wire("string", since=3)
+    """The feature."""
+    max_version_level: int = wire("int16", since=3)
+    """The highest level in use."""
+    min_version_level: int = wire("int16", since=3)
+    """The lowest level in use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiVersionsResponse:
+    """The requests that the broker takes."""
+
+    flexible_since: ClassVar[int] = 3
+
+    error_code: int = wire("int16")
+    """0, or UNSUPPORTED_VERSION."""
+    api_keys: tuple[ApiVersion, ...] = wire_array(ApiVersion)
+    """The requests."""
+    throttle_time_ms: int = wire("int32", since=1)
+    """How long the client is held back by a quota."""
+    supported_features: tuple[SupportedFeatureKey, ...] = wire_array(
+        SupportedFeatureKey, since=3, tag=0
+    )
+    """Features that the broker could use."""
+    finalized_features_epoch: int = wire("int64", since=3, tag=1, default=-1)
+    """Epoch of the features in use; -1: not known."""
+    finalized_features: tuple[FinalizedFeatureKey, ...] = wire_array(
+        FinalizedFeatureKey, since=3, tag=2
+    )
+    """Features that the cluster uses."""
+    zk_migration_ready: bool = wire("bool", since=3, tag=3)
+    """Whether a move away from ZooKeeper may start."""

@@ -1,0 +1,117 @@
+"""CreateTopics (19): new topics with their partitions and settings.
+
+    v2   throttle time                      v5   flexible; the settings in the answer (KIP-525)
+    v4   broker's defaults by -1 (KIP-464)  v7   topic ids (KIP-516)
+
+v6 adds an error for quotas and changes no field (KIP-599).
+"""
+
+# ruff: noqa: RUF009 - `wire` makes a dataclass field, as dataclasses.field does.
+
+from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
+
+from tailrace.protocol.fields import wire, wire_array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatableReplicaAssignment:
+    """Where the replicas of one partition are to stand."""
+
+    partition_index: int = wire("int32")
+    """The partition."""
+    broker_ids: tuple[int, ...] = wire_array("int32")
+    """The brokers; the first is the preferred leader."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatableTopicConfig:
+    """A setting of a new topic."""
+
+    name: str = wire("string")
+    """The setting."""
+    value: str | None = wire("string", nullable_since=0)
+    """Its value, as text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatableTopic:
+    """A topic to create."""
+
+    name: str = wire("string")
+    """The topic."""
+    num_partitions: int = wire("int32")
+    """How many partitions; -1: the broker's default, or as in `assignments`."""
+    replication_factor: int = wire("int16")
+    """How many replicas; -1: the broker's default, or as in `assignments`."""
+    assignments: tuple[CreatableReplicaAssignment, ...] = wire_array(CreatableReplicaAssignment)
+    """Where the replicas are to stand; empty: the broker chooses."""
+    configs: tuple[CreatableTopicConfig, ...] = wire_array(CreatableTopicConfig)
+    """Settings other than the broker's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopicsRequest:
+    """Create these topics."""
+
+    flexible_since: ClassVar[int] = 5
+
+    topics: tuple[CreatableTopic, ...] = wire_array(CreatableTopic)
+    """The topics."""
+    timeout_ms: int = wire("int32", default=60_000)
+    """How long to wait until they are there."""
+    validate_only: bool = wire("bool")
+    """Whether to check the request and create nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatableTopicConfigs:
+    """A setting that a new topic has."""
+
+    name: str = wire("string", since=5)
+    """The setting."""
+    value: str | None = wire("string", since=5, nullable_since=5)
+    """Its value, as text; None when it is secret."""
+    read_only: bool = wire("bool", since=5)
+    """Whether it cannot be changed."""
+    config_source: int = wire("int8", since=5, default=-1)
+    """Where the value comes from, by Kafka's number."""
+    is_sensitive: bool = wire("bool", since=5)
+    """Whether the value is secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatableTopicResult:
+    """What became of one topic."""
+
+    name: str = wire("string")
+    """The topic."""
+    topic_id: UUID = wire("uuid", since=7)
+    """Its id."""
+    error_code: int = wire("int16")
+    """0, or why it was not created."""
+    error_message: str | None = wire("string", nullable_since=0)
+    """The same for people."""
+    topic_config_error_code: int = wire("int16", since=5, tag=0)
+    """Why `configs` is missing, if it is."""
+    num_partitions: int = wire("int32", since=5, default=-1)
+    """How many partitions it has."""
+    replication_factor: int = wire("int16", since=5, default=-1)
+    """How many replicas each has."""
+    configs: tuple[CreatableTopicConfigs, ...] | None = wire_array(
+        CreatableTopicConfigs, since=5, nullable_since=5
+    )
+    """Its settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopicsResponse:
+    """What became of the topics."""
+
+    flexible_since: ClassVar[int] = 5
+
+    throttle_time_ms: int = wire("int32", since=2)
+    """How long the client is held back by a quota."""
+    topics: tuple[CreatableTopicResult, ...] = wire_array(CreatableTopicResult)
+    """The outcome, by topic."""

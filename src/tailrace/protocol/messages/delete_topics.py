@@ -1,0 +1,63 @@
+"""DeleteTopics (20): topics to remove, with their records.
+
+v1   throttle time                      v5   a message for each error (KIP-599)
+v4   flexible                           v6   topics by id (KIP-516)
+"""
+
+# ruff: noqa: RUF009 - `wire` makes a dataclass field, as dataclasses.field does.
+
+from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
+
+from tailrace.protocol.fields import wire, wire_array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopicState:
+    """One topic, by name or by id."""
+
+    name: str | None = wire("string", since=6, nullable_since=6, default=None)
+    """The topic by name."""
+    topic_id: UUID = wire("uuid", since=6)
+    """The topic by id, where the name is null."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopicsRequest:
+    """Remove these topics."""
+
+    flexible_since: ClassVar[int] = 4
+
+    topics: tuple[DeleteTopicState, ...] = wire_array(DeleteTopicState, since=6)
+    """The topics, from v6."""
+    topic_names: tuple[str, ...] = wire_array("string", until=5)
+    """The topics, up to v5."""
+    timeout_ms: int = wire("int32")
+    """How long to wait until they are gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletableTopicResult:
+    """What became of one topic."""
+
+    name: str | None = wire("string", nullable_since=6)
+    """The topic; None when an id was given that nobody knows."""
+    topic_id: UUID = wire("uuid", since=6)
+    """Its id."""
+    error_code: int = wire("int16")
+    """0, or why it is still there."""
+    error_message: str | None = wire("string", since=5, nullable_since=5, default=None)
+    """The same for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopicsResponse:
+    """What became of the topics."""
+
+    flexible_since: ClassVar[int] = 4
+
+    throttle_time_ms: int = wire("int32", since=1)
+    """How long the client is held back by a quota."""
+    responses: tuple[DeletableTopicResult, ...] = wire_array(DeletableTopicResult)
+    """The outcome, by topic."""

@@ -1,0 +1,199 @@
+"""Fetch (1): records from partitions, for consumers and for followers.
+
+    v4   isolation level, format v2         v13  topic ids in place of names (KIP-516)
+    v5   log start offset                   v15  replica state in a tag (KIP-903)
+    v7   sessions (KIP-227)                 v16  endpoints in a tag (KIP-951)
+    v9   current leader epoch (KIP-320)     v17  directory id of a follower (KIP-853)
+    v11  rack, preferred replica (KIP-392)  v18  high watermark of a follower (KIP-1166)
+    v12  flexible; diverging epoch (KIP-595)
+
+The broker encodes a response with `codec.gather`, which leaves the records where they are; the
+client's decoder gives views of its frame.
+"""
+
+# ruff: noqa: RUF009 - `wire` makes a dataclass field, as dataclasses.field does.
+
+from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
+
+from tailrace.protocol.fields import NO_UUID, Buffer, wire, wire_array
+from tailrace.protocol.messages.leadership import LeaderIdAndEpoch, NodeEndpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaState:
+    """Which follower asks."""
+
+    replica_id: int = wire("int32", default=-1)
+    """The broker; -1: a consumer."""
+    replica_epoch: int = wire("int64", default=-1)
+    """Its broker epoch; -1: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPartition:
+    """From where and how much of one partition."""
+
+    partition: int = wire("int32")
+    """The partition."""
+    current_leader_epoch: int = wire("int32", since=9, default=-1)
+    """The leader epoch that the client believes in; -1: it does not say."""
+    fetch_offset: int = wire("int64")
+    """Offset of the first record wanted."""
+    last_fetched_epoch: int = wire("int32", since=12, default=-1)
+    """Leader epoch of the last record that a follower has."""
+    log_start_offset: int = wire("int64", since=5, default=-1)
+    """First offset that a follower has; -1 from a consumer."""
+    partition_max_bytes: int = wire("int32")
+    """Most bytes of this partition; one batch may be larger (KIP-74)."""
+    replica_directory_id: UUID = wire("uuid", since=17, tag=0, default=NO_UUID)
+    """Directory of the follower's replica."""
+    high_watermark: int = wire("int64", since=18, tag=1, default=2**63 - 1)
+    """High watermark that the follower knows; -1: none, 2^63 - 1: it does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchTopic:
+    """Partitions of one topic to fetch."""
+
+    topic: str = wire("string", until=12)
+    """The topic by name, up to v12."""
+    topic_id: UUID = wire("uuid", since=13)
+    """The topic by id, from v13."""
+    partitions: tuple[FetchPartition, ...] = wire_array(FetchPartition)
+    """Its partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgottenTopic:
+    """Partitions that leave a fetch session."""
+
+    topic: str = wire("string", since=7, until=12)
+    """The topic by name, up to v12."""
+    topic_id: UUID = wire("uuid", since=13)
+    """The topic by id, from v13."""
+    partitions: tuple[int, ...] = wire_array("int32", since=7)
+    """Its partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRequest:
+    """Send records of these partitions, when enough are there."""
+
+    flexible_since: ClassVar[int] = 12
+
+    cluster_id: str | None = wire("string", since=12, nullable_since=12, tag=0, default=None)
+    """The cluster that the client believes to speak to."""
+    replica_id: int = wire("int32", until=14, default=-1)
+    """The follower that asks; -1: a consumer."""
+    replica_state: ReplicaState = wire(ReplicaState, since=15, tag=1)
+    """The follower that asks, from v15."""
+    max_wait_ms: int = wire("int32")
+    """How long to wait for `min_bytes`."""
+    min_bytes: int = wire("int32")
+    """Bytes that are worth an answer."""
+    max_bytes: int = wire("int32", default=2**31 - 1)
+    """Most bytes in the answer; one batch may be larger (KIP-74)."""
+    isolation_level: int = wire("int8")
+    """0: up to the high watermark; 1: up to the last stable offset."""
+    session_id: int = wire("int32", since=7)
+    """The fetch session; 0: none."""
+    session_epoch: int = wire("int32", since=7, default=-1)
+    """Number of the request in its session; 0: start one; -1: without."""
+    topics: tuple[FetchTopic, ...] = wire_array(FetchTopic)
+    """What to fetch; in a session, what changed."""
+    forgotten_topics_data: tuple[ForgottenTopic, ...] = wire_array(ForgottenTopic, since=7)
+    """What leaves the session."""
+    rack_id: str = wire("string", since=11)
+    """The consumer's rack, to be sent to a near replica."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochEndOffset:
+    """Where a leader epoch ends."""
+
+    epoch: int = wire("int32", default=-1)
+    """The epoch."""
+    end_offset: int = wire("int64", default=-1)
+    """The offset after its last record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotId:
+    """A snapshot of a metadata log; read and written, not used by a broker of ours."""
+
+    end_offset: int = wire("int64", default=-1)
+    """The offset after its last record."""
+    epoch: int = wire("int32", default=-1)
+    """The epoch of that record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortedTransaction:
+    """A transaction whose records a reader of committed ones leaves out."""
+
+    producer_id: int = wire("int64")
+    """Who wrote it."""
+    first_offset: int = wire("int64")
+    """Its first record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionData:
+    """Records of one partition, and where its log stands."""
+
+    partition_index: int = wire("int32")
+    """The partition."""
+    error_code: int = wire("int16")
+    """0, or why there are no records."""
+    high_watermark: int = wire("int64")
+    """Offset after the last record that all in-sync replicas have."""
+    last_stable_offset: int = wire("int64", since=4, default=-1)
+    """Offset of the first record of an open transaction."""
+    log_start_offset: int = wire("int64", since=5, default=-1)
+    """The first offset of the log."""
+    diverging_epoch: EpochEndOffset = wire(EpochEndOffset, since=12, tag=0)
+    """Where the logs of leader and follower part, if they do."""
+    current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, since=12, tag=1)
+    """Who leads, if it is not this broker."""
+    snapshot_id: SnapshotId = wire(SnapshotId, since=12, tag=2)
+    """A snapshot to fetch instead."""
+    aborted_transactions: tuple[AbortedTransaction, ...] | None = wire_array(
+        AbortedTransaction, since=4, nullable_since=4
+    )
+    """Aborted transactions among the records; None when uncommitted records were asked for."""
+    preferred_read_replica: int = wire("int32", since=11, default=-1)
+    """A nearer replica to read from; -1: none."""
+    records: Buffer | None = wire("records", nullable_since=0)
+    """Batches as they stand in the log; the last one may be cut off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchableTopicResponse:
+    """Records of one topic."""
+
+    topic: str = wire("string", until=12)
+    """The topic by name, up to v12."""
+    topic_id: UUID = wire("uuid", since=13)
+    """The topic by id, from v13."""
+    partitions: tuple[PartitionData, ...] = wire_array(PartitionData)
+    """Its partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchResponse:
+    """The records that were there, by topic and partition."""
+
+    flexible_since: ClassVar[int] = 12
+
+    throttle_time_ms: int = wire("int32", since=1)
+    """How long the client is held back by a quota."""
+    error_code: int = wire("int16", since=7)
+    """0, or what is wrong with the session."""
+    session_id: int = wire("int32", since=7)
+    """The fetch session; 0: none."""
+    responses: tuple[FetchableTopicResponse, ...] = wire_array(FetchableTopicResponse)
+    """The records."""
+    node_endpoints: tuple[NodeEndpoint, ...] = wire_array(NodeEndpoint, since=16, tag=0)
+    """Where the leaders named in `current_leader` listen."""

@@ -1,0 +1,75 @@
+"""FindCoordinator (10): which broker coordinates a group or a transaction.
+
+    v1   kinds of keys, messages            v4   many keys at once (KIP-699)
+    v3   flexible                           v6   share groups (KIP-932)
+
+v2 and v5 change no field.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar
+
+from tailrace.protocol.fields import wire, wire_array
+
+
+class CoordinatorKeyType(IntEnum):
+    """What a key names."""
+
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindCoordinatorRequest:
+    """Who coordinates these keys?"""
+
+    flexible_since: ClassVar[int] = 3
+
+    key: str = wire("string", until=3)
+    """The key, up to v3."""
+    key_type: int = wire("int8", since=1)
+    """What the keys name: a `CoordinatorKeyType`."""
+    coordinator_keys: tuple[str, ...] = wire_array("string", since=4)
+    """The keys, from v4."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordinator:
+    """Who coordinates one key."""
+
+    key: str = wire("string", since=4)
+    """The key."""
+    node_id: int = wire("int32", since=4)
+    """The broker."""
+    host: str = wire("string", since=4)
+    """Host name to connect to."""
+    port: int = wire("int32", since=4)
+    """Port to connect to."""
+    error_code: int = wire("int16", since=4)
+    """0, or why there is none."""
+    error_message: str | None = wire("string", since=4, nullable_since=4)
+    """The same for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindCoordinatorResponse:
+    """Who coordinates: one broker up to v3, one for each key from v4."""
+
+    flexible_since: ClassVar[int] = 3
+
+    throttle_time_ms: int = wire("int32", since=1)
+    """How long the client is held back by a quota."""
+    error_code: int = wire("int16", until=3)
+    """0, or why there is none."""
+    error_message: str | None = wire("string", since=1, until=3, nullable_since=1)
+    """The same for people."""
+    node_id: int = wire("int32", until=3)
+    """The broker."""
+    host: str = wire("string", until=3)
+    """Host name to connect to."""
+    port: int = wire("int32", until=3)
+    """Port to connect to."""
+    coordinators: tuple[Coordinator, ...] = wire_array(Coordinator, since=4)
+    """The brokers, by key."""

@@ -1,0 +1,90 @@
+"""ListOffsets (2): the offset of a partition at a time, at its start or at its end.
+
+    v1   one offset and its timestamp       v7   the largest timestamp (KIP-734)
+    v2   isolation level                    v8   the start of the local log (KIP-405)
+    v4   leader epochs (KIP-320)            v9   the end of the tiered log (KIP-1005)
+    v6   flexible                           v10  a time limit (KIP-1075)
+
+v11 adds a timestamp to ask for and changes no field (KIP-1023).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tailrace.protocol.fields import wire, wire_array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOffsetsPartition:
+    """The question about one partition."""
+
+    partition_index: int = wire("int32")
+    """The partition."""
+    current_leader_epoch: int = wire("int32", since=4, default=-1)
+    """The leader epoch that the client believes in; -1: it does not say."""
+    timestamp: int = wire("int64")
+    """Milliseconds since 1970, or a `SpecialTimestamp`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOffsetsTopic:
+    """The questions about one topic."""
+
+    name: str = wire("string")
+    """The topic."""
+    partitions: tuple[ListOffsetsPartition, ...] = wire_array(ListOffsetsPartition)
+    """Its partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOffsetsRequest:
+    """Which offsets have these partitions at these times?"""
+
+    flexible_since: ClassVar[int] = 6
+
+    replica_id: int = wire("int32", default=-1)
+    """The follower that asks; -1: a consumer."""
+    isolation_level: int = wire("int8", since=2)
+    """0: the end is the high watermark; 1: it is the last stable offset."""
+    topics: tuple[ListOffsetsTopic, ...] = wire_array(ListOffsetsTopic)
+    """The questions."""
+    timeout_ms: int = wire("int32", since=10)
+    """How long a look into tiered storage may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOffsetsPartitionResponse:
+    """The answer about one partition."""
+
+    partition_index: int = wire("int32")
+    """The partition."""
+    error_code: int = wire("int16")
+    """0, or why there is no offset."""
+    timestamp: int = wire("int64", default=-1)
+    """Timestamp of the record found; -1: none."""
+    offset: int = wire("int64", default=-1)
+    """Its offset; -1: none."""
+    leader_epoch: int = wire("int32", since=4, default=-1)
+    """Its leader epoch; -1: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOffsetsTopicResponse:
+    """The answers about one topic."""
+
+    name: str = wire("string")
+    """The topic."""
+    partitions: tuple[ListOffsetsPartitionResponse, ...] = wire_array(ListOffsetsPartitionResponse)
+    """Its partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOffsetsResponse:
+    """The offsets that were asked for."""
+
+    flexible_since: ClassVar[int] = 6
+
+    throttle_time_ms: int = wire("int32", since=2)
+    """How long the client is held back by a quota."""
+    topics: tuple[ListOffsetsTopicResponse, ...] = wire_array(ListOffsetsTopicResponse)
+    """The answers."""

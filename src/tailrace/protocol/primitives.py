@@ -1,0 +1,100 @@
+"""The few things on the wire that need more than `struct`: varints, tags and ids.
+
+    unsigned varint   7 bits a byte, low bits first, the high bit says "more": 300 is ac 02
+    tag section       varint count, then count times: varint tag, varint size, size bytes
+    uuid              16 bytes, all zero for "none"
+
+Not here: strings, arrays and structs, which `codec` writes out flat.
+
+Invariant: a read never looks past the end of the view it was given, and skipping an unknown
+tagged field costs no memory.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from tailrace.protocol.errors import MalformedMessageError
+
+_VARINT_BYTES_MAX = 5
+"""Lengths, counts and tags are 32 bit numbers, which end in the fifth byte."""
+
+TagDecoder = Callable[[memoryview, int], tuple[Any, int]]
+"""Reads the value of one tagged field: value and the position after it."""
+
+
+def read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
+    """The unsigned varint at `position`, and the position after it.
+
+    Raises:
+        MalformedMessageError: the number goes on after its fifth byte.
+        IndexError: the view ends inside the number.
+    """
+    value = 0
+    for index in range(_VARINT_BYTES_MAX):
+        byte = view[position + index]
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value, position + index + 1
+    raise MalformedMessageError(
+        f"a varint goes on after {_VARINT_BYTES_MAX} bytes", position=position
+    )
+
+
+def write_uvarint(out: bytearray, value: int) -> None:
+    """Append `value`, at least 0, as an unsigned varint."""
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def read_tagged(
+    view: memoryview, position: int, decoders: Mapping[int, TagDecoder]
+) -> tuple[dict[int, Any], int]:
+    """Values of the known tagged fields of the section at `position`, and the position after it.
+
+    Unknown tags are skipped, whatever they hold (KIP-482). Of a tag that comes twice the last
+    one counts.
+
+    Raises:
+        MalformedMessageError: a field is longer than what remains, or than its own size.
+        IndexError: the view ends inside the section.
+    """
+    values: dict[int, Any] = {}
+    count, position = read_uvarint(view, position)
+    for _ in range(count):
+        tag, position = read_uvarint(view, position)
+        size, position = read_uvarint(view, position)
+        limit = position + size
+        if limit > len(view):
+            raise MalformedMessageError(
+                f"tagged field {tag} claims {size} bytes, {len(view) - position} remain",
+                position=position,
+            )
+        decode = decoders.get(tag)
+        if decode is not None:
+            values[tag], end = decode(view, position)
+            if end != limit:
+                raise MalformedMessageError(
+                    f"tagged field {tag} claims {size} bytes and has {end - position}",
+                    position=position,
+                )
+        position = limit
+    return values, position
+
+
+def write_tagged(out: bytearray, tagged: tuple[tuple[int, bytearray], ...]) -> None:
+    """Append a tag section with these fields, which are in ascending order of tags."""
+    write_uvarint(out, len(tagged))
+    for tag, value in tagged:
+        write_uvarint(out, tag)
+        write_uvarint(out, len(value))
+        out += value
+
+
+@lru_cache(maxsize=4096)
+def uuid_from(data: bytes) -> UUID:
+    """The id in 16 bytes; kept, since making one costs as much as the rest of a small message."""
+    return UUID(bytes=data)

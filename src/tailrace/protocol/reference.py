@@ -1,0 +1,63 @@
+"""The served part of the protocol as a page to read, made from the tables that serve it.
+
+Not the page itself: a test compares docs/protocol.md with `describe()`, so that neither says
+what the other does not.
+"""
+
+from collections.abc import Iterator
+
+from tailrace.protocol.apis import APIS, Api
+from tailrace.protocol.fields import WireField, wire_fields
+
+
+def describe() -> str:
+    """Markdown: a table of the served APIs, then the fields of each request and response."""
+    lines = [
+        "# Protocol",
+        "",
+        "The requests that a Tailrace broker takes. Made from the tables in `tailrace.protocol`.",
+        "",
+        "| API | Key | Versions | Flexible since |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {api.key.title} | {int(api.key)} | {api.first_version} to {api.last_version} "
+        f"| {api.request.flexible_since} |"
+        for api in APIS.values()
+    ]
+    for api in APIS.values():
+        lines += ["", f"## {api.key.title}"]
+        for message in (api.request, api.response):
+            lines += ["", f"### {message.__name__}", ""]
+            rows = list(_rows(api, message, 0))
+            if rows:
+                lines += ["| Field | Type | Versions | Null since | Tag |", "|---|---|---|---|---|"]
+            lines += rows or ["No fields."]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(api: Api, message: type, depth: int) -> Iterator[str]:
+    for field in wire_fields(message):
+        indent = "&nbsp;&nbsp;" * depth
+        yield (
+            f"| {indent}`{field.name}` | {_type_name(field)} | {_versions(api, field)} "
+            f"| {_blank(field.nullable_since, at_least=api.first_version)} "
+            f"| {_blank(field.tag, at_least=0)} |"
+        )
+        if isinstance(field.type, type):
+            yield from _rows(api, field.type, depth + 1)
+
+
+def _type_name(field: WireField) -> str:
+    name = field.type if isinstance(field.type, str) else field.type.__name__
+    return f"array of {name}" if field.is_array else name
+
+
+def _versions(api: Api, field: WireField) -> str:
+    first = max(field.since, api.first_version)
+    last = api.last_version if field.until is None else field.until
+    return f"{first} to {last}" if first != last else str(first)
+
+
+def _blank(value: int | None, *, at_least: int) -> str:
+    return "" if value is None else str(max(value, at_least))

@@ -1,0 +1,278 @@
+"""`Batch`, a view of one whole record batch in memory, and the reader that cuts bytes into them.
+
+Nothing is copied: a batch keeps a memoryview of its bytes. Nothing here looks into the records; see
+`checks` and `columns` for that. Reading is cheap because it verifies only the frame: whether the
+bytes are those that were written is what `Batch.check` finds out.
+
+Invariant: a `Batch` always has its whole 61-byte header and as many bytes as the header says.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import crc32c
+
+from tailrace.errors import CorruptionError, FatalError
+from tailrace.model import NO_PRODUCER_ID, Codec, TimestampType
+from tailrace.records import layout
+from tailrace.records.codecs import OUTPUT_SIZE_MAX, codec_of, decompress
+
+BATCH_SIZE_MAX: Final = 2**31 - 1
+"""The largest size that the length field and an int32 segment position allow."""
+
+
+class CorruptBatchError(CorruptionError):
+    """A batch whose frame, header or checksum does not hold."""
+
+
+class UnsupportedMagicError(FatalError, ValueError):
+    """A batch of message format v0 or v1, which this version does not read yet."""
+
+    def __init__(self, magic: int, *, position: int) -> None:
+        self.magic = magic
+        self.position = position
+        super().__init__(
+            f"position {position}: message format v{magic} is not read yet; "
+            "rewrite the topic with a broker that writes format v2 (Kafka 0.11 or later)"
+        )
+
+
+class Batch:
+    """One whole v2 batch; the attributes are the header's fields under Kafka's names."""
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "crc",
+        "last_offset_delta",
+        "leader_epoch",
+        "length",
+        "magic",
+        "max_timestamp",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "size",
+        "view",
+    )
+
+    def __init__(self, view: memoryview) -> None:
+        """Takes exactly the bytes of one batch, as `read_batches` cuts them."""
+        (
+            self.base_offset,
+            self.length,
+            self.leader_epoch,
+            self.magic,
+            self.crc,
+            self.attributes,
+            self.last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.record_count,
+        ) = layout.HEADER.unpack_from(view)
+        self.view = view
+        self.size = len(view)
+
+    def __repr__(self) -> str:
+        return (
+            f"Batch(offsets {self.base_offset} to {self.last_offset}, "
+            f"{self.record_count} records, {self.size} bytes)"
+        )
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record, also where compaction has removed it."""
+        return self.base_offset + self.last_offset_delta  # type: ignore[no-any-return]
+
+    @property
+    def next_offset(self) -> int:
+        """Offset of the batch after this one."""
+        return self.base_offset + self.last_offset_delta + 1  # type: ignore[no-any-return]
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of the last record, or -1; after 2147483647 comes 0."""
+        return sequence_after(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def codec(self) -> Codec:
+        """How the records are compressed.
+
+        Raises:
+            UnsupportedCodecError: the attributes have codec 5, 6 or 7.
+        """
+        return codec_of(self.attributes & layout.CODEC_MASK)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """Whether the producer or the broker has set the timestamps."""
+        return TimestampType((self.attributes & layout.LOG_APPEND_TIME_FLAG) >> 3)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & layout.TRANSACTIONAL_FLAG)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the records are markers for brokers, which no consumer sees."""
+        return bool(self.attributes & layout.CONTROL_FLAG)
+
+    @property
+    def has_producer(self) -> bool:
+        """Whether an idempotent producer has numbered the batch."""
+        return bool(self.producer_id > NO_PRODUCER_ID)
+
+    @property
+    def delete_horizon_or_none(self) -> int | None:
+        """From when on (ms) compaction may drop the batch's tombstones (KIP-534)."""
+        if self.attributes & layout.DELETE_HORIZON_FLAG:
+            return self.base_timestamp  # type: ignore[no-any-return]
+        return None
+
+    @property
+    def payload(self) -> memoryview:
+        """The records as they are stored, compressed or not."""
+        return self.view[layout.RECORDS_POSITION :]
+
+    def records_view(self, limit: int = OUTPUT_SIZE_MAX) -> memoryview:
+        """The records, decompressed; at most `limit` bytes.
+
+        Raises:
+            CorruptCompressionError: the payload is not what its codec writes, or gives more.
+            UnsupportedCodecError: the attributes have codec 5, 6 or 7.
+        """
+        return decompress(self.codec, self.payload, limit)
+
+    def check(self) -> None:
+        """Finds out whether the batch is what was written; the records are not looked into.
+
+        Raises:
+            CorruptBatchError: the stored CRC-32C is not that of the bytes, the size is not what
+                the header says, or a count or delta is negative.
+        """
+        if self.length != self.size - layout.LOG_OVERHEAD:
+            raise self._corrupt(
+                f"the header says {self.length + layout.LOG_OVERHEAD} bytes, there are {self.size}"
+            )
+        if self.magic != layout.MAGIC:
+            raise self._corrupt(f"the magic is {self.magic}, not {layout.MAGIC}")
+        computed = crc32c.crc32c(self.view[layout.ATTRIBUTES_POSITION :])
+        if computed != self.crc:
+            raise self._corrupt(f"the stored CRC-32C is {self.crc}, the bytes have {computed}")
+        if self.record_count < 0:
+            raise self._corrupt(f"the record count is {self.record_count}")
+        if self.last_offset_delta < 0:
+            raise self._corrupt(f"the last offset delta is {self.last_offset_delta}")
+
+    def _corrupt(self, rule: str) -> CorruptBatchError:
+        return CorruptBatchError(rule, offset=self.base_offset)
+
+
+class BatchReader:
+    """Iterates over `(position, batch)`; `position` then says where the whole batches end."""
+
+    __slots__ = ("_size_max", "_view", "position")
+
+    def __init__(self, view: memoryview, position: int, size_max: int) -> None:
+        self._view = view
+        self._size_max = size_max
+        self.position = position
+        """Where the next batch would start; less than the view's size if a partial one follows."""
+
+    def __iter__(self) -> Iterator[tuple[int, Batch]]:
+        return self
+
+    def __next__(self) -> tuple[int, Batch]:
+        """The next batch and the position where it starts."""
+        position = self.position
+        remaining = len(self._view) - position
+        if remaining < layout.FRAME_SIZE:
+            raise StopIteration
+        offset, length, _, magic = layout.FRAME.unpack_from(self._view, position)
+        size = length + layout.LOG_OVERHEAD
+        if length < layout.LENGTH_MIN:
+            raise CorruptBatchError(
+                f"the batch length is {length}, less than {layout.LENGTH_MIN}",
+                position=position,
+                offset=offset,
+            )
+        if size > self._size_max:
+            raise CorruptBatchError(
+                f"the batch has {size} bytes, more than {self._size_max}",
+                position=position,
+                offset=offset,
+            )
+        if magic > layout.MAGIC:
+            raise CorruptBatchError(
+                f"the magic is {magic}, more than {layout.MAGIC}", position=position, offset=offset
+            )
+        if magic < layout.MAGIC:
+            raise UnsupportedMagicError(magic, position=position)
+        if size < layout.HEADER_SIZE:
+            raise CorruptBatchError(
+                f"the batch has {size} bytes, less than its header's {layout.HEADER_SIZE}",
+                position=position,
+                offset=offset,
+            )
+        if size > remaining:
+            raise StopIteration
+        self.position = position + size
+        return position, Batch(self._view[position : position + size])
+
+
+def read_batches(
+    view: memoryview, position: int = 0, *, size_max: int = BATCH_SIZE_MAX
+) -> BatchReader:
+    """The whole batches of `view` from `position` on; ends silently at a partial one.
+
+    Raises:
+        CorruptBatchError: from the iteration, at a frame that no writer makes.
+        UnsupportedMagicError: from the iteration, at a batch of format v0 or v1.
+
+    Example:
+        >>> reader = read_batches(view)
+        >>> sizes = [batch.size for _, batch in reader]
+        >>> tail = len(view) - reader.position
+    """
+    return BatchReader(view, position, size_max)
+
+
+def sequence_after(sequence: int, count: int) -> int:
+    """The sequence number `count` after `sequence`; after 2147483647 comes 0, and -1 stays -1."""
+    if sequence < 0:
+        return -1
+    return (sequence + count) & layout.SEQUENCE_MAX
+
+
+def stamp(view: memoryview, *, base_offset: int, leader_epoch: int) -> None:
+    """Writes offset and epoch into the batch at the start of `view`; the CRC covers neither."""
+    layout.BASE_OFFSET.pack_into(view, layout.BASE_OFFSET_POSITION, base_offset)
+    layout.LEADER_EPOCH.pack_into(view, layout.LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def stamp_append_time(view: memoryview, timestamp_ms: int) -> None:
+    """Makes the batch that `view` is one of LogAppendTime, in place, and renews its CRC.
+
+    The records keep their deltas, which no reader of such a batch looks at.
+    """
+    _stamp_timestamp(view, layout.LOG_APPEND_TIME_FLAG, timestamp_ms)
+
+
+def stamp_max_timestamp(view: memoryview, timestamp_ms: int) -> None:
+    """Makes the batch that `view` is one of CreateTime with this maximum, and renews its CRC."""
+    _stamp_timestamp(view, 0, timestamp_ms)
+
+
+def _stamp_timestamp(view: memoryview, type_flag: int, timestamp_ms: int) -> None:
+    # The flag is in the low one of the two attribute bytes.
+    low = layout.ATTRIBUTES_POSITION + 1
+    view[low] = (view[low] & ~layout.LOG_APPEND_TIME_FLAG) | type_flag
+    layout.BASE_OFFSET.pack_into(view, layout.MAX_TIMESTAMP_POSITION, timestamp_ms)
+    crc = crc32c.crc32c(view[layout.ATTRIBUTES_POSITION :])
+    layout.CRC.pack_into(view, layout.CRC_POSITION, crc)

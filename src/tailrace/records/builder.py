@@ -1,0 +1,212 @@
+"""Batches from Python records and back: the public edge, where a record is an object.
+
+Bulk data does not come this way (see `columns`). `BatchBuilder` writes what a producer, a
+coordinator or a test has at hand; `records_of` reads a batch for a caller who asked for objects.
+
+Invariant: a built batch passes `Batch.check` and `check_records`, and its offsets are consecutive.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import crc32c
+
+from tailrace.kernels.records import read_record, read_varint, wrapping_sum
+from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, Codec, TimestampType
+from tailrace.records import layout
+from tailrace.records.checks import check_records
+from tailrace.records.codecs import compress
+
+if TYPE_CHECKING:
+    from tailrace.records.batch import Batch
+
+Header = tuple[str, bytes | None]
+
+
+class Record(NamedTuple):
+    """One record as an object."""
+
+    offset: int
+    timestamp: int
+    """Milliseconds since the epoch, -1 for none."""
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+def zigzag(number: int) -> bytes:
+    """`number`, of at most 64 bits, as a zigzag varint.
+
+    Example:
+        >>> zigzag(-65).hex()
+        '8101'
+    """
+    rest = (number << 1) ^ (number >> 63)
+    encoded = bytearray()
+    while rest > 127:
+        encoded.append(rest & 127 | 128)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+_TABLE_SIZE: Final = 2048
+"""Sizes and deltas below this are looked up: nearly all of them, for 0.3 ms at import."""
+
+_TABLE: Final = [zigzag(number) for number in range(_TABLE_SIZE)]
+_NULL: Final = zigzag(-1)
+
+
+def _varint(number: int) -> bytes:
+    return _TABLE[number] if 0 <= number < _TABLE_SIZE else zigzag(number)
+
+
+class BatchBuilder:
+    """Collects records and builds one v2 batch of them, with base offset 0."""
+
+    __slots__ = (
+        "_attributes",
+        "_base_timestamp",
+        "_codec",
+        "_max_timestamp",
+        "_parts",
+        "_producer",
+        "_size",
+        "record_count",
+    )
+
+    def __init__(
+        self,
+        *,
+        codec: Codec = Codec.NONE,
+        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
+        is_control: bool = False,
+    ) -> None:
+        assert not (is_control and codec), "control batches are never compressed"
+        self._codec = codec
+        self._producer = (producer_id, producer_epoch, base_sequence)
+        self._attributes = (
+            codec
+            | timestamp_type << 3
+            | (layout.TRANSACTIONAL_FLAG if is_transactional else 0)
+            | (layout.CONTROL_FLAG if is_control else 0)
+        )
+        self._parts: list[bytes] = []
+        self._size = layout.HEADER_SIZE
+        self._base_timestamp = NO_TIMESTAMP
+        self._max_timestamp = NO_TIMESTAMP
+        self.record_count = 0
+
+    @property
+    def size_estimate(self) -> int:
+        """Bytes of the batch if it were not compressed; exact for `Codec.NONE`."""
+        return self._size
+
+    def append(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        timestamp: int = NO_TIMESTAMP,
+        headers: Sequence[Header] = (),
+    ) -> None:
+        """Adds one record; the first one's timestamp (ms) becomes the base of the others."""
+        if not self.record_count:
+            self._base_timestamp = timestamp
+        self._max_timestamp = max(self._max_timestamp, timestamp)
+        fields = [
+            b"\x00",
+            _varint(wrapping_sum(timestamp, -self._base_timestamp)),
+            _varint(self.record_count),
+            *_sized(key),
+            *_sized(value),
+            _varint(len(headers)),
+        ]
+        for name, content in headers:
+            fields += (*_sized(name.encode()), *_sized(content))
+        body = b"".join(fields)
+        length = _varint(len(body))
+        self._parts += (length, body)
+        self._size += len(length) + len(body)
+        self.record_count += 1
+
+    def build(self) -> bytes:
+        """The batch; the builder may go on and build a larger one.
+
+        Its offsets start at 0 and its leader epoch is unknown: `stamp` sets both in a copy.
+        """
+        payload = compress(self._codec, b"".join(self._parts))
+        batch = bytearray(layout.HEADER_SIZE)
+        batch += payload
+        layout.HEADER.pack_into(
+            batch,
+            0,
+            0,
+            len(batch) - layout.LOG_OVERHEAD,
+            NO_LEADER_EPOCH,
+            layout.MAGIC,
+            0,
+            self._attributes,
+            max(0, self.record_count - 1),
+            self._base_timestamp,
+            self._max_timestamp,
+            *self._producer,
+            self.record_count,
+        )
+        crc = crc32c.crc32c(memoryview(batch)[layout.ATTRIBUTES_POSITION :])
+        layout.CRC.pack_into(batch, layout.CRC_POSITION, crc)
+        return bytes(batch)
+
+
+def records_of(batch: "Batch") -> Iterator[Record]:
+    """The records as objects; the caller has called `batch.check()`.
+
+    Header keys that are not UTF-8 come with replacement characters, as in Kafka's Java client.
+
+    Raises:
+        CorruptRecordError: a record breaks a rule of the format; before any is returned.
+        CorruptCompressionError: the payload cannot be decompressed.
+        UnsupportedCodecError: the attributes have codec 5, 6 or 7.
+    """
+    check_records(batch)
+    return _records_of(batch, bytes(batch.records_view()))
+
+
+def _records_of(batch: "Batch", data: bytes) -> Iterator[Record]:
+    is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
+    position = 0
+    for _ in range(batch.record_count):
+        (
+            end, timestamp_delta, offset_delta, key_at, key_size, value_at, value_size, at, headers,
+        ) = read_record(data, position, len(data))  # fmt: skip
+        position = end
+        timestamp = wrapping_sum(batch.base_timestamp, timestamp_delta)
+        yield Record(
+            wrapping_sum(batch.base_offset, offset_delta),
+            timestamp if is_create_time else batch.max_timestamp,
+            _slice_or_none(data, key_at, key_size),
+            _slice_or_none(data, value_at, value_size),
+            tuple(_headers_of(data, at, headers)) if headers else (),
+        )
+
+
+def _headers_of(data: bytes, position: int, count: int) -> Iterator[Header]:
+    for _ in range(count):
+        size, position = read_varint(data, position, len(data))
+        name = data[position : position + size].decode(errors="replace")
+        position += size
+        size, position = read_varint(data, position, len(data))
+        yield name, _slice_or_none(data, position, size)
+        position += max(0, size)
+
+
+def _slice_or_none(data: bytes, position: int, size: int) -> bytes | None:
+    return None if size < 0 else data[position : position + size]
+
+
+def _sized(content: bytes | None) -> tuple[bytes, ...]:
+    return (_NULL,) if content is None else (_varint(len(content)), content)

@@ -1,0 +1,293 @@
+"""Compression of a batch's records: gzip, snappy, lz4, zstd, as Kafka frames them.
+
+    gzip    RFC 1952; any number of members when read
+    snappy  xerial's framing: 82 'SNAPPY' 00, version 1, compatible 1 (int32 each), then chunks of
+            an int32 size and a raw snappy block of at most 32 KiB; raw snappy is read as well
+    lz4     LZ4 frame: 04 22 4d 18, 60 (v1, independent blocks), 40 (64 KiB), 82 (checksum of those
+            two), then blocks of a uint32le size, top bit set if stored raw; a size of 0 ends it
+    zstd    RFC 8878
+
+The lz4 frame is put together here because the one-shot compressor of cramjam links its blocks,
+which Kafka's Java reader refuses, and its streaming one holds the interpreter lock.
+
+Invariant: decompression never allocates more than `limit` bytes of output, nor more than what the
+compressed bytes at hand could become by the format's own rules. A size that a header merely claims
+is believed only within those bounds.
+"""
+
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from struct import error as StructError  # noqa: N812 (the class has the name of a function)
+from typing import Final, TypeAlias
+
+import cramjam
+
+from tailrace.errors import CorruptionError, UnsupportedCodecError
+from tailrace.model import Codec
+
+Octets: TypeAlias = bytes | bytearray | memoryview
+
+OUTPUT_SIZE_MAX: Final = 128 * 1024 * 1024
+"""Most bytes that one batch may decompress to.
+
+Kafka limits the compressed size only, at 1 MiB by default. Text rarely compresses better than 20
+to 1, and a batch is decompressed in one piece; 128 times the default leaves room for large
+batches, and eight damaged ones at the same time still fit in the memory of a small machine.
+"""
+
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+XERIAL_BLOCK_SIZE: Final = 32 * 1024
+
+LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+LZ4_HEADER: Final = LZ4_MAGIC + b"\x60\x40\x82"
+LZ4_BLOCK_SIZE: Final = 64 * 1024
+LZ4_STORED_FLAG: Final = 1 << 31
+LZ4_END: Final = b"\x00\x00\x00\x00"
+
+ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+ZSTD_LEVEL: Final = 3
+ZSTD_BLOCK_SIZE_MAX: Final = 128 * 1024
+"""RFC 8878: no block regenerates more, whatever the window."""
+
+_INT32: Final = Struct(">i")
+_UINT32_LE: Final = Struct("<I")
+
+_SNAPPY_EXPANSION_MAX: Final = 32
+"""A copy of 64 bytes takes at least 3, so 22 would do."""
+
+_LZ4_EXPANSION_MAX: Final = 255
+"""Each byte of a match length stands for at most 255 bytes."""
+
+
+class CorruptCompressionError(CorruptionError):
+    """A payload that is not what its codec writes, or that decompresses to too much."""
+
+
+def codec_of(number: int) -> Codec:
+    """The codec with this number in a batch's attributes.
+
+    Raises:
+        UnsupportedCodecError: Kafka has not given the number to any codec.
+    """
+    if number > Codec.ZSTD:
+        raise UnsupportedCodecError(f"compression codec {number} is unknown; 0 to 4 are in use")
+    return Codec(number)
+
+
+def compress(codec: Codec, data: Octets) -> Octets:
+    """`data` in the codec's framing; `data` itself for `Codec.NONE`."""
+    match codec:
+        case Codec.NONE:
+            return data
+        case Codec.GZIP:
+            return zlib.compress(data, wbits=31)
+        case Codec.SNAPPY:
+            return _compress_snappy(memoryview(data))
+        case Codec.LZ4:
+            return _compress_lz4(memoryview(data))
+        case Codec.ZSTD:
+            return memoryview(cramjam.zstd.compress(data, ZSTD_LEVEL))
+
+
+def decompress(codec: Codec, data: memoryview, limit: int = OUTPUT_SIZE_MAX) -> memoryview:
+    """What was compressed to `data`; `data` itself for `Codec.NONE`.
+
+    Raises:
+        CorruptCompressionError: `data` is damaged or cut short, or gives more than `limit` bytes.
+    """
+    try:
+        match codec:
+            case Codec.NONE:
+                return data
+            case Codec.GZIP:
+                return _decompress_gzip(data, limit)
+            case Codec.SNAPPY:
+                return _decompress_snappy(data, limit)
+            case Codec.LZ4:
+                return _decompress_into(
+                    cramjam.lz4, data, size_max=_lz4_output_size_max(data), limit=limit
+                )
+            case Codec.ZSTD:
+                return _decompress_into(
+                    cramjam.zstd, data, size_max=_zstd_output_size_max(data), limit=limit
+                )
+    except (cramjam.DecompressionError, zlib.error, StructError) as error:
+        # Struct's error is a field that the end of the data cuts.
+        raise CorruptCompressionError(f"the {codec.name.lower()} payload: {error}") from error
+
+
+def _compress_snappy(data: memoryview) -> bytes:
+    parts: list[Octets] = [XERIAL_HEADER]
+    for start in range(0, len(data), XERIAL_BLOCK_SIZE):
+        block = memoryview(cramjam.snappy.compress_raw(data[start : start + XERIAL_BLOCK_SIZE]))
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _compress_lz4(data: memoryview) -> bytes:
+    parts: list[Octets] = [LZ4_HEADER]
+    for start in range(0, len(data), LZ4_BLOCK_SIZE):
+        source = data[start : start + LZ4_BLOCK_SIZE]
+        block = memoryview(cramjam.lz4.compress_block(source, store_size=False))
+        if len(block) < len(source):
+            parts += (_UINT32_LE.pack(len(block)), block)
+        else:
+            parts += (_UINT32_LE.pack(len(source) | LZ4_STORED_FLAG), source)
+    parts.append(LZ4_END)
+    return b"".join(parts)
+
+
+def _decompress_gzip(data: memoryview, limit: int) -> memoryview:
+    parts: list[bytes] = []
+    room = limit
+    while True:
+        member = zlib.decompressobj(31)
+        parts.append(member.decompress(data, room + 1))
+        room -= len(parts[-1])
+        if room < 0:
+            raise _too_large(Codec.GZIP, limit)
+        if not member.eof:
+            raise CorruptCompressionError("the gzip payload ends within a member")
+        if not member.unused_data:
+            return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+        data = data[len(data) - len(member.unused_data) :]
+
+
+def _decompress_snappy(data: memoryview, limit: int) -> memoryview:
+    # Xerial's header may come again in the middle, where two streams have been joined.
+    blocks = list(_xerial_blocks(data)) if bytes(data[:8]) == XERIAL_MAGIC else [data]
+    sizes = [_snappy_size(block) for block in blocks]
+    if sum(sizes) > limit:
+        raise _too_large(Codec.SNAPPY, limit)
+    output = memoryview(bytearray(sum(sizes)))
+    position = 0
+    for block, size in zip(blocks, sizes, strict=True):
+        if size:
+            cramjam.snappy.decompress_raw_into(block, output[position : position + size])
+            position += size
+    return output
+
+
+def _snappy_size(block: memoryview) -> int:
+    size: int = cramjam.snappy.decompress_raw_len(block)
+    if size > _SNAPPY_EXPANSION_MAX * len(block):
+        raise CorruptCompressionError(
+            f"a snappy block of {len(block)} bytes claims to hold {size} bytes"
+        )
+    if size == 0 and bytes(block) != b"\x00":
+        raise CorruptCompressionError(f"an empty snappy block has {len(block)} bytes, not 1")
+    return size
+
+
+def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
+    position = 0
+    while position < len(data):
+        if bytes(data[position : position + 8]) == XERIAL_MAGIC:
+            position += len(XERIAL_HEADER)
+            if position > len(data):
+                raise CorruptCompressionError("the snappy payload ends within a header")
+            continue
+        (size,) = _INT32.unpack_from(data, position)
+        position += 4
+        if not 0 <= size <= len(data) - position:
+            raise CorruptCompressionError(
+                f"a snappy block claims {size} bytes, {len(data) - position} remain"
+            )
+        yield data[position : position + size]
+        position += size
+
+
+def _decompress_into(library: object, data: memoryview, *, size_max: int, limit: int) -> memoryview:
+    """Decompresses to a buffer of at most `limit` bytes that is never grown."""
+    output = bytearray(min(size_max, limit))
+    try:
+        size = library.decompress_into(data, output)  # type: ignore[attr-defined]
+    except cramjam.DecompressionError as error:
+        if size_max > limit and "whole buffer" in str(error):
+            codec = Codec.LZ4 if library is cramjam.lz4 else Codec.ZSTD
+            raise _too_large(codec, limit) from error
+        raise
+    return memoryview(output)[:size]
+
+
+def _lz4_output_size_max(data: memoryview) -> int:
+    """Most bytes that the frame can give, by the sizes of its blocks; also checks its structure."""
+    if bytes(data[:4]) != LZ4_MAGIC or len(data) < len(LZ4_HEADER):
+        raise CorruptCompressionError("the lz4 payload does not start with a frame header")
+    flags, descriptor = data[4], data[5]
+    has_block_checksum = bool(flags & 0x10)
+    # Content size takes 8 bytes, a dictionary id 4; the checksum of the header is the last byte.
+    position = 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+    block_size_max = 1 << (8 + 2 * (descriptor >> 4 & 7))
+    total = 0
+    while True:
+        (word,) = _UINT32_LE.unpack_from(data, position)
+        position += 4
+        if word == 0:
+            break
+        size = word & ~LZ4_STORED_FLAG
+        if size > len(data) - position:
+            raise CorruptCompressionError(
+                f"an lz4 block claims {size} bytes, {len(data) - position} remain"
+            )
+        is_stored = bool(word & LZ4_STORED_FLAG)
+        total += size if is_stored else min(block_size_max, _LZ4_EXPANSION_MAX * size)
+        position += size + (4 if has_block_checksum else 0)
+    position += 4 if flags & 0x04 else 0
+    if position != len(data):
+        raise CorruptCompressionError(
+            f"the lz4 frame ends at byte {position} of a payload of {len(data)} bytes"
+        )
+    return total
+
+
+def _zstd_output_size_max(data: memoryview) -> int:
+    """Most bytes that the frames can give, by their claims and the sizes of their blocks."""
+    total = 0
+    position = 0
+    while position < len(data):
+        (magic,) = _UINT32_LE.unpack_from(data, position)
+        if magic & 0xFFFFFFF0 == 0x184D2A50:
+            # A skippable frame: magic, size, bytes of somebody else.
+            position += 8 + _UINT32_LE.unpack_from(data, position + 4)[0]
+            continue
+        if bytes(data[position : position + 4]) != ZSTD_MAGIC or position + 5 > len(data):
+            raise CorruptCompressionError(f"no zstd frame starts at byte {position}")
+        descriptor = data[position + 4]
+        is_single_segment = bool(descriptor & 0x20)
+        size_bytes = (1 if is_single_segment else 0, 2, 4, 8)[descriptor >> 6]
+        position += 5 + (0 if is_single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
+        claimed = int.from_bytes(data[position : position + size_bytes], "little")
+        claimed += 256 if size_bytes == 2 else 0
+        position, possible = _zstd_blocks(data, position + size_bytes)
+        position += 4 if descriptor & 0x04 else 0
+        total += min(claimed, possible) if size_bytes else possible
+    if position == 0 or position > len(data):
+        raise CorruptCompressionError("the zstd payload ends within a frame")
+    return total
+
+
+def _zstd_blocks(data: memoryview, position: int) -> tuple[int, int]:
+    """Where the blocks from `position` on end, and most bytes that they can give."""
+    total = 0
+    while True:
+        if position + 3 > len(data):
+            raise CorruptCompressionError("the zstd payload ends within a frame")
+        word = int.from_bytes(data[position : position + 3], "little")
+        kind = word >> 1 & 3
+        size = word >> 3
+        stored = 1 if kind == 1 else size
+        total += ZSTD_BLOCK_SIZE_MAX if kind == 2 else min(size, ZSTD_BLOCK_SIZE_MAX)
+        position += 3 + stored
+        if position > len(data):
+            raise CorruptCompressionError("the zstd payload ends within a block")
+        if word & 1:
+            return position, total
+
+
+def _too_large(codec: Codec, limit: int) -> CorruptCompressionError:
+    return CorruptCompressionError(
+        f"the {codec.name.lower()} payload decompresses to more than {limit} bytes"
+    )

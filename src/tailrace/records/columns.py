@@ -1,0 +1,390 @@
+"""`ColumnsBuilder`: the records of many batches as one Arrow record batch, without objects.
+
+Kernels write straight into the buffers that Arrow then owns; the only copies are those of the bytes
+themselves. Columns are those of a record; topic and partition belong to whoever knows them.
+
+    key            binary                   null where the record has none
+    value          binary                   null for a tombstone
+    offset         int64
+    timestamp      timestamp[us, tz=UTC]    Kafka's milliseconds times 1000; -1 becomes -1000, and
+                                            what int64 cannot hold becomes its nearest value
+    timestampType  int32                    0 set by the producer, 1 set by the broker
+    headers        list<struct<key: string, value: binary>>, null where the record has none
+
+Invariant: a batch is appended whole or not at all, and no row comes from bytes that break a rule of
+the format. That the bytes are those that were written is for the caller to check (`Batch.check`),
+as is leaving out control batches and aborted transactions.
+
+This is the only module of the room that needs numpy and pyarrow.
+"""
+
+from collections.abc import Collection
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace import kernels
+from tailrace.kernels import RecordFault
+from tailrace.kernels.records import WANT_KEY, WANT_OFFSET, WANT_TIMESTAMP, WANT_VALUE
+from tailrace.model import TimestampType
+from tailrace.records.batch import Batch
+from tailrace.records.checks import check_records, record_error
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+ROWS_TARGET: Final = 65_536
+"""Rows after which a chunk has no room: enough to make the cost of a chunk small."""
+
+BYTES_TARGET: Final = 8 * 1024 * 1024
+"""Bytes after which a chunk has no room: with all its copies on the way still small."""
+
+COLUMN_BYTES_MAX: Final = 2**31 - 1
+"""Arrow's `binary` has int32 offsets."""
+
+MILLISECONDS_MAX: Final = (2**63 - 1) // 1000
+"""The largest timestamp that Arrow's microseconds can hold; it is in the year 294247."""
+
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+class Column(Enum):
+    """A column that a `ColumnsBuilder` can fill; the value is its name."""
+
+    KEY = "key"
+    VALUE = "value"
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+    TIMESTAMP_TYPE = "timestampType"
+    HEADERS = "headers"
+
+
+ARROW_TYPES: Final = {
+    Column.KEY: pa.binary(),
+    Column.VALUE: pa.binary(),
+    Column.OFFSET: pa.int64(),
+    Column.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    Column.TIMESTAMP_TYPE: pa.int32(),
+    Column.HEADERS: _HEADERS,
+}
+
+_WANTED_BITS: Final = {
+    Column.KEY: WANT_KEY,
+    Column.VALUE: WANT_VALUE,
+    Column.OFFSET: WANT_OFFSET,
+    Column.TIMESTAMP: WANT_TIMESTAMP,
+}
+
+
+def schema_of(columns: Collection[Column]) -> pa.Schema:
+    """The Arrow schema of these columns, in their order; every one may be null."""
+    return pa.schema([pa.field(column.value, ARROW_TYPES[column]) for column in columns])
+
+
+class ColumnsBuilder:
+    """Collects batches and gives their records as an Arrow record batch."""
+
+    __slots__ = ("_columns", "_has_headers", "_headers", "_rows", "_types", "_wanted", "schema")
+
+    def __init__(self, columns: Collection[Column] = tuple(Column)) -> None:
+        self._columns = tuple(columns)
+        self.schema = schema_of(self._columns)
+        self._wanted = sum(_WANTED_BITS.get(column, 0) for column in self._columns)
+        self._has_headers = Column.HEADERS in self._columns
+        self._start(rows_max=0, size_max=0)
+
+    @property
+    def row_count(self) -> int:
+        """Rows collected since the last `finish`."""
+        return self._rows.count
+
+    @property
+    def byte_count(self) -> int:
+        """Bytes of keys, values and headers collected since the last `finish`."""
+        return self._rows.size + self._headers.size
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another batch should be appended before `finish`."""
+        return self.row_count < ROWS_TARGET and self.byte_count < BYTES_TARGET
+
+    def append(self, batch: Batch, *, start_offset: int, limit_offset: int) -> int:
+        """Appends the records of `start_offset <= offset < limit_offset`; returns how many.
+
+        Raises:
+            CorruptRecordError: a record breaks a rule of the format; nothing was appended.
+            CorruptCompressionError: the payload cannot be decompressed.
+            UnsupportedCodecError: the attributes have codec 5, 6 or 7.
+            OverflowError: the chunk has more than 2 GiB in a column; call `finish` first.
+        """
+        view = batch.records_view()
+        size, count = len(view), batch.record_count
+        if self.byte_count + size > COLUMN_BYTES_MAX:
+            raise OverflowError(f"{self.byte_count} bytes are collected, {size} more do not fit")
+        if not 0 <= count <= size // kernels.RECORD_SIZE_MIN:
+            raise record_error(batch, RecordFault.RECORD_COUNT, index=0, size=size)
+        rows, headers = self._rows, self._headers
+        timestamp_type = batch.timestamp_type
+        is_create_time = timestamp_type is TimestampType.CREATE_TIME
+        source = np.frombuffer(view.toreadonly(), np.uint8)
+        rows.make_room(count, size)
+        status = kernels.decode_records(
+            source,
+            0,
+            size,
+            count,
+            batch.base_offset,
+            batch.base_timestamp if is_create_time else batch.max_timestamp,
+            int(is_create_time),
+            start_offset,
+            limit_offset,
+            self._wanted,
+            *rows.outputs,
+        )
+        if status >= 0 and self._has_headers:
+            headers.make_room(count, size)
+            status = kernels.decode_headers(
+                source, 0, size, count, batch.base_offset, start_offset, limit_offset,
+                *headers.outputs,
+            )  # fmt: skip
+        if status < 0:
+            rows.undo()
+            check_records(batch)
+            raise AssertionError(f"decoding said {RecordFault(-status)!r}, the walk nothing")
+        rows.keep()
+        headers.keep()
+        self._types.append((timestamp_type, status))
+        return status
+
+    def finish(self) -> pa.RecordBatch:
+        """The rows collected so far, as Arrow; the builder starts again with none."""
+        arrays = [self._arrow_of(column) for column in self._columns]
+        # The next chunk will be about as large, and memory that is never touched costs nothing.
+        self._start(rows_max=self._rows.count_max, size_max=self._rows.size_max)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _start(self, *, rows_max: int, size_max: int) -> None:
+        self._rows = _Rows(rows_max, size_max)
+        self._headers = _Headers()
+        self._types: list[tuple[TimestampType, int]] = []
+
+    def _arrow_of(self, column: Column) -> pa.Array:
+        rows = self._rows
+        match column:
+            case Column.KEY:
+                return _binary(
+                    rows.count, valid=rows.key_valid, ends=rows.key_ends, data=rows.key_data
+                )
+            case Column.VALUE:
+                return _binary(
+                    rows.count, valid=rows.value_valid, ends=rows.value_ends, data=rows.value_data
+                )
+            case Column.OFFSET:
+                return _integers(column, rows.count, rows.offsets)
+            case Column.TIMESTAMP:
+                # Producers that send nanoseconds exist; wrapping would give them a plausible date.
+                bounded = rows.timestamps[: rows.count].clip(-MILLISECONDS_MAX, MILLISECONDS_MAX)
+                return _integers(column, rows.count, bounded * 1000)
+            case Column.TIMESTAMP_TYPE:
+                kinds = np.array([kind for kind, _ in self._types], np.int32)
+                values = np.repeat(kinds, [count for _, count in self._types])
+                return _integers(column, rows.count, values)
+            case Column.HEADERS:
+                return _header_lists(self._headers)
+
+
+class _Rows:
+    """The buffers that `decode_records` fills, and how far they are filled.
+
+    Rows have one capacity and keys and values another, which both have alone: memory that a short
+    key column never touches is never given by the system.
+    """
+
+    __slots__ = (
+        "count",
+        "count_max",
+        "cursors",
+        "kept",
+        "key_data",
+        "key_ends",
+        "key_valid",
+        "offsets",
+        "outputs",
+        "size",
+        "size_max",
+        "timestamps",
+        "value_data",
+        "value_ends",
+        "value_valid",
+    )
+
+    def __init__(self, count_max: int, size_max: int) -> None:
+        self.cursors = np.zeros(3, np.int64)
+        self.kept = [0, 0, 0]
+        self.count = self.size = 0
+        self.count_max = count_max
+        self.size_max = size_max
+        self.offsets, self.timestamps = _empty(count_max, np.int64), _empty(count_max, np.int64)
+        self.key_ends = _empty(count_max + 1, np.int32)
+        self.value_ends = _empty(count_max + 1, np.int32)
+        self.key_ends[0] = self.value_ends[0] = 0
+        self.key_valid, self.value_valid = _empty(count_max, np.uint8), _empty(count_max, np.uint8)
+        self.key_data, self.value_data = _empty(size_max, np.uint8), _empty(size_max, np.uint8)
+        self._list_outputs()
+
+    def make_room(self, count: int, size: int) -> None:
+        """Room for `count` more rows from a payload of `size` bytes."""
+        rows, used = self.count, self.size
+        if rows + count > self.count_max:
+            self.count_max = max(rows + count, 2 * self.count_max)
+            self.offsets = _grown(self.offsets, rows, self.count_max)
+            self.timestamps = _grown(self.timestamps, rows, self.count_max)
+            self.key_ends = _grown(self.key_ends, rows + 1, self.count_max + 1)
+            self.key_valid = _grown(self.key_valid, rows, self.count_max)
+            self.value_ends = _grown(self.value_ends, rows + 1, self.count_max + 1)
+            self.value_valid = _grown(self.value_valid, rows, self.count_max)
+            self._list_outputs()
+        if used + size > self.size_max:
+            _, key_end, value_end = self.kept
+            self.size_max = max(used + size, 2 * self.size_max)
+            self.key_data = _grown(self.key_data, key_end, self.size_max)
+            self.value_data = _grown(self.value_data, value_end, self.size_max)
+            self._list_outputs()
+
+    def keep(self) -> None:
+        """Takes over what the kernel has written."""
+        self.kept = self.cursors.tolist()
+        self.count, key_end, value_end = self.kept
+        self.size = key_end + value_end
+
+    def undo(self) -> None:
+        """Forgets the rows that the kernel has written since `keep`."""
+        self.cursors[:] = self.kept
+
+    def _list_outputs(self) -> None:
+        self.outputs = (
+            self.cursors, self.offsets, self.timestamps,
+            self.key_ends, self.key_valid, self.key_data,
+            self.value_ends, self.value_valid, self.value_data,
+        )  # fmt: skip
+
+
+class _Headers:
+    """The buffers that `decode_headers` fills, and how far they are filled."""
+
+    __slots__ = (
+        "count_max",
+        "cursors",
+        "key_data",
+        "key_ends",
+        "outputs",
+        "row_ends",
+        "row_valid",
+        "size",
+        "spare_max",
+        "value_data",
+        "value_ends",
+        "value_valid",
+    )
+
+    def __init__(self) -> None:
+        self.cursors = np.zeros(4, np.int64)
+        self.size = self.count_max = self.spare_max = 0
+        self.row_ends, self.row_valid = np.zeros(1, np.int32), _empty(0, np.uint8)
+        self.key_ends, self.key_data = np.zeros(1, np.int32), _empty(0, np.uint8)
+        self.value_ends, self.value_valid = np.zeros(1, np.int32), _empty(0, np.uint8)
+        self.value_data = _empty(0, np.uint8)
+        self._list_outputs()
+
+    def make_room(self, count: int, size: int) -> None:
+        """Room for `count` more rows from a payload of `size` bytes."""
+        row, header, key_end, value_end = self.cursors.tolist()
+        # What the records' own fields leave is all that headers can be made of, two bytes each.
+        spare = size - count * kernels.RECORD_SIZE_MIN
+        if row + count > self.count_max:
+            self.count_max = max(row + count, 2 * self.count_max)
+            self.row_ends = _grown(self.row_ends, row + 1, self.count_max + 1)
+            self.row_valid = _grown(self.row_valid, row, self.count_max)
+            self._list_outputs()
+        if 2 * header + key_end + value_end + spare > self.spare_max:
+            self.spare_max = max(2 * header + key_end + value_end + spare, 2 * self.spare_max)
+            self.key_ends = _grown(self.key_ends, header + 1, self.spare_max + 1)
+            self.key_data = _grown(self.key_data, key_end, self.spare_max)
+            self.value_ends = _grown(self.value_ends, header + 1, self.spare_max + 1)
+            self.value_valid = _grown(self.value_valid, header, self.spare_max)
+            self.value_data = _grown(self.value_data, value_end, self.spare_max)
+            self._list_outputs()
+
+    def keep(self) -> None:
+        """Takes over what the kernel has written."""
+        _, _, key_end, value_end = self.cursors.tolist()
+        self.size = key_end + value_end
+
+    def _list_outputs(self) -> None:
+        self.outputs = (
+            self.cursors, self.row_ends, self.row_valid,
+            self.key_ends, self.key_data, self.value_ends, self.value_valid, self.value_data,
+        )  # fmt: skip
+
+
+def _empty(count: int, dtype: type) -> Array:
+    return np.empty(count, dtype)
+
+
+def _grown(array: Array, used: int, count_max: int) -> Array:
+    """A larger copy of the `used` items."""
+    larger = np.empty(count_max, array.dtype)
+    larger[:used] = array[:used]
+    return larger
+
+
+def _integers(column: Column, count: int, values: Array) -> pa.Array:
+    return pa.Array.from_buffers(ARROW_TYPES[column], count, [None, pa.py_buffer(values)])
+
+
+def _binary(count: int, *, valid: Array, ends: Array, data: Array) -> pa.Array:
+    return pa.Array.from_buffers(
+        pa.binary(), count, [_bitmap(valid[:count]), pa.py_buffer(ends), pa.py_buffer(data)]
+    )
+
+
+def _header_lists(headers: _Headers) -> pa.Array:
+    row_count, count = map(int, headers.cursors[:2])
+    entries = pa.StructArray.from_arrays(
+        [
+            _strings(count, headers),
+            _binary(
+                count,
+                valid=headers.value_valid,
+                ends=headers.value_ends,
+                data=headers.value_data,
+            ),
+        ],
+        fields=list(_HEADERS.value_type),
+    )
+    return pa.Array.from_buffers(
+        _HEADERS,
+        row_count,
+        [_bitmap(headers.row_valid[:row_count]), pa.py_buffer(headers.row_ends)],
+        children=[entries],
+    )
+
+
+def _strings(count: int, headers: _Headers) -> pa.Array:
+    """The header keys, with replacement characters for what is not UTF-8, as in Java."""
+    ends, data = headers.key_ends, headers.key_data
+    keys = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:
+        pieces = (bytes(data[ends[i] : ends[i + 1]]) for i in range(count))
+        return pa.array([piece.decode(errors="replace") for piece in pieces], pa.string())
+    return keys
+
+
+def _bitmap(valid: Array) -> pa.Buffer | None:
+    """Arrow's validity bits, or None where every row is valid."""
+    if valid.all():
+        return None
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))

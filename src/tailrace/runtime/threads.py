@@ -1,0 +1,38 @@
+"""Work that may wait on a device, off the event loop: fsync, recovery, loading kernels."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+WORKERS_MAX = 2
+"""One thread that waits on the disk and one that computes; more would only fight over the GIL."""
+
+
+class Threads(Protocol):
+    """Runs a function somewhere it may block."""
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Wait for `function()` and return what it returned, or raise what it raised."""
+        ...
+
+    def close(self) -> None:
+        """Wait for running work and take no more."""
+        ...
+
+
+class WorkerThreads:
+    """A small pool of daemon-like threads, started on first use."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="tailrace")
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Wait for `function()` on a worker thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+
+    def close(self) -> None:
+        """Wait for running work and take no more."""
+        self._pool.shutdown(wait=True, cancel_futures=True)

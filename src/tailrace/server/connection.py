@@ -1,0 +1,229 @@
+r"""One client's connection: frames in, answers out, in order.
+
+    socket -> input (64 KiB, shared by small frames) -> frame -> dispatch -> output -> socket
+                  \-> a frame that does not fit gets a buffer of its own
+
+One request at a time: the next is not looked at before the answer to this one has been handed to
+the kernel. That keeps the order that Kafka promises, and bounds what one connection can hold: one
+frame and one answer. A frame's buffer grows with what has arrived, not with what its length
+claims, so a lying length costs its sender the bytes.
+"""
+
+import asyncio
+import logging
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from tailrace.errors import TailraceError
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.fields import Buffer
+from tailrace.protocol.frames import SIZE_BYTES, read_size
+from tailrace.runtime.network import Socket
+from tailrace.server.dispatch import CloseConnectionError, Dispatcher
+
+logger = logging.getLogger(__name__)
+
+INPUT_BYTES: Final = 64 * 1024
+"""Fits every request but a large produce, and costs nothing beside a kernel's socket buffer."""
+
+FRAME_BYTES_FIRST: Final = 1024 * 1024
+"""First size of a large frame's buffer: the usual most of a produce request."""
+
+ORDINARY_FRAME_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Most that a request other than Produce may have. Its fields become objects, up to thirty times
+the size of their bytes; a produce request's records stay bytes. Kafka's own clients send at most
+some hundred kilobytes: a request for the metadata of 10,000 topics."""
+
+_PREFIX = struct.Struct(">ih")
+"""Size and api key: what decides how large a frame may be."""
+
+
+class Connection:
+    """Reads, dispatches and answers until the peer goes or breaks a rule."""
+
+    def __init__(
+        self,
+        socket: Socket,
+        dispatcher: Dispatcher,
+        *,
+        frame_bytes_max: int,
+        on_close: Callable[["Connection"], None],
+    ) -> None:
+        self._socket = socket
+        self._dispatcher = dispatcher
+        self._frame_bytes_max = frame_bytes_max
+        self._on_close = on_close
+        self._input = bytearray(INPUT_BYTES)
+        self._start = self._end = 0
+        self._large: bytearray | None = None
+        self._large_size = 0
+        self._large_filled = 0
+        self._output: list[Buffer] = []
+        self._answering: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._is_reading = False
+        self._read_more()
+
+    @property
+    def peer(self) -> str:
+        """The other end, for log lines."""
+        return self._socket.peer
+
+    def close(self) -> None:
+        """End the connection; a request being answered is given up."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._answering is not None:
+            self._answering.cancel()
+        self._socket.close()
+        self._output.clear()
+        self._large = None
+        self._on_close(self)
+
+    def _read_more(self) -> None:
+        if not self._is_reading:
+            self._is_reading = True
+            self._socket.watch_reads(self._on_readable)
+
+    def _pause(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._socket.watch_reads(None)
+
+    def _on_readable(self) -> None:
+        self._guard(self._receive_and_work)
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - one connection's trouble is not the broker's
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """End the connection and say why, as loudly as it deserves."""
+        match error:
+            case ConnectionError():
+                logger.debug("connection_lost peer=%s reason=%s", self.peer, error)
+            case CloseConnectionError():
+                logger.info("connection_closed peer=%s reason=%s", self.peer, error)
+            case TailraceError():
+                logger.warning("request_refused peer=%s reason=%s", self.peer, error)
+            case _:
+                logger.error("request_failed peer=%s", self.peer, exc_info=error)
+        self.close()
+
+    def _receive_and_work(self) -> None:
+        if self._receive():
+            self._work()
+
+    def _receive(self) -> bool:
+        """Take what the socket has; False when there is nothing to work on."""
+        if self._large is not None:
+            if self._large_filled == len(self._large):
+                more = min(len(self._large), self._large_size - len(self._large))
+                self._large += bytes(more)
+            with memoryview(self._large) as view:
+                received = self._socket.receive_into(view[self._large_filled :])
+            self._large_filled += received or 0
+        else:
+            if self._start == self._end:
+                self._start = self._end = 0
+            elif self._end == len(self._input):
+                rest = self._input[self._start : self._end]
+                self._input[: len(rest)] = rest
+                self._start, self._end = 0, len(rest)
+            with memoryview(self._input) as view:
+                received = self._socket.receive_into(view[self._end :])
+            self._end += received or 0
+        if received == 0:
+            self.close()
+        return bool(received)
+
+    def _work(self) -> None:
+        """Answer whole frames, until one has to wait or the answer does not leave at once."""
+        while not self._is_closed and not self._output and self._answering is None:
+            frame = self._next_frame()
+            if frame is None:
+                self._read_more()
+                return
+            answer = self._dispatcher.dispatch(frame)
+            if isinstance(answer, Awaitable):
+                self._pause()
+                self._answering = asyncio.ensure_future(self._answer(answer))
+            else:
+                self._send(answer)
+
+    def _next_frame(self) -> memoryview | None:
+        if self._large is not None:
+            if self._large_filled < self._large_size:
+                return None
+            frame = memoryview(self._large)
+            self._large = None
+            return frame
+        available = self._end - self._start
+        if available < _PREFIX.size:
+            return None
+        _, key = _PREFIX.unpack_from(self._input, self._start)
+        limit = self._frame_bytes_max
+        if key != ApiKey.PRODUCE:
+            limit = min(limit, ORDINARY_FRAME_BYTES_MAX)
+        size = read_size(self._input[self._start : self._start + SIZE_BYTES], limit=limit)
+        body = self._start + SIZE_BYTES
+        if size + SIZE_BYTES <= available:
+            self._start = body + size
+            return memoryview(self._input)[body : body + size]
+        if size + SIZE_BYTES > len(self._input):
+            self._large = bytearray(min(size, FRAME_BYTES_FIRST))
+            self._large_size = size
+            self._large_filled = available - SIZE_BYTES
+            self._large[: self._large_filled] = self._input[body : self._end]
+            self._start = self._end = 0
+        return None
+
+    async def _answer(self, answer: Awaitable[list[Buffer]]) -> None:
+        try:
+            buffers = await answer
+        except Exception as error:  # noqa: BLE001 - as in _guard
+            self._answering = None
+            self._fail(error)
+            return
+        self._answering = None
+        self._guard(lambda: self._send_and_work(buffers))
+
+    def _send_and_work(self, buffers: list[Buffer]) -> None:
+        self._send(buffers)
+        self._work()
+
+    def _send(self, buffers: list[Buffer]) -> None:
+        if not self._is_closed and buffers:
+            self._output = buffers
+            self._flush()
+
+    def _flush(self) -> None:
+        """Hand over what the kernel takes; wait for room for the rest."""
+        while self._output:
+            sent = self._socket.send(self._output)
+            if sent is None:
+                self._pause()
+                self._socket.watch_writes(self._on_writable)
+                return
+            self._output = _without_front(self._output, sent)
+
+    def _on_writable(self) -> None:
+        self._socket.watch_writes(None)
+        self._guard(self._flush_and_work)
+
+    def _flush_and_work(self) -> None:
+        self._flush()
+        self._work()
+
+
+def _without_front(buffers: list[Buffer], size: int) -> list[Buffer]:
+    """The buffers that are left when `size` bytes of them have been sent."""
+    for number, buffer in enumerate(buffers):
+        if size < len(buffer):
+            return [memoryview(buffer)[size:], *buffers[number + 1 :]] if size else buffers[number:]
+        size -= len(buffer)
+    return []

@@ -1,0 +1,57 @@
+"""A port and the connections that came through it."""
+
+import logging
+
+from tailrace.runtime.network import Network, Socket
+from tailrace.server.connection import Connection
+from tailrace.server.dispatch import Dispatcher
+
+logger = logging.getLogger(__name__)
+
+
+class Server:
+    """Accepts connections and owns them until they end."""
+
+    def __init__(
+        self,
+        network: Network,
+        dispatcher: Dispatcher,
+        *,
+        address: tuple[str, int],
+        frame_bytes_max: int,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._frame_bytes_max = frame_bytes_max
+        self._connections: set[Connection] = set()
+        self._listener = network.listen(*address, self._accepted)
+
+    @property
+    def host(self) -> str:
+        """The address that is listened on."""
+        return self._listener.host
+
+    @property
+    def port(self) -> int:
+        """The port, also when any free one was asked for."""
+        return self._listener.port
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
+    def close(self) -> None:
+        """Accept no more and end every connection."""
+        self._listener.close()
+        for connection in tuple(self._connections):
+            connection.close()
+
+    def _accepted(self, socket: Socket) -> None:
+        connection = Connection(
+            socket,
+            self._dispatcher,
+            frame_bytes_max=self._frame_bytes_max,
+            on_close=self._connections.discard,
+        )
+        self._connections.add(connection)
+        logger.debug("connection_opened peer=%s", connection.peer)

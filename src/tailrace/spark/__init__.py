@@ -1,0 +1,12 @@
+"""Topics as Spark DataFrames: the data source `tailrace`, and a local session set up well.
+
+`spark.read.format("tailrace")` needs no import of this package: Spark finds the source through
+the module `pyspark_tailrace`. What people import from here is `session`.
+
+Invariant: importing the package is light. PySpark and PyArrow load when they are first used,
+because Spark imports this package again in each of its Python workers.
+"""
+
+from tailrace.spark.session import session
+
+__all__ = ["session"]

@@ -1,0 +1,195 @@
+"""A log directory as a whole: whose it is, who has it open, and how it was left.
+
+    demo-data/
+        .lock                             held by the process that has the directory open
+        meta.properties                   cluster id, node id, directory id
+        .kafka_cleanshutdown              there only between an orderly stop and the next start
+        recovery-point-offset-checkpoint  below it, everything is on the device
+        log-start-offset-checkpoint       where a log starts above its first segment
+        flights-0/ …                      one folder per partition
+
+Two processes never write to one directory: the lock is an OS lock that Java's FileLock respects
+too. A directory that belongs to another node or cluster is refused, not taken over.
+"""
+
+import errno
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tailrace.config.sources import read_properties
+from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.model import TopicPartition
+from tailrace.runtime.files import Files, Lock
+from tailrace.storage import names
+from tailrace.storage.checkpoints import (
+    format_topic_id,
+    read_offset_checkpoint,
+    read_text,
+    write_atomically,
+    write_offset_checkpoint,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What `meta.properties` says."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str | None
+    """None in files of version 0, which brokers with ZooKeeper wrote."""
+
+
+class LogDirectory:
+    """A locked log directory."""
+
+    def __init__(
+        self, *, path: str, files: Files, lock: Lock, identity: Identity, was_clean: bool
+    ) -> None:
+        self.path = path
+        self.identity = identity
+        self.was_clean = was_clean
+        """Whether the last stop was orderly; consumed when the directory was opened."""
+        self._files = files
+        self._lock = lock
+
+    def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """Offsets by partition; a checkpoint that cannot be parsed counts as empty, as in Kafka.
+
+        An empty one is always safe: recovery then starts at the first segment.
+        """
+        try:
+            return read_offset_checkpoint(self._files, f"{self.path}/{name}")
+        except CorruptionError:
+            return {}
+
+    def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace a checkpoint; on the device when this returns."""
+        write_offset_checkpoint(self._files, self.path, name, offsets=offsets)
+
+    def mark_clean(self) -> None:
+        """Note that every log was closed in order; the last thing an orderly stop does."""
+        text = '{"version":0,"brokerEpoch":-1}'
+        write_atomically(self._files, self.path, names.CLEAN_SHUTDOWN, text=text)
+
+    def close(self) -> None:
+        """Let others have the directory."""
+        self._lock.release()
+
+
+def open_log_directory(
+    files: Files,
+    path: str,
+    *,
+    node_id: int,
+    new_id: uuid.UUID,
+    cluster_id: str | None = None,
+) -> LogDirectory:
+    """Lock a directory, making it if it is new, and check that it is ours.
+
+    A new directory gets `node_id`, a directory id made from `new_id`, and `cluster_id` or, without
+    one, a cluster id made from `new_id` too.
+
+    Raises:
+        DirectoryError: locked by a live process, of another node or cluster, or unusable. The
+            message is one line that says what to do.
+    """
+    path = path.rstrip("/") or "/"
+    try:
+        files.make_directory(path)
+        lock = files.lock(f"{path}/{names.LOCK}")
+    except BlockingIOError as error:
+        raise DirectoryError(
+            f"{path} is in use by another process (its .lock is held); stop that one or choose "
+            "another directory"
+        ) from error
+    except OSError as error:
+        raise unusable(path, error) from error
+    try:
+        identity = _read_identity(files, path)
+        if identity is None:
+            identity = _make_identity(
+                files, path, node_id=node_id, new_id=new_id, cluster_id=cluster_id
+            )
+        _check_identity(path, identity, node_id=node_id, cluster_id=cluster_id)
+        marker = f"{path}/{names.CLEAN_SHUTDOWN}"
+        was_clean = files.exists(marker)
+        if was_clean:
+            files.remove(marker)
+            files.sync_directory(path)
+    except BaseException as error:
+        lock.release()
+        if isinstance(error, OSError) and not isinstance(error, DirectoryError):
+            raise unusable(path, error) from error
+        raise
+    return LogDirectory(path=path, files=files, lock=lock, identity=identity, was_clean=was_clean)
+
+
+def _read_identity(files: Files, path: str) -> Identity | None:
+    meta = f"{path}/{names.META_PROPERTIES}"
+    if not files.exists(meta):
+        return None
+    try:
+        fields = read_properties(read_text(files, meta))
+        version = int(fields.get("version", "0"))
+        if version not in (0, 1):
+            raise DirectoryError(
+                f"{meta} has version {version}; this release reads 0 and 1; use a newer one"
+            )
+        return Identity(
+            cluster_id=fields["cluster.id"] if version else fields.get("cluster.id", ""),
+            node_id=int(fields["node.id" if version else "broker.id"]),
+            directory_id=fields.get("directory.id"),
+        )
+    except (CorruptionError, KeyError, ValueError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise DirectoryError(
+            f"{meta} cannot be understood ({reason}); restore it from a backup, or move it away to "
+            "have the directory taken over as new"
+        ) from error
+
+
+def _make_identity(
+    files: Files, path: str, *, node_id: int, new_id: uuid.UUID, cluster_id: str | None
+) -> Identity:
+    text_id = format_topic_id(new_id)
+    identity = Identity(cluster_id=cluster_id or text_id, node_id=node_id, directory_id=text_id)
+    lines = [
+        "#",
+        "version=1",
+        f"node.id={identity.node_id}",
+        f"cluster.id={identity.cluster_id}",
+        f"directory.id={identity.directory_id}",
+    ]
+    write_atomically(files, path, names.META_PROPERTIES, text="\n".join(lines) + "\n")
+    return identity
+
+
+def _check_identity(path: str, identity: Identity, *, node_id: int, cluster_id: str | None) -> None:
+    if identity.node_id != node_id:
+        raise DirectoryError(
+            f"{path} belongs to node {identity.node_id}, and this is node {node_id} "
+            f"(meta.properties); start with --node-id {identity.node_id} or choose another one"
+        )
+    if cluster_id is not None and identity.cluster_id != cluster_id:
+        raise DirectoryError(
+            f"{path} belongs to cluster {identity.cluster_id}, and this is cluster {cluster_id} "
+            "(meta.properties); choose another directory"
+        )
+
+
+def unusable(path: str, error: OSError) -> DirectoryError:
+    """One line for an operator: why a directory cannot be used, and what to do."""
+    advice = {
+        errno.ENOSPC: "the disk is full; free some space or choose another disk",
+        errno.EDQUOT: "the disk quota is used up; free some space or choose another disk",
+        errno.EACCES: "permission denied; run as its owner or choose another directory",
+        errno.EROFS: "the file system is read-only; choose another directory",
+        errno.ENOTDIR: "a part of the path is a file; choose another directory",
+        errno.EEXIST: "the path is a file; choose another directory",
+    }.get(error.errno or 0)
+    if advice is None:
+        advice = os.strerror(error.errno).lower() if error.errno else str(error)
+    return DirectoryError(f"cannot use {path} as a log directory: {advice}")

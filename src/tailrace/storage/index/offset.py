@@ -1,0 +1,74 @@
+"""The offset index: from an offset to a position in the segment's log file.
+
+    entry, 8 bytes, big-endian          meaning
+    0  int32  offset - base offset      the last offset of one append
+    4  int32  position                  where that append starts in the .log file
+
+One entry for each `index.interval.bytes` of log, offsets strictly rising. No header, no checksum:
+the log can always rebuild it.
+"""
+
+import struct
+from typing import NamedTuple
+
+from tailrace.errors import CorruptionError
+from tailrace.runtime.files import Files
+from tailrace.storage.index.sparse import SparseIndex, open_sparse_index
+
+ENTRY = struct.Struct(">ii")
+assert ENTRY.size == 8
+
+
+class OffsetPosition(NamedTuple):
+    """An offset, and a position in bytes at or before which its batch starts."""
+
+    offset: int
+    position: int
+
+
+class OffsetIndex:
+    """The `.index` file of one segment."""
+
+    def __init__(self, base_offset: int, entries: SparseIndex) -> None:
+        self.base_offset = base_offset
+        self.entries = entries
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the segment must roll before the next entry."""
+        return self.entries.count >= self.entries.capacity
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """The last entry at or below `offset`; the segment's start when there is none."""
+        number = self.entries.floor(offset - self.base_offset)
+        if number < 0:
+            return OffsetPosition(self.base_offset, 0)
+        relative, position = self.entries.entry(number)
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def append(self, offset: int, position: int) -> None:
+        """Note that the append whose last offset is `offset` starts at `position`."""
+        last = self.entries.last_or_none()
+        assert last is None or offset - self.base_offset > last[0]
+        self.entries.append(offset - self.base_offset, position)
+
+    def check(self, log_size: int) -> None:
+        """Check what can be checked without reading the log.
+
+        Raises:
+            CorruptionError: the last entry lies before the base offset or behind the log's end.
+        """
+        last = self.entries.last_or_none()
+        if last is not None and (last[0] < 0 or not 0 <= last[1] < log_size):
+            raise CorruptionError(
+                f"the last entry {last} is outside of a log of {log_size} bytes",
+                path=self.entries.path,
+            )
+
+
+def open_offset_index(
+    files: Files, path: str, *, base_offset: int, bytes_max: int | None
+) -> OffsetIndex:
+    """Open or create the index with `bytes_max` preallocated; None opens it read-only."""
+    capacity = None if bytes_max is None else bytes_max // ENTRY.size
+    return OffsetIndex(base_offset, open_sparse_index(files, path, ENTRY, capacity=capacity))

@@ -1,0 +1,83 @@
+"""The time index: from a timestamp to an offset, which the offset index turns into a position.
+
+    entry, 12 bytes, big-endian         meaning
+    0  int64  timestamp in ms           the largest so far in this segment
+    8  int32  offset - base offset      no record up to this offset is younger than that
+
+Timestamps strictly rise, offsets never fall. One slot is kept free for the entry that roll and
+close add, so that a closed segment always ends with its largest timestamp.
+"""
+
+import struct
+from typing import NamedTuple
+
+from tailrace.errors import CorruptionError
+from tailrace.model import NO_TIMESTAMP
+from tailrace.runtime.files import Files
+from tailrace.storage.index.sparse import SparseIndex, open_sparse_index
+
+ENTRY = struct.Struct(">qi")
+assert ENTRY.size == 12
+
+
+class TimestampOffset(NamedTuple):
+    """A timestamp in milliseconds, and an offset up to which nothing is younger."""
+
+    timestamp: int
+    offset: int
+
+
+class TimeIndex:
+    """The `.timeindex` file of one segment."""
+
+    def __init__(self, base_offset: int, entries: SparseIndex) -> None:
+        self.base_offset = base_offset
+        self.entries = entries
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the segment must roll before the next entry; the last slot is for the roll."""
+        return self.entries.count >= self.entries.capacity - 1
+
+    @property
+    def last(self) -> TimestampOffset:
+        """The newest entry, or (-1, base offset)."""
+        fields = self.entries.last_or_none()
+        if fields is None:
+            return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        return TimestampOffset(fields[0], self.base_offset + fields[1])
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """The last entry at or below `timestamp`; (-1, base offset) when there is none."""
+        number = self.entries.floor(timestamp)
+        if number < 0:
+            return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        found, relative = self.entries.entry(number)
+        return TimestampOffset(found, self.base_offset + relative)
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Add an entry if `timestamp` is larger than that of the last one."""
+        last = self.last
+        if timestamp > last.timestamp:
+            assert offset >= last.offset
+            self.entries.append(timestamp, offset - self.base_offset)
+
+    def check(self) -> None:
+        """Check what can be checked without reading the log.
+
+        Raises:
+            CorruptionError: the last entry is older than the first or lies before the base offset.
+        """
+        last = self.entries.last_or_none()
+        if last is not None and (last[0] < self.entries.entry(0)[0] or last[1] < 0):
+            raise CorruptionError(
+                f"the last entry {last} is older than the first", path=self.entries.path
+            )
+
+
+def open_time_index(
+    files: Files, path: str, *, base_offset: int, bytes_max: int | None
+) -> TimeIndex:
+    """Open or create the index with `bytes_max` preallocated; None opens it read-only."""
+    capacity = None if bytes_max is None else bytes_max // ENTRY.size
+    return TimeIndex(base_offset, open_sparse_index(files, path, ENTRY, capacity=capacity))

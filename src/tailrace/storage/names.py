@@ -1,0 +1,65 @@
+"""Names of files and folders in a log directory, as Kafka writes them.
+
+    flights-3/                          a partition: topic, the last dash, number
+        00000000000000000170.log        a segment: base offset, 20 digits
+        00000000000000000170.index
+        00000000000000000170.timeindex
+    flights-3.5f0c….-delete/            a partition on its way out
+
+Topic names may hold dots and dashes themselves, which is why the split is at the last dash.
+"""
+
+import re
+
+from tailrace.model import TopicPartition
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+DELETED_SUFFIX = ".deleted"
+DELETE_DIRECTORY_SUFFIX = "-delete"
+SPECIAL_DIRECTORY_SUFFIXES = ("-delete", "-future", "-stray")
+
+META_PROPERTIES = "meta.properties"
+LOCK = ".lock"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+NAME_BYTES_MAX = 255
+"""What Linux file systems allow for one name."""
+
+_SEGMENT = re.compile(r"(\d{20})(\.[a-z]+)")
+_PARTITION = re.compile(r"(.+)-(\d+)")
+
+
+def segment_file_name(base_offset: int, suffix: str) -> str:
+    """`00000000000000000170.log` for 170 and `.log`."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_segment_file_name(name: str) -> tuple[int, str] | None:
+    """Base offset and suffix, or None for a file that is not part of a segment."""
+    match = _SEGMENT.fullmatch(name)
+    return (int(match[1]), match[2]) if match else None
+
+
+def partition_directory_name(partition: TopicPartition) -> str:
+    """The folder of a partition."""
+    return str(partition)
+
+
+def parse_partition_directory_name(name: str) -> TopicPartition | None:
+    """The partition whose live replica a folder holds, or None for any other folder."""
+    if name.endswith(SPECIAL_DIRECTORY_SUFFIXES):
+        return None
+    match = _PARTITION.fullmatch(name)
+    return TopicPartition(match[1], int(match[2])) if match else None
+
+
+def delete_directory_name(partition: TopicPartition, unique_id: str) -> str:
+    """The folder's name while it waits to be deleted; the topic is cut to fit 255 bytes."""
+    tail = f"-{partition.partition}.{unique_id}{DELETE_DIRECTORY_SUFFIX}"
+    return partition.topic[: NAME_BYTES_MAX - len(tail)] + tail

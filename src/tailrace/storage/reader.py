@@ -1,0 +1,211 @@
+"""A partition's folder, opened for reading only, with or without a broker that writes to it.
+
+Nothing is changed, made, locked or repaired, so it works on a read-only mount, on a backup, and
+beside a running broker. Offsets are those at the time of opening: what is appended later is not
+seen. A batch that is not whole at the very end is an append in progress and is left out; anywhere
+else it is damage.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tailrace.errors import CorruptionError, OffsetOutOfRangeError
+from tailrace.model import TopicPartition
+from tailrace.records.batch import Batch
+from tailrace.runtime.files import Files
+from tailrace.storage import names
+from tailrace.storage.checkpoints import read_offset_checkpoint
+from tailrace.storage.index.offset import open_offset_index
+from tailrace.storage.index.sparse import SparseIndex
+from tailrace.storage.records_file import open_records_file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFiles:
+    """One segment's log file as it stood when the reader was opened."""
+
+    base_offset: int
+    path: str
+    size: int
+
+
+class LogReader:
+    """The batches of one partition between two offsets."""
+
+    def __init__(
+        self,
+        *,
+        files: Files,
+        directory: str,
+        segments: tuple[SegmentFiles, ...],
+        start_offset: int,
+    ) -> None:
+        self.segments = segments
+        self.start_offset = start_offset
+        """The first offset that may be read."""
+        self._files = files
+        self._directory = directory
+        self.end_offset = self._find_end()
+        """The offset behind the last whole batch."""
+
+    def batches(self, start_offset: int, limit_offset: int) -> Iterator[Batch]:
+        """Every batch that holds an offset from `start_offset` up to below `limit_offset`.
+
+        Each is checked (`Batch.check`) before it is handed out. Batches are views of a mapped
+        file: they stay valid for as long as somebody holds them.
+
+        Raises:
+            OffsetOutOfRangeError: the range is not within the log.
+            CorruptionError: a batch is damaged or not whole; with file and position.
+            OSError: a file cannot be read.
+        """
+        for offset in (start_offset, limit_offset):
+            if not self.start_offset <= offset <= self.end_offset:
+                raise OffsetOutOfRangeError(
+                    offset, log_start_offset=self.start_offset, log_end_offset=self.end_offset
+                )
+        for number, segment in enumerate(self.segments):
+            following = self.segments[number + 1 : number + 2]
+            if following and following[0].base_offset <= start_offset:
+                continue
+            if segment.base_offset >= limit_offset:
+                return
+            for position, batch in self._scan(segment, start_offset, is_last=not following):
+                if batch.base_offset >= limit_offset:
+                    return
+                if batch.last_offset < start_offset:
+                    continue
+                try:
+                    batch.check()
+                except CorruptionError as error:
+                    raise error.located(path=segment.path, position=position) from error
+                yield batch
+
+    def size_between(self, start_offset: int, limit_offset: int) -> int:
+        """About how many bytes of log a range has, from the sizes of its segments."""
+        total = 0
+        for number, segment in enumerate(self.segments):
+            following = self.segments[number + 1 : number + 2]
+            limit = following[0].base_offset if following else self.end_offset
+            low, high = max(segment.base_offset, start_offset), min(limit, limit_offset)
+            if low < high:
+                total += segment.size * (high - low) // max(limit - segment.base_offset, 1)
+        return total
+
+    def _scan(
+        self, segment: SegmentFiles, offset: int, *, is_last: bool
+    ) -> Iterator[tuple[int, Batch]]:
+        start = self._position_near(segment, offset)
+        log = open_records_file(self._files, segment.path, read_only=True)
+        log.size = min(log.size, segment.size)
+        end = start
+        try:
+            for position, batch in log.batches(start):
+                end = position + batch.size
+                yield position, batch
+        finally:
+            log.close()
+        if end < segment.size and not is_last:
+            raise CorruptionError("a batch is not whole", path=segment.path, position=end)
+
+    def _position_near(self, segment: SegmentFiles, offset: int) -> int:
+        """A position at or before the batch with `offset`, by the offset index if it can serve.
+
+        The index of the segment that takes writes is padded with zeros, and a damaged one may
+        hold anything; an entry is used only if the batch it points at fits it.
+        """
+        name = names.segment_file_name(segment.base_offset, names.OFFSET_INDEX_SUFFIX)
+        path = f"{self._directory}/{name}"
+        if offset <= segment.base_offset or not self._files.exists(path):
+            return 0
+        index = open_offset_index(
+            self._files, path, base_offset=segment.base_offset, bytes_max=None
+        )
+        try:
+            index.entries.count = _entries_in_use(index.entries)
+            found = index.lookup(offset)
+        finally:
+            index.entries.close()
+        if not 0 < found.position < segment.size:
+            return 0
+        log = open_records_file(self._files, segment.path, read_only=True)
+        try:
+            _, batch = next(log.batches(found.position))
+            batch.check()
+            fits = segment.base_offset <= batch.base_offset <= found.offset
+            return found.position if fits else 0
+        except (CorruptionError, StopIteration):
+            return 0
+        finally:
+            log.close()
+
+    def _find_end(self) -> int:
+        if not self.segments:
+            return self.start_offset
+        last = self.segments[-1]
+        end = last.base_offset
+        for _, batch in self._scan(last, 2**63 - 1, is_last=True):
+            end = batch.next_offset
+        return max(end, self.start_offset)
+
+
+def open_log_reader(
+    files: Files, directory: str, *, log_start_offset: int | None = None
+) -> LogReader:
+    """Open a partition's folder for reading.
+
+    `log_start_offset` is what the directory's checkpoint says; None reads that checkpoint, which
+    stands beside the partition's folder.
+
+    Raises:
+        CorruptionError: the log cannot be read up to its end, or the checkpoint is malformed.
+        OSError: the folder is not there or may not be read.
+    """
+    segments = []
+    for name in files.list(directory):
+        parsed = names.parse_segment_file_name(name)
+        if parsed is not None and parsed[1] == names.LOG_SUFFIX:
+            path = f"{directory}/{name}"
+            file = files.open(path, read_only=True)
+            segments.append(SegmentFiles(base_offset=parsed[0], path=path, size=file.size()))
+            file.close()
+    if log_start_offset is None:
+        log_start_offset = _checkpointed_log_start(files, directory)
+    first = segments[0].base_offset if segments else 0
+    return LogReader(
+        files=files,
+        directory=directory,
+        segments=tuple(segments),
+        start_offset=max(first, log_start_offset),
+    )
+
+
+def list_partitions(files: Files, data_directory: str) -> dict[TopicPartition, str]:
+    """The folder of every live partition in a data directory.
+
+    Raises:
+        OSError: the directory is not there or may not be read.
+    """
+    found = {}
+    for name in files.list(data_directory):
+        partition = names.parse_partition_directory_name(name)
+        path = f"{data_directory}/{name}"
+        if partition is not None and files.is_directory(path):
+            found[partition] = path
+    return found
+
+
+def _checkpointed_log_start(files: Files, directory: str) -> int:
+    parent, _, name = directory.rstrip("/").rpartition("/")
+    partition = names.parse_partition_directory_name(name)
+    if partition is None:
+        return 0
+    path = f"{parent or '.'}/{names.LOG_START_OFFSETS}"
+    return read_offset_checkpoint(files, path).get(partition, 0)
+
+
+def _entries_in_use(entries: SparseIndex) -> int:
+    """How many entries stand before the zeros that fill a preallocated index."""
+    numbers = range(entries.count)
+    return bisect_left(numbers, 1, key=lambda number: entries.entry(number)[1] <= 0)

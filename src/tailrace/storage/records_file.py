@@ -1,0 +1,82 @@
+"""The `.log` file of one segment: whole batches one behind the other, from byte 0.
+
+Appends go to the position that this object remembers, not to the end of the file: an append that
+failed halfway (a full disk) leaves bytes that the next one overwrites and that recovery cuts.
+Reads are slices of a map that is renewed when the file has grown past it.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from tailrace.errors import CorruptionError
+from tailrace.records.batch import Batch, read_batches
+from tailrace.runtime.files import Buffer, File, Files
+
+
+class RecordsFile:
+    """Batches of one segment; positions and sizes in bytes."""
+
+    def __init__(self, *, path: str, file: File) -> None:
+        self.path = path
+        self.size = file.size()
+        """Bytes of whole batches; what the file has behind them does not count."""
+        self._file = file
+        self._view = memoryview(b"")
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write batches behind the last one; returns the position where they start.
+
+        In the page cache when this returns: a killed process keeps them, a lost machine may not.
+
+        Raises:
+            OSError: the device is full or failing; nothing counts as appended.
+        """
+        position = self.size
+        self._file.write(position, buffers)
+        self.size = position + sum(len(buffer) for buffer in buffers)
+        return position
+
+    def view(self, start: int, limit: int) -> memoryview:
+        """Bytes from `start` up to `limit`, without a copy."""
+        assert 0 <= start <= limit <= self.size
+        if limit > len(self._view):
+            self._view = self._file.view(self.size)
+        return self._view[start:limit]
+
+    def batches(self, position: int = 0) -> Iterator[tuple[int, Batch]]:
+        """Each batch from `position` on, with its position; ends before a partial one.
+
+        Raises:
+            CorruptionError: bytes that cannot be the start of a batch; it has path and position.
+        """
+        try:
+            for start, batch in read_batches(self.view(position, self.size)):
+                yield position + start, batch
+        except CorruptionError as error:
+            raise error.located(
+                path=self.path, position=position + (error.position or 0)
+            ) from error
+
+    def truncate(self, size: int) -> None:
+        """Cut behind `size` bytes.
+
+        Only recovery may call this: views handed out before would lose their bytes.
+        """
+        self._view = memoryview(b"")
+        self._file.resize(size)
+        self.size = size
+
+    def sync(self) -> None:
+        """Return when all appended bytes are on the device."""
+        self._file.sync()
+
+    def close(self) -> None:
+        """Release the descriptor; slices handed out stay valid."""
+        self._view = memoryview(b"")
+        self._file.close()
+
+
+def open_records_file(
+    files: Files, path: str, *, create: bool = False, read_only: bool = False
+) -> RecordsFile:
+    """Open the log file of a segment, or create an empty one."""
+    return RecordsFile(path=path, file=files.open(path, create=create, read_only=read_only))

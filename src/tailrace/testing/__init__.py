@@ -1,0 +1,23 @@
+"""The test kit, shipped with the product: doubles for every seam of `tailrace.runtime`.
+
+    with virtual_runtime() as outside:                 # memory disk, memory network, jumping clock
+        outside.run(my_coroutine())
+
+It may import anything of Tailrace, and nothing of Tailrace imports it.
+"""
+
+from tailrace.testing.clock import JumpingLoop, VirtualClock
+from tailrace.testing.files import DiskFault, MemoryFiles
+from tailrace.testing.network import MemoryNetwork, MemorySocket
+from tailrace.testing.outside import Outside, virtual_runtime
+
+__all__ = [
+    "DiskFault",
+    "JumpingLoop",
+    "MemoryFiles",
+    "MemoryNetwork",
+    "MemorySocket",
+    "Outside",
+    "VirtualClock",
+    "virtual_runtime",
+]

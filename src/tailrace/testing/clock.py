@@ -1,0 +1,54 @@
+"""An event loop whose time jumps: when nothing is left to do now, it is the next timer's time.
+
+A test of a 30-second timeout takes no time, and always the same path. A loop that has neither
+work nor timers can never go on, so it says so instead of hanging.
+"""
+
+import asyncio
+import selectors
+from typing import Any
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    """Never sleeps; tells the loop how long it would have slept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        """Ready sockets now, of which only the loop's own self-pipe is ever watched."""
+        ready = super().select(0)
+        if not ready:
+            if timeout is None:
+                raise RuntimeError("the test can not go on: no callback is due and no timer is set")
+            self.slept += max(timeout, 0)
+        return ready
+
+
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """A real asyncio loop on virtual time; starts at 0 and only timers move it."""
+
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._jumping.slept
+
+
+class VirtualClock:
+    """A wall clock that follows a jumping loop and can be set."""
+
+    def __init__(self, loop: JumpingLoop, *, start_ms: int = 1_700_000_000_000) -> None:
+        self._loop = loop
+        self._start_ms = start_ms
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        return self._start_ms + round(self._loop.time() * 1000)
+
+    def set(self, now_ms: int) -> None:
+        """Jump to a time of day, forwards or backwards; timers do not notice."""
+        self._start_ms = now_ms - round(self._loop.time() * 1000)

@@ -1,0 +1,60 @@
+"""The whole outside world as doubles, and a loop to run a test on."""
+
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tailrace.runtime import Runtime
+from tailrace.testing.clock import JumpingLoop, VirtualClock
+from tailrace.testing.files import MemoryFiles
+from tailrace.testing.network import MemoryNetwork
+
+T = TypeVar("T")
+
+
+class InlineThreads:
+    """Runs work at once, on the loop: no thread, no race, the same order every time."""
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """The result of `function()`."""
+        return function()
+
+    def close(self) -> None:
+        """Nothing to wait for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """The doubles of one test, and the runtime made of them."""
+
+    loop: JumpingLoop
+    clock: VirtualClock
+    files: MemoryFiles
+    network: MemoryNetwork
+    runtime: Runtime
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end on virtual time."""
+        return self.loop.run_until_complete(main)
+
+
+@contextmanager
+def virtual_runtime(*, files: MemoryFiles | None = None, seed: int = 0) -> Iterator[Outside]:
+    """Doubles for every seam; `files` may be a disk that survived a crash."""
+    loop = JumpingLoop()
+    clock = VirtualClock(loop)
+    disk = MemoryFiles() if files is None else files
+    network = MemoryNetwork()
+    runtime = Runtime(
+        clock=clock,
+        files=disk,
+        network=network,
+        threads=InlineThreads(),
+        chance=random.Random(seed),
+    )
+    try:
+        yield Outside(loop=loop, clock=clock, files=disk, network=network, runtime=runtime)
+    finally:
+        loop.close()

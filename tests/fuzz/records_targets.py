@@ -1,0 +1,92 @@
+"""Fuzz targets of the `records` room: reading batches, codecs, walking records, columns."""
+
+from functools import partial
+
+from tests.fuzz.engine import FuzzTarget
+
+from tailrace.errors import CorruptionError, UnsupportedCodecError
+from tailrace.model import Codec
+from tailrace.records.batch import UnsupportedMagicError, read_batches
+from tailrace.records.builder import BatchBuilder, records_of
+from tailrace.records.checks import check_records
+from tailrace.records.codecs import compress, decompress
+from tailrace.records.columns import ColumnsBuilder
+
+OUTPUT_LIMIT = 1 << 20
+REFUSALS = (CorruptionError, UnsupportedCodecError, UnsupportedMagicError)
+
+
+def seed_batch(codec: Codec) -> bytes:
+    """A batch with keys, nulls and headers."""
+    builder = BatchBuilder(codec=codec)
+    builder.append(b"key", b"value" * 30, timestamp=1_700_000_000_000)
+    builder.append(None, b"", timestamp=-1, headers=[("trace", b"12"), ("null", None)])
+    builder.append(b"k" * 70, None, timestamp=1_700_000_100_000)
+    return builder.build()
+
+
+def read_all(data: bytes) -> int:
+    """Reads and checks every batch, and counts the records."""
+    total = 0
+    for _, batch in read_batches(memoryview(data)):
+        batch.check()
+        total += check_records(batch).records
+    return total
+
+
+def walk_unchecked(data: bytes) -> int:
+    """Walks the records and makes objects of them, whatever the checksums say."""
+    total = 0
+    for _, batch in read_batches(memoryview(data)):
+        count = check_records(batch).records
+        assert sum(1 for _ in records_of(batch)) == count
+        total += count
+    return total
+
+
+def decode_unchecked(data: bytes) -> int:
+    """Decodes to columns whatever the checksums say; what comes out is valid Arrow."""
+    builder = ColumnsBuilder()
+    try:
+        for _, batch in read_batches(memoryview(data)):
+            builder.append(batch, start_offset=-(2**63), limit_offset=2**63 - 1)
+    finally:
+        builder.finish().validate(full=True)
+    return builder.row_count
+
+
+def decompress_bounded(data: bytes, *, codec: Codec) -> int:
+    """Decompresses with a limit, which holds."""
+    size = len(decompress(codec, memoryview(data), OUTPUT_LIMIT))
+    assert size <= OUTPUT_LIMIT
+    return size
+
+
+_BATCHES = tuple(seed_batch(codec) for codec in Codec)
+_TEXTS = (b"", b"one line\n" * 40, bytes(range(256)) * 300)
+
+TARGETS: tuple[FuzzTarget, ...] = (
+    FuzzTarget(name="read batches", seeds=_BATCHES, run=read_all, refusals=REFUSALS),
+    FuzzTarget(
+        name="walk records",
+        seeds=_BATCHES[:1] * 3 + _BATCHES,
+        run=walk_unchecked,
+        refusals=REFUSALS,
+    ),
+    FuzzTarget(
+        name="decode columns",
+        seeds=_BATCHES[:1] * 3 + _BATCHES,
+        run=decode_unchecked,
+        refusals=REFUSALS,
+    ),
+    *(
+        FuzzTarget(
+            name=f"decompress {codec.name.lower()}",
+            seeds=tuple(bytes(compress(codec, text)) for text in _TEXTS),
+            run=partial(decompress_bounded, codec=codec),
+            refusals=(CorruptionError,),
+        )
+        for codec in Codec
+        if codec
+    ),
+)

@@ -1,0 +1,328 @@
+"""Every kernel gives the same answer compiled, plain, and as the naive decoder has it."""
+
+from array import array
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.kernels.strategies import INT64, SMALL, damaged_payloads, naive_records
+from tests.naive import Malformed, NaiveRecord, read_records, varint, wrapped, write_records
+
+from tailrace import kernels
+from tailrace.kernels import Kernel, RecordFault, Total
+
+Engine = Callable[..., int]
+ENGINES: dict[str, Callable[[Kernel], Engine]] = {
+    "compiled": lambda kernel: kernel,
+    "plain": lambda kernel: kernel.run_plain,
+}
+many = settings(max_examples=120, deadline=None, database=None)
+both_engines = pytest.mark.parametrize("engine_name", ENGINES)
+
+
+def engine(name: str, kernel: Kernel) -> Engine:
+    """The kernel compiled or plain; the fixture has loaded the compiled one."""
+    assert kernel.is_compiled
+    return ENGINES[name](kernel)
+
+
+class Verdict(NamedTuple):
+    """A status as the naive decoder would name it, and the index of the record."""
+
+    fault: str
+    at: int
+
+
+def naive_verdict(payload: bytes, count: int) -> Verdict:
+    """What the naive decoder says."""
+    try:
+        return Verdict("", len(read_records(payload, count)))
+    except Malformed as error:
+        return Verdict(error.rule, error.index)
+
+
+def name_of(status: int) -> str:
+    """The fault of a negative status, or nothing."""
+    return RecordFault(-status).name if status < 0 else ""
+
+
+@both_engines
+@many
+@given(damaged_payloads())
+def test_walk_agrees_with_the_naive_decoder(engine_name: str, damaged: tuple[bytes, int]) -> None:
+    """Damaged or not: the same fault at the same record."""
+    payload, count = damaged
+    totals = array("q", [7] * len(Total))
+    status = engine(engine_name, kernels.walk_records)(payload, 0, len(payload), count, totals)
+    assert Verdict(name_of(status), totals[Total.RECORDS]) == naive_verdict(payload, count)
+
+
+@many
+@given(damaged_payloads(), st.integers(0, 5), st.binary(max_size=9))
+def test_walk_is_the_same_compiled_and_plain(
+    damaged: tuple[bytes, int], position: int, tail: bytes
+) -> None:
+    """Every total is equal, also in the middle of a larger buffer."""
+    payload, count = damaged
+    data = memoryview(bytearray(bytes(position) + payload + tail))
+    results = []
+    for name in ENGINES:
+        totals = kernels.int64s(len(Total))
+        status = engine(name, kernels.walk_records)(
+            data, position, position + len(payload), count, totals
+        )
+        results.append((status, list(totals)))
+    assert results[0] == results[1]
+
+
+@both_engines
+@many
+@given(naive_records())
+def test_walk_sums_up(engine_name: str, records: list[NaiveRecord]) -> None:
+    """Null keys, the range of timestamps and the order of offsets are those of the records."""
+    payload = write_records(records)
+    totals = kernels.int64s(len(Total))
+    status = engine(engine_name, kernels.walk_records)(
+        payload, 0, len(payload), len(records), totals
+    )
+    null_keys = [index for index, record in enumerate(records) if record.key is None]
+    times = [record.timestamp_delta for record in records] or [0]
+    offsets = [record.offset_delta for record in records]
+    assert status == 0
+    assert list(totals) == [
+        len(records),
+        len(payload),
+        offsets == list(range(len(records))),
+        (offsets or [-1])[-1],
+        len(null_keys),
+        (null_keys or [-1])[0],
+        min(times),
+        max(times),
+    ]
+
+
+class Columns:
+    """Outputs of `decode_records` of a given capacity, and what is in them."""
+
+    def __init__(self, rows: int, size: int) -> None:
+        self.cursors = np.zeros(3, np.int64)
+        self.offsets, self.timestamps = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        self.key_ends, self.value_ends = np.zeros(rows + 1, np.int32), np.zeros(rows + 1, np.int32)
+        self.key_valid, self.value_valid = np.zeros(rows, np.uint8), np.zeros(rows, np.uint8)
+        self.key_data, self.value_data = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
+
+    def outputs(self) -> tuple[np.ndarray, ...]:
+        """In the kernel's order."""
+        return (
+            self.cursors, self.offsets, self.timestamps,
+            self.key_ends, self.key_valid, self.key_data,
+            self.value_ends, self.value_valid, self.value_data,
+        )  # fmt: skip
+
+    def rows(self) -> list[tuple[int, int, bytes | None, bytes | None]]:
+        """Offset, timestamp, key and value of every row."""
+        return [
+            (
+                int(self.offsets[row]),
+                int(self.timestamps[row]),
+                content(self.key_ends, self.key_valid, self.key_data, row),
+                content(self.value_ends, self.value_valid, self.value_data, row),
+            )
+            for row in range(self.cursors[0])
+        ]
+
+
+def content(ends: np.ndarray, valid: np.ndarray, data: np.ndarray, row: int) -> bytes | None:
+    """A cell of a binary column."""
+    return bytes(data[ends[row] : ends[row + 1]]) if valid[row] else None
+
+
+def expected_rows(
+    records: list[NaiveRecord], base_offset: int, base_timestamp: int, window: tuple[int, int]
+) -> list[tuple[int, int, bytes | None, bytes | None]]:
+    """The rows of the records with an offset in the window."""
+    return [
+        (offset, wrapped(base_timestamp + record.timestamp_delta), record.key, record.value)
+        for record in records
+        if window[0] <= (offset := wrapped(base_offset + record.offset_delta)) < window[1]
+    ]
+
+
+@both_engines
+@many
+@given(naive_records(), SMALL | INT64, SMALL | INT64, st.tuples(SMALL, SMALL))
+def test_decode_appends_the_records_of_the_window(
+    engine_name: str,
+    records: list[NaiveRecord],
+    base_offset: int,
+    base_timestamp: int,
+    window: tuple[int, int],
+) -> None:
+    """Twice the same payload gives twice the rows that the naive decoder gives."""
+    payload = write_records(records)
+    columns = Columns(2 * len(records), 2 * len(payload))
+    expected = expected_rows(records, base_offset, base_timestamp, window)
+    for _ in range(2):
+        appended = engine(engine_name, kernels.decode_records)(
+            payload, 0, len(payload), len(records), base_offset, base_timestamp, 1, *window, 15,
+            *columns.outputs(),
+        )  # fmt: skip
+        assert appended == len(expected)
+    assert columns.rows() == 2 * expected
+
+
+@many
+@given(damaged_payloads(), st.integers(0, 6), st.integers(0, 40), st.integers(0, 15))
+def test_decode_is_the_same_compiled_and_plain(
+    damaged: tuple[bytes, int], rows: int, size: int, wanted: int
+) -> None:
+    """Same status, same cursors and same bytes, whatever the damage and however small the room."""
+    payload, count = damaged
+    results = []
+    for name in ENGINES:
+        columns = Columns(rows, size)
+        status = engine(name, kernels.decode_records)(
+            payload, 0, len(payload), count, 10, 1000, 1, 11, 200, wanted, *columns.outputs()
+        )
+        results.append((status, [list(output) for output in columns.outputs()]))
+    assert results[0] == results[1]
+
+
+@both_engines
+@many
+@given(damaged_payloads())
+def test_decode_refuses_what_the_naive_decoder_refuses(
+    engine_name: str, damaged: tuple[bytes, int]
+) -> None:
+    """With room enough the fault is the same, and the cursors have not moved."""
+    payload, count = damaged
+    columns = Columns(len(payload), len(payload))
+    status = engine(engine_name, kernels.decode_records)(
+        payload, 0, len(payload), count, 0, 0, 1, -(2**62), 2**62, 15, *columns.outputs()
+    )
+    assert name_of(status) == naive_verdict(payload, count).fault
+    assert status >= 0 or not columns.cursors.any()
+
+
+@both_engines
+@many
+@given(damaged_payloads())
+def test_headers_agree_with_the_naive_decoder(engine_name: str, damaged: tuple[bytes, int]) -> None:
+    """Header columns hold what the naive decoder finds, or the fault is the same."""
+    payload, count = damaged
+    room = len(payload)
+    cursors = np.zeros(4, np.int64)
+    row_ends, row_valid = np.zeros(room + 1, np.int32), np.zeros(room, np.uint8)
+    key_ends, key_data = np.zeros(room + 1, np.int32), np.zeros(room, np.uint8)
+    value_ends, value_valid = np.zeros(room + 1, np.int32), np.zeros(room, np.uint8)
+    value_data = np.zeros(room, np.uint8)
+    status = engine(engine_name, kernels.decode_headers)(
+        payload, 0, room, count, 0, -(2**62), 2**62, cursors, row_ends, row_valid,
+        key_ends, key_data, value_ends, value_valid, value_data,
+    )  # fmt: skip
+    verdict = naive_verdict(payload, count)
+    assert name_of(status) == verdict.fault
+    if status < 0:
+        assert not cursors.any()
+        return
+    every = np.ones(room, np.uint8)
+    for row, record in enumerate(read_records(payload, count)):
+        headers = tuple(
+            (content(key_ends, every, key_data, i), content(value_ends, value_valid, value_data, i))
+            for i in range(row_ends[row], row_ends[row + 1])
+        )
+        assert headers == record.headers
+        assert bool(row_valid[row]) == bool(headers)
+
+
+@both_engines
+@many
+@given(damaged_payloads(), SMALL, SMALL | INT64, SMALL, st.sampled_from((0, 1)))
+def test_find_timestamp_is_the_first_that_fits(
+    engine_name: str,
+    damaged: tuple[bytes, int],
+    base_offset: int,
+    timestamp: int,
+    start_offset: int,
+    keeps_deltas: int,
+) -> None:
+    """The naive search over the sound prefix gives the same record, or the same fault."""
+    payload, count = damaged
+    found = kernels.int64s(2)
+    status = engine(engine_name, kernels.find_timestamp)(
+        payload, 0, len(payload), count, base_offset, 5, keeps_deltas, timestamp, start_offset,
+        found,
+    )  # fmt: skip
+    verdict = naive_verdict(payload, count)
+    if verdict.fault == "RECORD_COUNT":
+        assert name_of(status) == "RECORD_COUNT"
+        return
+    prefix = prefix_of(payload, verdict.at)
+    fits = [
+        (offset, time)
+        for record in prefix
+        if (time := wrapped(5 + record.timestamp_delta * keeps_deltas)) >= timestamp
+        and (offset := base_offset + record.offset_delta) >= start_offset
+    ]
+    if fits:
+        assert (status, tuple(found)) == (1, fits[0])
+    else:
+        # The search stops after the last record and does not look at what follows.
+        assert name_of(status) == ("" if verdict.fault == "LEFTOVER" else verdict.fault)
+
+
+def prefix_of(payload: bytes, count: int) -> list[NaiveRecord]:
+    """The first `count` records, which are sound."""
+    for limit in range(len(payload) + 1):
+        try:
+            return read_records(payload[:limit], count)
+        except Malformed:
+            continue
+    raise AssertionError(f"{count} records are not there")
+
+
+@both_engines
+@settings(max_examples=300, deadline=None, database=None)
+@given(INT64 | SMALL)
+@example(2**63 - 1)
+@example(-(2**63))
+@example(2**62)
+def test_timestamps_of_64_bits_survive(engine_name: str, delta: int) -> None:
+    """A varlong of ten bytes is read as the number that was written."""
+    payload = write_records([NaiveRecord(delta, 0, None, None)])
+    totals = kernels.int64s(len(Total))
+    engine(engine_name, kernels.walk_records)(payload, 0, len(payload), 1, totals)
+    assert totals[Total.TIMESTAMP_DELTA_MAX] == delta
+
+
+@both_engines
+@pytest.mark.parametrize(
+    ("encoded", "expected"),
+    [
+        (b"\xff\xff\xff\xff\x0f", -(2**31)),
+        (b"\xff\xff\xff\xff\x7f", -(2**31)),
+        (b"\xfe\xff\xff\xff\x0f", 2**31 - 1),
+        (b"\x80\x80\x80\x80\x10", 0),
+    ],
+)
+def test_offset_deltas_wrap_at_32_bits(engine_name: str, encoded: bytes, expected: int) -> None:
+    """A fifth byte with too many bits loses them, as in Java."""
+    body = b"\x00\x00" + encoded + b"\x01\x01\x00"
+    payload = varint(len(body)) + body
+    totals = kernels.int64s(len(Total))
+    status = engine(engine_name, kernels.walk_records)(payload, 0, len(payload), 1, totals)
+    assert (status, totals[Total.LAST_OFFSET_DELTA]) == (0, expected)
+
+
+@both_engines
+def test_append_time_ignores_deltas(engine_name: str) -> None:
+    """With `keeps_deltas` 0 every row has the base timestamp."""
+    payload = write_records([NaiveRecord(40, 0, b"k", b"v"), NaiveRecord(50, 1, b"k", b"v")])
+    columns = Columns(2, 10)
+    engine(engine_name, kernels.decode_records)(
+        payload, 0, len(payload), 2, 0, 7, 0, 0, 9, 15, *columns.outputs()
+    )
+    assert [row[1] for row in columns.rows()] == [7, 7]

@@ -1,0 +1,102 @@
+"""Messages made from the tables: random ones for Hypothesis, and one with every field set."""
+
+import itertools
+from uuid import UUID
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+
+from tailrace.protocol.apis import APIS
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message, WireField, wire_fields
+
+SERVED: tuple[tuple[type[Message], int], ...] = tuple(
+    (message, version)
+    for api in APIS.values()
+    for version in api.versions
+    for message in (api.request, api.response)
+)
+"""Every request and response in every version that is served."""
+
+NAMES: tuple[str, ...] = tuple(f"{message.__name__} v{version}" for message, version in SERVED)
+"""How a test names each entry of `SERVED`."""
+
+QUICK = settings(
+    max_examples=6,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=(Phase.generate, Phase.shrink),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+"""A few examples for each of the many messages; the same ones in every run."""
+
+_BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
+
+
+def messages(message: type, version: int) -> st.SearchStrategy[object]:
+    """Messages of this class with the fields of this version, the others at their defaults."""
+    fields = [field for field in wire_fields(message) if field.is_in(version)]
+    return st.builds(message, **{field.name: _values(field, version) for field in fields})
+
+
+def _values(field: WireField, version: int) -> st.SearchStrategy[object]:
+    one = _one(field, version)
+    values = st.lists(one, max_size=2).map(tuple) if field.is_array else one
+    return st.none() | values if field.is_nullable(version) else values
+
+
+def _one(field: WireField, version: int) -> st.SearchStrategy[object]:
+    kind = field.type
+    if isinstance(kind, type):
+        return messages(kind, version)
+    if field.name.endswith("error_code"):
+        return st.sampled_from([int(code) for code in ErrorCode])
+    if field.name.endswith("_ms"):
+        # The oracles hold durations as timedelta, which has no place for all of int64.
+        return st.integers(0, 2**31 - 1)
+    match kind:
+        case "bool":
+            return st.booleans()
+        case "string":
+            return st.text(max_size=8) | st.just("x" * 200)
+        case "uuid":
+            return st.uuids() | st.just(UUID(int=0))
+        case "records":
+            return st.binary(max_size=8) | st.just(b"r" * 300)
+        case _:
+            bits = _BITS[kind]
+            return st.integers(-(2**bits), 2**bits - 1)
+
+
+def full_message(message: type, version: int) -> object:
+    """A message with every field of this version set, no two numbers of it alike."""
+    return _full(message, version, itertools.count(1))
+
+
+def _full(message: type, version: int, numbers: "itertools.count[int]") -> object:
+    values: dict[str, object] = {}
+    for field in wire_fields(message):
+        if field.is_in(version):
+            items = tuple(_full_one(field, version, numbers) for _ in range(2))
+            values[field.name] = items if field.is_array else items[0]
+    return message(**values)
+
+
+def _full_one(field: WireField, version: int, numbers: "itertools.count[int]") -> object:
+    number = next(numbers)
+    match field.type:
+        case "bool":
+            return True
+        case "string":
+            return f"name-{number}"
+        case "uuid":
+            return UUID(int=number)
+        case "records":
+            return b"records" * number
+        case "int8" | "int16":
+            return number % 120
+        case str():
+            return number
+        case nested:
+            return _full(nested, version, numbers)

@@ -1,0 +1,39 @@
+"""Batches for tests: of records, and of any payload with a right checksum."""
+
+import crc32c
+from hypothesis import strategies as st
+from tests.naive import NaiveRecord, write_record
+
+from tailrace.model import Codec
+from tailrace.records import layout
+from tailrace.records.batch import Batch, read_batches
+from tailrace.records.builder import BatchBuilder, Record
+from tailrace.records.codecs import compress
+
+CONTENT = st.none() | st.binary(max_size=20) | st.binary(min_size=60, max_size=140)
+HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9)), max_size=3)
+ROWS = st.lists(
+    st.tuples(st.integers(0, 2**45), CONTENT, CONTENT, HEADERS.map(tuple)), min_size=1, max_size=8
+).map(lambda rows: [Record(offset, *row) for offset, row in enumerate(rows)])
+
+GOOD = write_record(NaiveRecord(0, 0, b"key", b"value"))
+
+
+def batch_with(payload: bytes, count: int, codec: Codec = Codec.NONE) -> Batch:
+    """A batch with any payload and a right checksum."""
+    stored = bytes(compress(codec, payload))
+    data = bytearray(layout.HEADER_SIZE) + stored
+    layout.HEADER.pack_into(
+        data, 0, 500, len(data) - 12, 0, 2, 0, codec, max(0, count - 1), 0, 0, -1, -1, -1, count
+    )
+    layout.CRC.pack_into(data, layout.CRC_POSITION, crc32c.crc32c(memoryview(data)[21:]))
+    [(_, batch)] = read_batches(memoryview(data))
+    return batch
+
+
+def built(records: list[Record], codec: Codec = Codec.NONE, **options: object) -> bytes:
+    """A batch of the records."""
+    builder = BatchBuilder(codec=codec, **options)  # type: ignore[arg-type]
+    for record in records:
+        builder.append(record.key, record.value, timestamp=record.timestamp, headers=record.headers)
+    return builder.build()

@@ -1,0 +1,138 @@
+"""Codecs: round trips, framings of other writers, bombs and cuts."""
+
+import gzip
+import tracemalloc
+
+import cramjam
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.errors import UnsupportedCodecError
+from tailrace.model import Codec
+from tailrace.records.codecs import (
+    LZ4_HEADER,
+    XERIAL_HEADER,
+    CorruptCompressionError,
+    codec_of,
+    compress,
+    decompress,
+)
+
+COMPRESSED = [codec for codec in Codec if codec]
+every_codec = pytest.mark.parametrize("codec", COMPRESSED)
+TEXT = b"a log line that looks much like the one before it\n"
+
+
+@pytest.mark.parametrize("codec", Codec)
+@settings(max_examples=40, deadline=None, database=None)
+@given(data=st.binary(max_size=300), repeats=st.sampled_from((1, 2, 400)))
+def test_round_trip(codec: Codec, data: bytes, repeats: int) -> None:
+    """What goes in comes out, for payloads of one block and of several."""
+    payload = data * repeats
+    assert decompress(codec, memoryview(compress(codec, payload))) == payload
+
+
+@every_codec
+def test_every_cut_is_found(codec: Codec) -> None:
+    """A payload that ends early is refused wherever it ends."""
+    whole = bytes(compress(codec, TEXT * 30))
+    for cut in range(len(whole)):
+        # Snappy's framing has no end mark: a cut between its blocks is for the record count.
+        if codec is Codec.SNAPPY and cut == len(XERIAL_HEADER):
+            continue
+        with pytest.raises(CorruptCompressionError):
+            decompress(codec, memoryview(whole)[:cut])
+
+
+@every_codec
+def test_bombs_end_in_bounded_memory(codec: Codec) -> None:
+    """64 MiB of zeros do not get past a limit of 1 MiB, and take no more memory than that."""
+    bomb = bytes(compress(codec, bytes(64 << 20)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptCompressionError, match="more than 1048576 bytes"):
+            decompress(codec, memoryview(bomb), 1 << 20)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 << 20
+
+
+@every_codec
+def test_exactly_the_limit_is_allowed(codec: Codec) -> None:
+    """The bound is the last size that goes through."""
+    data = memoryview(compress(codec, TEXT))
+    assert decompress(codec, data, len(TEXT)) == TEXT
+    with pytest.raises(CorruptCompressionError, match="more than"):
+        decompress(codec, data, len(TEXT) - 1)
+
+
+@pytest.mark.parametrize("number", [5, 6, 7])
+def test_unknown_codecs_are_named(number: int) -> None:
+    """Numbers that Kafka has not given out are errors."""
+    with pytest.raises(UnsupportedCodecError, match=f"codec {number} is unknown"):
+        codec_of(number)
+
+
+@pytest.mark.parametrize(
+    ("codec", "payload"),
+    [
+        (Codec.GZIP, gzip.compress(TEXT) + gzip.compress(TEXT)),
+        (Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT * 2))),
+        (Codec.SNAPPY, bytes(compress(Codec.SNAPPY, TEXT)) * 2),
+        (Codec.LZ4, bytes(cramjam.lz4.compress(TEXT * 2))),
+        (Codec.ZSTD, bytes(cramjam.zstd.compress(TEXT)) * 2),
+    ],
+    ids=["gzip members", "raw snappy", "xerial header again", "linked lz4", "zstd frames"],
+)
+def test_framings_of_other_writers_are_read(codec: Codec, payload: bytes) -> None:
+    """What Kafka's readers accept beyond what we write comes out whole."""
+    assert decompress(codec, memoryview(payload)) == TEXT * 2
+
+
+@pytest.mark.parametrize(("codec", "name"), [(Codec.LZ4, "lz4"), (Codec.ZSTD, "zstd")])
+@pytest.mark.parametrize("repeats", [1, 5000])
+def test_other_libraries_agree(codec: Codec, name: str, repeats: int) -> None:
+    """Arrow's own lz4 and zstd read what we write, and we read what they write."""
+    payload = TEXT * repeats
+    theirs = pa.Codec(name)
+    ours = bytes(compress(codec, payload))
+    assert theirs.decompress(ours, len(payload)).to_pybytes() == payload
+    assert decompress(codec, memoryview(theirs.compress(payload, asbytes=True))) == payload
+
+
+def test_zstd_without_a_content_size_is_read() -> None:
+    """Streams, as Java writes them, do not say how much they hold."""
+    stream = cramjam.zstd.Compressor(3)
+    stream.compress(TEXT * 5000)
+    payload = bytes(stream.finish())
+    assert decompress(Codec.ZSTD, memoryview(payload)) == TEXT * 5000
+
+
+def test_lz4_frames_are_what_kafka_reads() -> None:
+    """Independent blocks without checksums, and a block that does not shrink is stored."""
+    frame = bytes(compress(Codec.LZ4, bytes(range(40))))
+    assert frame == LZ4_HEADER + b"\x28\x00\x00\x80" + bytes(range(40)) + bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("codec", "payload", "rule"),
+    [
+        (Codec.SNAPPY, b"\xff\xff\xff\x7f\x00", "claims to hold 268435455"),
+        (Codec.SNAPPY, XERIAL_HEADER + b"\xff\xff\xff\xff", "claims -1 bytes"),
+        (Codec.SNAPPY, XERIAL_HEADER + b"\x00\x00\x10\x00abc", "claims 4096 bytes, 3 remain"),
+        (Codec.LZ4, LZ4_HEADER + b"\x00\x10\x00\x00abc", "claims 4096 bytes, 3 remain"),
+        (Codec.LZ4, b"", "does not start with a frame header"),
+        (Codec.LZ4, LZ4_HEADER + bytes(5), "ends at byte 11 of a payload of 12"),
+        (Codec.ZSTD, b"abcdefgh", "no zstd frame starts at byte 0"),
+        (Codec.ZSTD, b"", "ends within a frame"),
+        (Codec.GZIP, b"", "ends within a member"),
+        (Codec.GZIP, gzip.compress(TEXT) + b"tail", "gzip payload"),
+    ],
+)
+def test_lies_are_named(codec: Codec, payload: bytes, rule: str) -> None:
+    """A size beyond the bytes at hand, or a start that is none, is refused with its values."""
+    with pytest.raises(CorruptCompressionError, match=rule):
+        decompress(codec, memoryview(payload))

