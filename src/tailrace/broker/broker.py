@@ -22,7 +22,7 @@ from tailrace.handlers.services import Services
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime import Runtime
 from tailrace.server.dispatch import Dispatcher
-from tailrace.server.listener import Server
+from tailrace.server.listener import Server, ServerStatistics
 from tailrace.storage.directories import LogDirectory, open_log_directory
 from tailrace.storage.manager import LogManager
 
@@ -89,6 +89,10 @@ class RunningBroker:
         """HOST:PORT for `bootstrap.servers`."""
         host, port = self.endpoint
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def statistics(self) -> ServerStatistics:
+        """What the broker's server holds right now."""
+        return self._server.statistics()
 
     async def stop(self) -> None:
         """Stop in order; every record that was acknowledged is on the device afterwards.

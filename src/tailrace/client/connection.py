@@ -25,8 +25,13 @@ M = TypeVar("M", bound=Message)
 RECEIVE_BYTES = 1 << 20
 """Most bytes that one call takes from the socket; memory grows only as bytes arrive."""
 
-VERSION_LIMITS: Mapping[int, int] = {ApiKey.FETCH: 12}
-"""From v13 on a Fetch names topics by id alone (KIP-516), which not every broker gives out."""
+VERSION_LIMITS: Mapping[int, int] = {ApiKey.FETCH: 12, ApiKey.METADATA: 12}
+"""Highest versions that are asked for, where that is less than what can be read.
+
+From v13 on a Fetch names topics by id alone (KIP-516), which not every broker gives out. Metadata
+v13 only adds an error that tells clients to start over, and librdkafka's mock cluster, which
+claims to speak it, writes a byte too many.
+"""
 
 
 class BrokerAddress(NamedTuple):

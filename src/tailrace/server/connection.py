@@ -70,6 +70,11 @@ class Connection:
         """The other end, for log lines."""
         return self._socket.peer
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Memory held for requests that are not whole yet."""
+        return len(self._input) + len(self._large or b"")
+
     def close(self) -> None:
         """End the connection; a request being answered is given up."""
         if self._is_closed:

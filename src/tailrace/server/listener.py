@@ -1,12 +1,22 @@
 """A port and the connections that came through it."""
 
 import logging
+from dataclasses import dataclass
 
 from tailrace.runtime.network import Network, Socket
 from tailrace.server.connection import Connection
 from tailrace.server.dispatch import Dispatcher
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatistics:
+    """What a server holds at one moment."""
+
+    connection_count: int
+    buffered_bytes: int
+    """Memory for requests that are not whole yet."""
 
 
 class Server:
@@ -35,10 +45,12 @@ class Server:
         """The port, also when any free one was asked for."""
         return self._listener.port
 
-    @property
-    def connection_count(self) -> int:
-        """Open connections."""
-        return len(self._connections)
+    def statistics(self) -> ServerStatistics:
+        """What the server holds right now."""
+        return ServerStatistics(
+            connection_count=len(self._connections),
+            buffered_bytes=sum(connection.buffered_bytes for connection in self._connections),
+        )
 
     def close(self) -> None:
         """Accept no more and end every connection."""

@@ -10,6 +10,7 @@ from tailrace.testing.clock import JumpingLoop, VirtualClock
 from tailrace.testing.files import DiskFault, MemoryFiles
 from tailrace.testing.network import MemoryNetwork, MemorySocket
 from tailrace.testing.outside import Outside, virtual_runtime
+from tailrace.testing.peer import Peer
 
 __all__ = [
     "DiskFault",
@@ -18,6 +19,7 @@ __all__ = [
     "MemoryNetwork",
     "MemorySocket",
     "Outside",
+    "Peer",
     "VirtualClock",
     "virtual_runtime",
 ]

@@ -1,5 +1,6 @@
 """The whole outside world as doubles, and a loop to run a test on."""
 
+import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -34,6 +35,10 @@ class Outside:
     files: MemoryFiles
     network: MemoryNetwork
     runtime: Runtime
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let virtual time go by, and everything happen that is due until then."""
+        await asyncio.sleep(seconds)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end on virtual time."""

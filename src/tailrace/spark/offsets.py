@@ -1,0 +1,171 @@
+"""From options and the state of the partitions to explicit ranges of offsets; pure.
+
+The ranges are bound once, when the DataFrame is first used: what is appended later is not read, and
+a task that runs again reads the same. Spark's own Kafka source looks up "latest" in each task.
+
+Invariant: a range lies within its partition's log, or it is an error; with failOnDataLoss=false it
+is cut to what the log has.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, assert_never
+
+from tailrace.errors import ConfigError
+from tailrace.model import TopicPartition
+from tailrace.spark.options import (
+    Bound,
+    Partitions,
+    Pattern,
+    Point,
+    PointKind,
+    Selection,
+    SourceOptions,
+    Topics,
+)
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Kafka's own state, which no pattern matches; `subscribe` and `assign` can name them."""
+
+
+class Extent(NamedTuple):
+    """The offsets that a partition's log has."""
+
+    start: int
+    """The first one."""
+    end: int
+    """The one after the last."""
+
+
+OffsetAt = Callable[[TopicPartition, int], int | None]
+"""Offset of the first record with at least this timestamp (ms); None: no record is that new."""
+
+
+def choose_partitions(
+    selection: Selection, known: Collection[TopicPartition]
+) -> list[TopicPartition]:
+    """The partitions that an option selects, sorted.
+
+    Raises:
+        ConfigError: topics or partitions that do not exist, all of them.
+    """
+    topics = {partition.topic for partition in known}
+    match selection:
+        case Topics(names):
+            missing = [f"topic {name!r}" for name in names if name not in topics]
+            chosen = [partition for partition in known if partition.topic in names]
+        case Pattern(expression):
+            missing = []
+            matches = re.compile(expression).fullmatch
+            chosen = [
+                partition
+                for partition in known
+                if partition.topic not in INTERNAL_TOPICS and matches(partition.topic)
+            ]
+        case Partitions(partitions):
+            missing = [f"partition {each}" for each in partitions if each not in known]
+            chosen = list(partitions)
+        case _:
+            assert_never(selection)
+    if missing:
+        there = ", ".join(sorted(topics)[:20]) or "none"
+        raise ConfigError([f"{name} does not exist; there are: {there}" for name in missing])
+    return sorted(chosen)
+
+
+def resolve_ranges(
+    options: SourceOptions, extents: Mapping[TopicPartition, Extent], *, offset_at: OffsetAt
+) -> dict[TopicPartition, tuple[int, int]]:
+    """The first offset and the limit of each partition; the two may be equal.
+
+    Raises:
+        ConfigError: a partition without offsets or offsets without a partition, offsets outside of
+            the log, a start behind its end, a timestamp newer than all records; all of them.
+    """
+    faults = [
+        fault for bound in (options.starting, options.ending) for fault in _misfits(bound, extents)
+    ]
+    if faults:
+        raise ConfigError(faults)
+    ranges = {}
+    for partition, extent in extents.items():
+        start = _start(options, partition, extent, offset_at)
+        limit = _limit(options, partition, extent, offset_at)
+        if isinstance(start, str):
+            faults.append(start)
+            continue
+        outside = [
+            f"{bound.option}: {partition} has offsets {extent.start} to {extent.end}, "
+            f"not {offset}; failOnDataLoss=false reads what is there"
+            for bound, offset in ((options.starting, start), (options.ending, limit))
+            if not extent.start <= offset <= extent.end
+        ]
+        if start > limit:
+            faults.append(f"{partition}: the starting offset {start} is behind the ending {limit}")
+        elif outside and options.fails_on_data_loss:
+            faults += outside
+        else:
+            ranges[partition] = (
+                min(max(start, extent.start), extent.end),
+                min(max(limit, extent.start), extent.end),
+            )
+    if faults:
+        raise ConfigError(faults)
+    return ranges
+
+
+def _misfits(bound: Bound, extents: Mapping[TopicPartition, Extent]) -> list[str]:
+    topics = {partition.topic for partition in extents}
+    forgotten = [str(each) for each in extents if bound.point_or_none(each) is None]
+    foreign = [str(each) for each in bound.of_partition if each not in extents]
+    foreign += [name for name in bound.of_topic if name not in topics]
+    faults = []
+    if forgotten:
+        faults.append(f"{bound.option}: every partition needs one; missing: {', '.join(forgotten)}")
+    if foreign:
+        faults.append(f"{bound.option}: not among what is read: {', '.join(foreign)}")
+    return faults
+
+
+def _start(
+    options: SourceOptions, partition: TopicPartition, extent: Extent, offset_at: OffsetAt
+) -> int | str:
+    """The first offset, or the fault."""
+    point = _point(options.starting, partition)
+    if point.kind is not PointKind.TIMESTAMP:
+        return _offset(point, extent)
+    found = offset_at(partition, point.value)
+    if found is not None:
+        return found
+    if options.starts_at_latest:
+        return extent.end
+    return (
+        f"{options.starting.option}: {partition} has no record from {point.value} ms on; "
+        "startingOffsetsByTimestampStrategy=latest reads nothing of it instead"
+    )
+
+
+def _limit(
+    options: SourceOptions, partition: TopicPartition, extent: Extent, offset_at: OffsetAt
+) -> int:
+    point = _point(options.ending, partition)
+    if point.kind is not PointKind.TIMESTAMP:
+        return _offset(point, extent)
+    found = offset_at(partition, point.value)
+    return extent.end if found is None else found
+
+
+def _point(bound: Bound, partition: TopicPartition) -> Point:
+    point = bound.point_or_none(partition)
+    assert point is not None, "misfits come first"
+    return point
+
+
+def _offset(point: Point, extent: Extent) -> int:
+    match point.kind:
+        case PointKind.EARLIEST:
+            return extent.start
+        case PointKind.LATEST:
+            return extent.end
+        case _:
+            return point.value

@@ -1,0 +1,186 @@
+"""`spark.read.format("tailrace")`: topics as DataFrames, from a directory or from a broker.
+
+    spark.read.format("tailrace").option("subscribe", "flights").load("data")
+    spark.read.format("tailrace").option("kafka.bootstrap.servers", "localhost:9092")…
+
+Columns and options are those of Spark's own Kafka source; see `tailrace.spark.options`. A schema
+given with `.schema("offset BIGINT, value BINARY")` makes the source decode only these columns,
+which Spark cannot find out by itself.
+
+Not here: filters. Spark 4.3.0 mixes up the pushed filters of queries that share a DataFrame and
+returns wrong rows, so they are left to Spark. Streams and writing are not available yet.
+
+Invariant: the range of offsets is settled once per `load()`, on the driver. A DataFrame used
+twice reads the same records twice; a new `load()` sees what came after.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from tailrace import kernels
+from tailrace.errors import ConfigError
+from tailrace.spark.offsets import choose_partitions, resolve_ranges
+from tailrace.spark.options import SourceOptions, parse_options
+from tailrace.spark.places import Place, open_place
+from tailrace.spark.planning import OffsetRange, ScanTask, plan_tasks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HEADERS = "headers"
+
+COLUMNS: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    HEADERS: ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    ),
+}
+"""All columns by name, with their types in Spark."""
+
+
+class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untyped here
+    """The format `tailrace`; the base class is the interface that Spark asks for."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(…)`."""
+        return "tailrace"
+
+    def schema(self) -> StructType:
+        """The columns of Spark's Kafka source; `headers` only with `includeHeaders`.
+
+        Raises:
+            ConfigError: the options have faults.
+        """
+        options = parse_options(self.options)
+        return StructType(
+            [
+                StructField(name, kind)
+                for name, kind in COLUMNS.items()
+                if name != HEADERS or options.has_headers
+            ]
+        )
+
+    def reader(self, schema: StructType) -> "TailraceReader":
+        """The reader of these columns.
+
+        Raises:
+            ConfigError: the options have faults, or the schema has columns that the source does
+                not have, or has as another type.
+        """
+        options = parse_options(self.options)
+        faults = schema_faults(schema)
+        if faults:
+            raise ConfigError(faults)
+        return TailraceReader(options, columns=schema.names)
+
+
+class TailraceReader(DataSourceReader):  # type: ignore[misc]  # likewise
+    """Plans on the driver, reads in tasks; Spark sends it there, so it holds options only."""
+
+    def __init__(self, options: SourceOptions, *, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks, each with explicit ranges of offsets.
+
+        Raises:
+            ConfigError: topics that do not exist, offsets that the logs do not have.
+            DirectoryError: the directory cannot be read.
+            UnreachableBrokerError: no broker of the list answers.
+        """
+        core_count = len(os.sched_getaffinity(0))
+        tasks = plan_scan(self._options, open_place(self._options), core_count=core_count)
+        if any(task.is_compiled for task in tasks) and not _has_compiled_kernels():
+            # Once here, and not in every worker at the same time.
+            kernels.load()
+        return [InputPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The records of one task as Arrow record batches."""
+        from tailrace.spark.readers import read_task
+
+        # Spark makes one partition with nothing in it where there are none.
+        task = partition.value or ScanTask(ranges=(), is_compiled=False)
+        return read_task(
+            task,
+            open_place(self._options),
+            columns=self._columns,
+            fails_on_data_loss=self._options.fails_on_data_loss,
+        )
+
+
+def plan_scan(options: SourceOptions, place: Place, *, core_count: int) -> list[ScanTask]:
+    """The tasks that read what the options say, as the logs stand now; closes `place`.
+
+    Raises:
+        ConfigError: topics that do not exist, offsets that the logs do not have.
+    """
+    try:
+        chosen = choose_partitions(options.selection, place.partitions(options.selection))
+        found = resolve_ranges(options, place.extents(chosen), offset_at=place.offset_at)
+        ranges = [
+            OffsetRange(
+                partition=partition,
+                start=start,
+                limit=limit,
+                size=place.size_between(partition, start, limit),
+            )
+            for partition, (start, limit) in found.items()
+        ]
+    finally:
+        place.close()
+    return plan_tasks(ranges, core_count=core_count, task_count_min=options.task_count_min)
+
+
+def schema_faults(schema: StructType) -> list[str]:
+    """What keeps a schema from being a choice of the source's columns, as sentences."""
+    faults = []
+    if not schema.fields:
+        faults.append("schema: name at least one column")
+    if len(set(schema.names)) < len(schema.names):
+        faults.append("schema: a column is named twice")
+    for field in schema.fields:
+        kind = COLUMNS.get(field.name)
+        if kind is None:
+            faults.append(f"schema: no column {field.name!r}; there are: {', '.join(COLUMNS)}")
+        elif field.dataType != kind:
+            faults.append(
+                f"schema: {field.name} is {kind.simpleString()} here, not "
+                f"{field.dataType.simpleString()}; convert it in a select"
+            )
+        elif not field.nullable:
+            faults.append(f"schema: {field.name} may be null here; leave out NOT NULL")
+    return faults
+
+
+def _has_compiled_kernels() -> bool:
+    """Whether Numba seems to have its cache beside the kernels.
+
+    If it is stale, or elsewhere because the package cannot be written, some work is done twice;
+    to find out for certain would take as long as loading does.
+    """
+    folder = Path(kernels.__file__).parent / "__pycache__"
+    return any(folder.glob("*.nbi"))

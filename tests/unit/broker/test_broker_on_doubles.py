@@ -1,0 +1,455 @@
+"""A whole broker on memory disk, memory network and the jumping clock: no socket, no file."""
+
+import asyncio
+
+import pytest
+
+from tailrace.broker.broker import start_broker
+from tailrace.broker.config import broker_config
+from tailrace.errors import DirectoryError
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from tailrace.protocol.messages.fetch import FetchResponse
+from tailrace.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from tailrace.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from tailrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from tailrace.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from tailrace.protocol.messages.produce import ProduceResponse
+from tailrace.records.batch import read_batches
+from tailrace.records.builder import records_of
+from tailrace.testing import DiskFault, MemoryFiles, Outside, Peer, virtual_runtime
+from tests.unit.broker.brokers import (
+    BY_NAME_FETCH,
+    BY_NAME_PRODUCE,
+    batch,
+    connect,
+    create_topic,
+    fetch,
+    fetch_request,
+    produce,
+    produce_request,
+    running,
+)
+
+
+def values_of(records: object) -> list[bytes | None]:
+    """The values in a run of batches."""
+    view = memoryview(records)  # type: ignore[arg-type]
+    return [record.value for _, found in read_batches(view) for record in records_of(found)]
+
+
+async def list_offset(peer: Peer, topic: str, timestamp: int) -> ListOffsetsPartitionResponse:
+    """The broker's answer for partition 0 of a topic."""
+    partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(topics=(ListOffsetsTopic(name=topic, partitions=(partition,)),))
+    response = await peer.ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
+    return response.topics[0].partitions[0]
+
+
+async def find_topic(peer: Peer, name: str, *, may_create: bool = True) -> MetadataResponse:
+    """The broker's metadata of one topic."""
+    request = MetadataRequest(
+        topics=(MetadataRequestTopic(name=name),), allow_auto_topic_creation=may_create
+    )
+    return await peer.ask(ApiKey.METADATA, request, MetadataResponse)
+
+
+def test_a_record_goes_in_and_comes_out() -> None:
+    """What is produced to a broker on doubles is fetched from it, with its offset."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            assert (await create_topic(peer, "t")).error_code == ErrorCode.NONE
+            assert (await produce(peer, "t", batch(b"a", b"b"))).base_offset == 0
+            assert (await produce(peer, "t", batch(b"c"))).base_offset == 2
+            found = await fetch(peer, fetch_request("t", 0))
+            assert found.high_watermark == 3
+            assert values_of(found.records) == [b"a", b"b", b"c"]
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_fetch_waits_for_the_first_record() -> None:
+    """A fetch at the end of the log is answered when a record comes, not at its deadline."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            reader, writer = connect(outside, broker), connect(outside, broker)
+            await create_topic(writer, "t")
+            waiting = asyncio.ensure_future(
+                fetch(reader, fetch_request("t", 0, max_wait_ms=60_000))
+            )
+            await outside.pass_time(0.1)
+            await produce(writer, "t", batch(b"late"))
+            assert values_of((await waiting).records) == [b"late"]
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+        assert outside.loop.time() < 1
+
+
+def test_a_fetch_gives_up_at_its_deadline() -> None:
+    """A fetch that nothing comes for is answered empty after max.wait.ms of virtual time."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            found = await fetch(peer, fetch_request("t", 0, max_wait_ms=30_000))
+            assert len(found.records or b"") == 0
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+        assert 30 <= outside.loop.time() < 31
+
+
+def test_answers_keep_the_order_of_requests() -> None:
+    """A request behind a waiting fetch is answered after it, on the same connection."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            request = fetch_request("t", 0, max_wait_ms=500)
+            peer.send(ApiKey.FETCH, request, version=BY_NAME_FETCH)
+            peer.send(ApiKey.METADATA, MetadataRequest())
+            first, second = await peer.read_frame(), await peer.read_frame()
+            assert int.from_bytes(first[:4], "big") + 1 == int.from_bytes(second[:4], "big")
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_acks_zero_gets_no_answer() -> None:
+    """A produce with acks 0 is appended and not answered."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            request = produce_request("t", batch(b"x"), acks=0)
+            peer.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
+            found = await fetch(peer, fetch_request("t", 0, max_wait_ms=100))
+            assert values_of(found.records) == [b"x"]
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_failed_acks_zero_closes_the_connection() -> None:
+    """A produce with acks 0 that fails is told by closing, since there is no answer to tell it."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            request = produce_request("missing", batch(b"x"), acks=0)
+            peer.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
+            assert await peer.is_closed()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_produce_errors_have_kafkas_codes() -> None:
+    """Each way in which a batch can be wrong is answered with Kafka's own error."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t", configs={"max.message.bytes": "1000"})
+            await create_topic(peer, "compacted", configs={"cleanup.policy": "compact"})
+            good = batch(b"x")
+            broken = good[:-1] + bytes([good[-1] ^ 1])
+            cases = {
+                ErrorCode.CORRUPT_MESSAGE: ("t", broken),
+                ErrorCode.MESSAGE_TOO_LARGE: ("t", batch(b"x" * 2000)),
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ("missing", good),
+                ErrorCode.INVALID_RECORD: ("compacted", batch(b"x", key=None)),
+                ErrorCode.INVALID_TIMESTAMP: ("t", batch(b"x", timestamp=4_000_000_000_000)),
+            }
+            for code, (topic, records) in cases.items():
+                answer = await produce(peer, topic, records)
+                assert ErrorCode(answer.error_code) is code
+                assert answer.base_offset == -1
+            assert (await produce(peer, "t", good + good)).error_code == ErrorCode.INVALID_RECORD
+            assert (await produce(peer, "t", b"")).error_code == ErrorCode.INVALID_RECORD
+            assert (await produce(peer, "t", good)).base_offset == 0
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_acks_other_than_three_are_refused() -> None:
+    """Acks 2 is INVALID_REQUIRED_ACKS, and nothing is appended."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            request = produce_request("t", batch(b"x"), acks=2)
+            answer = await peer.ask(
+                ApiKey.PRODUCE, request, ProduceResponse, version=BY_NAME_PRODUCE
+            )
+            partition = answer.responses[0].partition_responses[0]
+            assert partition.error_code == ErrorCode.INVALID_REQUIRED_ACKS
+            assert (await list_offset(peer, "t", -1)).offset == 0
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_full_disk_is_told_and_survived() -> None:
+    """A produce onto a full disk gets KAFKA_STORAGE_ERROR; with room again the next one goes in."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            outside.files.faults.append(
+                DiskFault(operation="write", path_part=".log", error=28, partial_bytes=30)
+            )
+            answer = await produce(peer, "t", batch(b"lost"))
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            outside.files.faults.clear()
+            assert (await produce(peer, "t", batch(b"kept"))).base_offset == 0
+            assert values_of((await fetch(peer, fetch_request("t", 0))).records) == [b"kept"]
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_broker_does_not_start_on_a_full_disk() -> None:
+    """On a disk without room for its first files a broker says that, and what to do."""
+    config = broker_config({"log.dirs": "data"})
+    with (
+        virtual_runtime(files=MemoryFiles(capacity_bytes=0)) as outside,
+        pytest.raises(DirectoryError, match="the disk is full; free some space"),
+    ):
+        outside.run(start_broker(config, outside.runtime))
+
+
+def test_fetch_out_of_range_and_of_nothing() -> None:
+    """An offset beyond the log and a topic that is not there have Kafka's codes."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            beyond = await fetch(peer, fetch_request("t", 1, max_wait_ms=1000))
+            assert beyond.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+            nothing = await fetch(peer, fetch_request("missing", 0, max_wait_ms=1000))
+            assert nothing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_fetch_by_topic_id() -> None:
+    """From version 13 a topic is fetched by the id that metadata gives, and others are unknown."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            created = await create_topic(peer, "t")
+            await produce(peer, "t", batch(b"x"))
+            request = fetch_request("", 0)
+            for topic_id, code in (
+                (created.topic_id, ErrorCode.NONE),
+                (broker.controller.new_id(), ErrorCode.UNKNOWN_TOPIC_ID),
+            ):
+                topics = tuple(
+                    type(topic)(topic_id=topic_id, partitions=topic.partitions)
+                    for topic in request.topics
+                )
+                by_id = type(request)(max_wait_ms=0, min_bytes=1, max_bytes=2**20, topics=topics)
+                answer = await peer.ask(ApiKey.FETCH, by_id, FetchResponse)
+                assert answer.responses[0].partitions[0].error_code == code
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_offsets_by_timestamp_and_at_the_ends() -> None:
+    """ListOffsets gives the first record at or after a time, both ends, and the newest record."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            for number, timestamp in enumerate((1000, 3000, 2000)):
+                await produce(peer, "t", batch(b"%d" % number, timestamp=timestamp))
+            found = {time: await list_offset(peer, "t", time) for time in (-1, -2, -3, 1500, 9000)}
+            assert found[-1].offset == 3
+            assert found[-2].offset == 0
+            assert (found[-3].offset, found[-3].timestamp) == (1, 3000)
+            assert (found[1500].offset, found[1500].timestamp) == (1, 3000)
+            assert (found[9000].offset, found[9000].timestamp) == (-1, -1)
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_asking_for_a_topic_creates_it_if_allowed() -> None:
+    """Metadata creates a missing topic at once, unless the request or the broker forbids it."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside, {"num.partitions": "3"}) as broker:
+            peer = connect(outside, broker)
+            forbidden = (await find_topic(peer, "t", may_create=False)).topics[0]
+            assert forbidden.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            created = (await find_topic(peer, "t")).topics[0]
+            assert created.error_code == ErrorCode.NONE
+            assert [p.leader_id for p in created.partitions] == [1, 1, 1]
+            invalid = (await find_topic(peer, "no/slash")).topics[0]
+            assert invalid.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_topics_are_refused_with_kafkas_codes() -> None:
+    """CreateTopics refuses a taken name, bad counts and settings, all of whose faults it tells."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            assert (await create_topic(peer, "t")).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+            none = await create_topic(peer, "none", partitions=0)
+            assert none.error_code == ErrorCode.INVALID_PARTITIONS
+            wrong = await create_topic(
+                peer, "wrong", configs={"segment.bites": "1", "retention.ms": "soon"}
+            )
+            assert wrong.error_code == ErrorCode.INVALID_CONFIG
+            assert "did you mean segment.bytes" in (wrong.error_message or "")
+            assert "retention.ms" in (wrong.error_message or "")
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_deleted_topic_is_gone() -> None:
+    """After DeleteTopics a topic has no metadata, no files, and a second delete is refused."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t", partitions=2)
+            await produce(peer, "t", batch(b"x"))
+            request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
+            codes = [
+                (await peer.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse))
+                .responses[0]
+                .error_code
+                for _ in range(2)
+            ]
+            assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            assert not [name for name in outside.files.list("data") if name.startswith("t-")]
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_producer_ids_are_never_handed_out_twice() -> None:
+    """Ids differ within a run and after a power cut, and a known id gets its next epoch."""
+
+    async def first_id(outside: Outside) -> int:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+            ids = [
+                (await peer.ask(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse))
+                for _ in range(2)
+            ]
+            assert ids[0].producer_id != ids[1].producer_id
+            again = InitProducerIdRequest(
+                transactional_id=None,
+                transaction_timeout_ms=0,
+                producer_id=ids[0].producer_id,
+                producer_epoch=0,
+            )
+            bumped = await peer.ask(ApiKey.INIT_PRODUCER_ID, again, InitProducerIdResponse)
+            assert (bumped.producer_id, bumped.producer_epoch) == (ids[0].producer_id, 1)
+            return ids[1].producer_id
+
+    with virtual_runtime() as outside:
+        before = outside.run(first_id(outside))
+        disk = outside.files.crash()
+    with virtual_runtime(files=disk) as outside:
+        assert outside.run(first_id(outside)) > before
+
+
+def test_the_coordinator_is_this_broker() -> None:
+    """FindCoordinator names the only broker, in the single and in the batched form."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            single = await peer.ask(
+                ApiKey.FIND_COORDINATOR,
+                FindCoordinatorRequest(key="g"),
+                FindCoordinatorResponse,
+                version=3,
+            )
+            assert (single.node_id, single.port) == (1, broker.endpoint[1])
+            batched = await peer.ask(
+                ApiKey.FIND_COORDINATOR,
+                FindCoordinatorRequest(coordinator_keys=("a", "b")),
+                FindCoordinatorResponse,
+            )
+            assert [found.key for found in batched.coordinators] == ["a", "b"]
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_what_was_acknowledged_survives_a_kill() -> None:
+    """A broker that was killed has every acknowledged record and every topic's settings."""
+
+    async def write(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t", configs={"segment.bytes": "300"})
+            for number in range(20):
+                await produce(peer, "t", batch(b"%d" % number))
+            disks.append(outside.files.crash(keep_unsynced=True))
+
+    async def read(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            offset, values = 0, list[bytes | None]()
+            while offset < 20:
+                found = await fetch(peer, fetch_request("t", offset))
+                values += values_of(found.records)
+                offset = len(values)
+            assert values == [b"%d" % number for number in range(20)]
+            assert broker.controller.image.topics["t"].configs == {"segment.bytes": "300"}
+
+    disks: list = []  # type: ignore[type-arg]
+    with virtual_runtime() as outside:
+        outside.run(write(outside))
+    with virtual_runtime(files=disks[0]) as outside:
+        outside.run(read(outside))

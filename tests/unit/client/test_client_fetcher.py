@@ -1,0 +1,98 @@
+"""What is made of the answer to a fetch, without a socket."""
+
+import pytest
+
+from tailrace.client.connection import BrokerAddress
+from tailrace.client.errors import RemoteFatalError, RemoteRetriableError
+from tailrace.client.fetcher import checked_batches, fetch_request, partition_data
+from tailrace.client.metadata import list_offsets_request
+from tailrace.errors import CorruptionError, FatalError
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from tailrace.records.batch import Batch, stamp
+from tailrace.records.builder import BatchBuilder
+
+FLIGHTS = TopicPartition("flights", 3)
+ADDRESS = BrokerAddress("host", 9092)
+
+
+def built(base_offset: int, count: int) -> bytes:
+    """A batch of `count` records from `base_offset` on."""
+    builder = BatchBuilder()
+    for number in range(count):
+        builder.append(None, b"%d" % number)
+    data = bytearray(builder.build())
+    stamp(memoryview(data), base_offset=base_offset, leader_epoch=0)
+    return bytes(data)
+
+
+def checked(data: bytes, offset: int) -> list[Batch]:
+    """The batches of an answer."""
+    return checked_batches(memoryview(data), offset=offset, address=ADDRESS, partition=FLIGHTS)
+
+
+def test_batches_before_the_offset_and_behind_the_end_are_left_out() -> None:
+    """A batch that holds the offset stays; one before it and a partial one behind do not."""
+    data = built(0, 5) + built(5, 5) + built(10, 5) + built(15, 5)[:-1]
+    assert [batch.base_offset for batch in checked(data, 7)] == [5, 10]
+
+
+def test_no_whole_batch_gives_none() -> None:
+    """An answer that is cut off in its first batch has nothing to give."""
+    assert not checked(built(0, 5)[:-1], 0)
+
+
+def test_damage_names_the_broker_and_the_partition() -> None:
+    """A flipped bit is an error with the place, never a batch."""
+    good, bad = built(0, 5), bytearray(built(5, 5))
+    bad[-1] ^= 1
+    with pytest.raises(CorruptionError, match=r"host:9092, flights-3, position \d+, offset 5") as e:
+        checked(good + bad, 0)
+    assert e.value.position == len(good)
+
+
+def test_an_old_format_is_refused_by_name() -> None:
+    """Message format v1 is an error that names the broker and the partition."""
+    old = bytearray(built(0, 5))
+    old[16] = 1
+    with pytest.raises(FatalError, match=r"host:9092, flights-3: .*format v1"):
+        checked(bytes(old), 0)
+
+
+def test_the_partition_asked_for_is_found_in_the_answer() -> None:
+    """Other topics and partitions are passed over."""
+    wanted = PartitionData(partition_index=3, high_watermark=17)
+    answer = FetchResponse(
+        responses=(
+            FetchableTopicResponse(topic="planes", partitions=(PartitionData(partition_index=3),)),
+            FetchableTopicResponse(
+                topic="flights", partitions=(PartitionData(partition_index=2), wanted)
+            ),
+        )
+    )
+    assert partition_data(answer, FLIGHTS) is wanted
+
+
+def test_an_answer_without_the_partition_may_be_asked_for_again() -> None:
+    """Silence about a partition is retriable; a refusal of the whole is what it says."""
+    with pytest.raises(RemoteRetriableError):
+        partition_data(FetchResponse(), FLIGHTS)
+    with pytest.raises(RemoteFatalError):
+        partition_data(FetchResponse(error_code=ErrorCode.INVALID_REQUEST), FLIGHTS)
+
+
+def test_requests_say_what_they_should() -> None:
+    """Fetch names offset and size; ListOffsets groups its questions by topic."""
+    fetch = fetch_request(FLIGHTS, offset=7, size_max=100)
+    [topic] = fetch.topics
+    assert (topic.topic, topic.partitions[0].partition) == FLIGHTS
+    assert (topic.partitions[0].fetch_offset, fetch.max_bytes, fetch.min_bytes) == (7, 100, 1)
+    questions = {FLIGHTS: -1, TopicPartition("planes", 0): -2, TopicPartition("flights", 0): 5}
+    asked = {
+        (topic.name, each.partition_index): each.timestamp
+        for topic in list_offsets_request(questions).topics
+        for each in topic.partitions
+    }
+    assert asked == {tuple(key): value for key, value in questions.items()}
+    assert len(list_offsets_request(questions).topics) == 2

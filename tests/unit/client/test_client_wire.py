@@ -1,0 +1,148 @@
+"""The client against librdkafka's own stand-in for a cluster, over real sockets."""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from tailrace.client import (
+    ClusterReader,
+    UnreachableBrokerError,
+    UnsupportedBrokerError,
+    fetch_batches,
+)
+from tailrace.errors import OffsetOutOfRangeError
+from tailrace.model import SpecialTimestamp, TopicPartition
+from tailrace.records.builder import records_of
+
+pytestmark = pytest.mark.wire
+
+FLIGHTS = TopicPartition("flights", 0)
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """Address of a cluster whose `flights-0` has the values 0 to 2999, ten or so to a batch."""
+    producer = Producer(
+        {"bootstrap.servers": "none", "test.mock.num.brokers": 2, "batch.num.messages": 10}
+    )
+    for number in range(3000):
+        producer.produce("flights", b"%d" % number, partition=0, timestamp=1000 + number)
+    producer.flush(20)
+    brokers = producer.list_topics("flights", timeout=10).brokers.values()
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+    del producer
+
+
+@pytest.fixture
+def cluster(bootstrap: str) -> Iterator[ClusterReader]:
+    """A client of that cluster."""
+    reader = ClusterReader(bootstrap)
+    yield reader
+    reader.close()
+
+
+def values(cluster: ClusterReader, start: int, limit: int, fetch_bytes: int = 1 << 20) -> list[int]:
+    """The values of a range of `flights-0`."""
+    batches = fetch_batches(
+        cluster, FLIGHTS, start_offset=start, limit_offset=limit, fetch_bytes=fetch_bytes
+    )
+    records = (record for batch in batches for record in records_of(batch))
+    return [int(r.value or b"") for r in records if start <= r.offset < limit]
+
+
+def test_topics_and_offsets_are_told(cluster: ClusterReader) -> None:
+    """A topic has its partitions, and a partition has its two ends."""
+    assert 0 in cluster.partitions(["flights"])["flights"]
+    assert set(cluster.partitions()) == {"flights"}
+    assert cluster.log_range(FLIGHTS) == (0, 3000)
+    assert cluster.list_offsets({FLIGHTS: SpecialTimestamp.LATEST}) == {FLIGHTS: 3000}
+
+
+def test_a_range_is_fetched_whole_and_in_order(cluster: ClusterReader) -> None:
+    """Every record once, with a start and a limit in the middle of batches."""
+    assert values(cluster, 0, 3000) == list(range(3000))
+    assert values(cluster, 1234, 1239) == list(range(1234, 1239))
+    assert not values(cluster, 7, 7)
+
+
+def test_small_answers_make_more_requests_and_lose_nothing(cluster: ClusterReader) -> None:
+    """A limit below the size of one batch still gives every batch."""
+    assert values(cluster, 0, 300, fetch_bytes=50) == list(range(300))
+
+
+def test_an_offset_beyond_the_log_is_refused(cluster: ClusterReader) -> None:
+    """The error says what the log has."""
+    with pytest.raises(OffsetOutOfRangeError) as caught:
+        values(cluster, 5000, 6000)
+    assert (caught.value.log_start_offset, caught.value.log_end_offset) == (0, 3000)
+
+
+def test_the_second_address_serves_if_the_first_does_not(bootstrap: str) -> None:
+    """Addresses are tried in order."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    reader = ClusterReader(f"127.0.0.1:{port},{bootstrap}")
+    assert "flights" in reader.partitions()
+    reader.close()
+
+
+def test_nobody_there_is_said_with_the_address() -> None:
+    """After a bounded number of attempts the error names HOST:PORT."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    pauses: list[float] = []
+    reader = ClusterReader(f"127.0.0.1:{port}", pause=pauses.append)
+    with pytest.raises(UnreachableBrokerError, match=f"127.0.0.1:{port}: cannot connect"):
+        reader.partitions()
+    assert len(pauses) == 5
+
+
+def answering(frame: bytes | None) -> tuple[socket.socket, threading.Thread]:
+    """A server that answers the first request with `frame` and closes, or with None says nothing."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        channel, _ = server.accept()
+        with channel:
+            channel.recv(1000)
+            if frame is not None:
+                channel.sendall(frame)
+            else:
+                channel.recv(1)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return server, thread
+
+
+@pytest.mark.parametrize(
+    ("frame", "error", "words"),
+    [
+        (b"", UnreachableBrokerError, "the connection broke during ApiVersions"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", Exception, "a frame claims 1213486160 bytes"),
+        (None, UnreachableBrokerError, "no answer to ApiVersions within 50 ms"),
+        (
+            bytes.fromhex("0000000a 00000001 0000 00000000".replace(" ", "")),
+            UnsupportedBrokerError,
+            "takes no version of Metadata",
+        ),
+    ],
+)
+def test_a_peer_that_is_no_broker_is_told_apart(
+    frame: bytes | None, error: type[Exception], words: str
+) -> None:
+    """One that hangs up, one of another protocol, one that is silent, one without any API."""
+    server, thread = answering(frame)
+    reader = ClusterReader(
+        f"127.0.0.1:{server.getsockname()[1]}", timeout_ms=50, pause=lambda _: server.close()
+    )
+    with pytest.raises(error) as caught:
+        reader.retrying(lambda: reader._ask_partitions(None)) if frame else reader._any_connection()
+        reader.partitions()
+    assert words in str(caught.value)
+    reader.close()
+    server.close()
+    thread.join()

@@ -1,0 +1,15 @@
+"""A real broker on a real port and a real disk, for other people's clients."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tailrace import Broker
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """HOST:PORT of a broker that all tests of this folder share; topics keep them apart."""
+    data = tmp_path_factory.mktemp("broker") / "data"
+    with Broker(data) as broker:
+        yield broker.bootstrap_servers

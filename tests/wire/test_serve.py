@@ -1,0 +1,157 @@
+"""`tailrace serve` as a process: its lines, its exit codes, and what a kill leaves."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from tests.wire.clients import CLIENTS
+
+pytestmark = pytest.mark.wire
+
+COMMAND = [sys.executable, "-m", "tailrace", "serve"]
+
+
+@contextmanager
+def serving(data: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A broker process and its address; killed at the end if it still runs."""
+    command = [*COMMAND, "--data", str(data), "--listen", "127.0.0.1:0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            lines = []
+            for line in process.stdout:
+                lines.append(line)
+                if line == "[KafkaServer id=1] started\n":
+                    break
+            address = re.search(r"listening on (\S+),", "".join(lines))
+            assert address is not None, lines
+            yield process, address[1]
+        finally:
+            process.kill()
+
+
+def refused(*options: str) -> str:
+    """What a broker says that does not start; one line on stderr and exit code 1."""
+    done = subprocess.run(
+        [*COMMAND, *options], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("tailrace: ")]
+    assert lines, done.stderr
+    assert "Traceback" not in done.stderr
+    return "\n".join(lines)
+
+
+def test_a_broker_stops_in_order(tmp_path: Path) -> None:
+    """SIGTERM ends the broker with status 0, and the directory says that it was left in order."""
+    with serving(tmp_path / "data") as (process, _):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
+    """A port that another process has is told with what to do, and leaves the directory free."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = refused("--data", str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}")
+    assert f"127.0.0.1:{port}" in line
+    assert "choose another port" in line
+    with serving(tmp_path / "data"):
+        pass
+
+
+def test_a_locked_directory_is_one_line(tmp_path: Path) -> None:
+    """A directory that a live broker has is refused to the second one."""
+    with serving(tmp_path / "data"):
+        line = refused("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    assert "in use by another process" in line
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("version=1\nnode.id=7\ncluster.id=abc\n", "belongs to node 7"),
+        ("version=0\nbroker.id=3\n", "--node-id 3"),
+        ("version=9\nnode.id=1\n", "version 9"),
+        ("version=one\n", "cannot be understood"),
+        ("\x00\xff", "cannot be understood"),
+    ],
+)
+def test_a_foreign_directory_is_one_line(tmp_path: Path, content: str, words: str) -> None:
+    """A directory of another node, or whose meta.properties means nothing, is not touched."""
+    data = tmp_path / "data"
+    data.mkdir()
+    meta = data / "meta.properties"
+    meta.write_bytes(content.encode("latin-1"))
+    assert words in refused("--data", str(data), "--listen", "127.0.0.1:0")
+    assert meta.read_bytes() == content.encode("latin-1")
+
+
+def test_every_wrong_setting_is_told(tmp_path: Path) -> None:
+    """Three faults are three lines, with the names of the settings and what they may be."""
+    lines = refused(
+        "--data", str(tmp_path / "data"),
+        "--listen", "nowhere",
+        "--override", "num.partitions=0",
+        "--override", "log.segment.bites=1",
+    ).splitlines()  # fmt: skip
+    assert len(lines) == 3
+    assert any("num.partitions" in line and "1 to 10000" in line for line in lines)
+    assert any("did you mean log.segment.bytes" in line for line in lines)
+    assert any("nowhere" in line for line in lines)
+
+
+@pytest.mark.parametrize("round_number", range(3))
+def test_a_killed_broker_has_every_acknowledged_record(tmp_path: Path, round_number: int) -> None:
+    """After SIGKILL the log is what was sent up to some record behind all acknowledged ones."""
+    data, topic = tmp_path / "data", "t"
+    acknowledged: list[int] = []
+    sent: list[bytes] = []
+    kill_after = 2000 + 3000 * round_number
+
+    def delivered(error: Any, message: Any) -> None:
+        if error is None:
+            acknowledged.append(message.offset())
+
+    with serving(data, "--override", "log.segment.bytes=200000") as (process, address):
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": address,
+                "acks": "all",
+                "linger.ms": 1,
+                "batch.num.messages": 50,
+                # One request at a time and no second try: what is in the log twice was sent twice.
+                "max.in.flight": 1,
+                "message.send.max.retries": 0,
+                "log_level": 0,
+            }
+        )
+        while len(acknowledged) < kill_after:
+            value = b"record %d of round %d" % (len(sent), round_number)
+            producer.produce(topic, value, partition=0, on_delivery=delivered)
+            sent.append(value)
+            producer.poll(0 if len(sent) - len(acknowledged) < 5000 else 0.01)
+        process.kill()
+        process.wait()
+        producer.purge()
+        producer.flush(5)
+
+    assert acknowledged == list(range(len(acknowledged)))
+    with serving(data) as (_, address):
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "none"})
+        low, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), 20)
+        consumer.close()
+        assert low == 0
+        assert len(acknowledged) <= high <= len(sent)
+        found = CLIENTS["confluent-kafka"].read(address, topic, 0, count=high)
+    assert [record.value for record in found] == sent[:high]
