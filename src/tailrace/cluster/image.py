@@ -16,9 +16,15 @@ class Topic:
     name: str
     topic_id: uuid.UUID
     partitions: tuple[int, ...]
-    """Numbers of its partitions; a topic adopted from folders on disk may have gaps."""
+    """Numbers of the partitions that this cluster holds, rising. A topic adopted from folders on
+    disk may have gaps, where the other partitions were on other brokers."""
     configs: Mapping[str, str]
     """Settings that were given for it, as text."""
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the topic was made with, as far as can be known."""
+        return self.partitions[-1] + 1
 
     @property
     def is_internal(self) -> bool:

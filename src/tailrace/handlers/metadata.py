@@ -1,9 +1,12 @@
 """Metadata (3): brokers, topics, and who leads which partition.
 
 Versions: 0 to 13.
-Behaviour: a topic that is asked for by name and does not exist is created on the spot if both the
-    broker (`auto.create.topics.enable`) and the request (v4) allow it, and is in the answer; Kafka
-    answers LEADER_NOT_AVAILABLE first and clients ask again, which they need not here.
+Behaviour:
+  - A topic that is asked for by name and does not exist is created on the spot if both the broker
+    (`auto.create.topics.enable`) and the request (v4) allow it, and is in the answer; Kafka answers
+    LEADER_NOT_AVAILABLE first and clients ask again, which they need not here.
+  - A partition that is not held here (a topic adopted from the folders of one broker of several)
+    is listed without a leader: clients drop a partition whose number is beyond the count.
 Version notes: in v0 an empty list means all topics, from v1 null does; v10 gives ids, and v12 takes
     them (UNKNOWN_TOPIC_ID).
 Not done: authorized operations (always "not asked for"), racks, listeners other than one.
@@ -78,7 +81,7 @@ def _describe(services: Services, topic: Topic) -> MetadataResponseTopic:
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=tuple(_describe_partition(services, topic, n) for n in topic.partitions),
+        partitions=tuple(_describe_partition(services, topic, n) for n in range(topic.partition_count)),
     )
 
 

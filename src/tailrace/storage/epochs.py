@@ -37,21 +37,24 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> None:
         """Note that `epoch` begins at `start_offset`, if it is newer than the latest.
 
+        An older epoch that has no record, because it began at the same offset, is forgotten.
+
         Raises:
-            OSError: the checkpoint could not be replaced.
+            OSError: the checkpoint could not be replaced; nothing is noted.
         """
         if epoch > self.latest:
-            self._entries.append((epoch, start_offset))
-            write_epoch_checkpoint(
-                self._files, self._directory, LEADER_EPOCHS, entries=self._entries
-            )
+            entries = [entry for entry in self._entries if entry[1] < start_offset]
+            self._replace([*entries, (epoch, start_offset)])
 
     def cut_end(self, log_end: int) -> None:
         """Forget epochs that begin at or behind the end of the log, after the tail was cut."""
         kept = [entry for entry in self._entries if entry[1] < log_end]
         if len(kept) < len(self._entries):
-            self._entries = kept
-            write_epoch_checkpoint(self._files, self._directory, LEADER_EPOCHS, entries=kept)
+            self._replace(kept)
+
+    def _replace(self, entries: list[tuple[int, int]]) -> None:
+        write_epoch_checkpoint(self._files, self._directory, LEADER_EPOCHS, entries=entries)
+        self._entries = entries
 
 
 def open_leader_epochs(files: Files, directory: str) -> LeaderEpochs:

@@ -11,10 +11,11 @@ After a crash of the machine: what lies below the recovery point is there, and o
 unbroken prefix (promise 2), once `recovery` has cut the tail.
 """
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tailrace.errors import OffsetOutOfRangeError
+from tailrace.errors import OffsetOutOfRangeError, StorageError
 from tailrace.model import NO_LEADER_EPOCH, NO_TIMESTAMP, SpecialTimestamp, TopicPartition
 from tailrace.records.batch import Batch
 from tailrace.records.search import find_timestamp
@@ -71,6 +72,8 @@ class Log:
         self.segments = segments
         self._files = files
         self._config = config
+        self._is_roll_due = False
+        self._has_sync_failed = False
 
     @property
     def size(self) -> int:
@@ -187,9 +190,16 @@ class Log:
     def roll(self) -> Segment:
         """Close the active segment and begin a new one at the log end offset.
 
+        An active segment without a batch is the new one already.
+
         Raises:
-            OSError: the new segment cannot be made; the old one goes on taking writes.
+            OSError: the new segment cannot be made; the next append tries again before it writes.
         """
+        if not self.segments.active.size:
+            return self.segments.active
+        # The file of the new segment may exist from now on. Should this fail, the old segment must
+        # not grow past the new one's base offset, or the next start would find an overlap.
+        self._is_roll_due = True
         segment = open_segment(
             self._files,
             self.directory,
@@ -197,15 +207,20 @@ class Log:
             config=self._config,
             create=True,
         )
-        self.segments.active.finish()
+        try:
+            self.segments.active.finish()
+        except OSError:
+            segment.close()
+            raise
         self.segments.add(segment)
+        self._is_roll_due = False
         return segment
 
     def sync_rolled(self) -> None:
         """Put every segment but the active one on the device and advance the recovery point.
 
         Raises:
-            OSError: the device failed; the recovery point stays, and the call is not repeated.
+            OSError: the device failed, now or at an earlier call; the recovery point stays.
         """
         self._sync(self.segments.active.base_offset)
 
@@ -213,7 +228,7 @@ class Log:
         """Put the whole log on the device and advance the recovery point to the log end offset.
 
         Raises:
-            OSError: the device failed; the recovery point stays, and the call is not repeated.
+            OSError: the device failed, now or at an earlier call; the recovery point stays.
         """
         self._sync(self.end_offset)
 
@@ -227,16 +242,27 @@ class Log:
             segment.close()
 
     def _sync(self, limit: int) -> None:
-        for segment in self.segments.from_offset(self.positions.recovery_point):
-            if segment.base_offset < limit:
-                segment.sync()
-        self._files.sync_directory(self.directory)
+        if self._has_sync_failed:
+            # What a failed fsync left out is lost to the page cache: a second would find nothing
+            # to do and report success.
+            raise StorageError(
+                errno.EIO, "an earlier flush has failed; start again to recover", self.directory
+            )
+        try:
+            for segment in self.segments.from_offset(self.positions.recovery_point):
+                if segment.base_offset < limit:
+                    segment.sync()
+            self._files.sync_directory(self.directory)
+        except OSError:
+            self._has_sync_failed = True
+            raise
         self.positions.advance_recovery_point(limit)
 
     def _must_roll(self, planned: PlannedAppend) -> bool:
         active = self.segments.active
         return (
-            active.size > self._config.segment_bytes - planned.batch.size
+            self._is_roll_due
+            or active.size > self._config.segment_bytes - planned.batch.size
             or active.offset_index.is_full
             or active.time_index.is_full
             or not active.can_hold(planned.last_offset)

@@ -11,6 +11,7 @@ Topic names may hold dots and dashes themselves, which is why the split is at th
 
 import re
 
+from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.model import TopicPartition
 
 LOG_SUFFIX = ".log"
@@ -18,7 +19,7 @@ OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 DELETED_SUFFIX = ".deleted"
 DELETE_DIRECTORY_SUFFIX = "-delete"
-SPECIAL_DIRECTORY_SUFFIXES = ("-delete", "-future", "-stray")
+SWAP_SUFFIX = ".swap"
 
 META_PROPERTIES = "meta.properties"
 LOCK = ".lock"
@@ -31,8 +32,9 @@ PARTITION_METADATA = "partition.metadata"
 NAME_BYTES_MAX = 255
 """What Linux file systems allow for one name."""
 
-_SEGMENT = re.compile(r"(\d{20})(\.[a-z]+)")
-_PARTITION = re.compile(r"(.+)-(\d+)")
+_SEGMENT = re.compile(r"([0-9]{20})(\.[a-z]+)")
+_PARTITION = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")
+_DELETED_PARTITION = re.compile(r"[a-zA-Z0-9._-]*-[0-9]+\.[^.\s]+-delete")
 
 
 def segment_file_name(base_offset: int, suffix: str) -> str:
@@ -43,7 +45,7 @@ def segment_file_name(base_offset: int, suffix: str) -> str:
 def parse_segment_file_name(name: str) -> tuple[int, str] | None:
     """Base offset and suffix, or None for a file that is not part of a segment."""
     match = _SEGMENT.fullmatch(name)
-    return (int(match[1]), match[2]) if match else None
+    return (int(match[1]), match[2]) if match and int(match[1]) <= INT64_MAX else None
 
 
 def partition_directory_name(partition: TopicPartition) -> str:
@@ -53,13 +55,18 @@ def partition_directory_name(partition: TopicPartition) -> str:
 
 def parse_partition_directory_name(name: str) -> TopicPartition | None:
     """The partition whose live replica a folder holds, or None for any other folder."""
-    if name.endswith(SPECIAL_DIRECTORY_SUFFIXES):
-        return None
     match = _PARTITION.fullmatch(name)
-    return TopicPartition(match[1], int(match[2])) if match else None
+    if match is None or int(match[2]) > INT32_MAX:
+        return None
+    return TopicPartition(match[1], int(match[2]))
 
 
 def delete_directory_name(partition: TopicPartition, unique_id: str) -> str:
     """The folder's name while it waits to be deleted; the topic is cut to fit 255 bytes."""
     tail = f"-{partition.partition}.{unique_id}{DELETE_DIRECTORY_SUFFIX}"
     return partition.topic[: NAME_BYTES_MAX - len(tail)] + tail
+
+
+def is_delete_directory_name(name: str) -> bool:
+    """Whether a folder is a partition on its way out; not just anything that ends in -delete."""
+    return _DELETED_PARTITION.fullmatch(name) is not None

@@ -1,15 +1,21 @@
 """The `.log` file of one segment: whole batches one behind the other, from byte 0.
 
-Appends go to the position that this object remembers, not to the end of the file: an append that
-failed halfway (a full disk) leaves bytes that the next one overwrites and that recovery cuts.
+Appends go to the position that this object remembers, not to the end of the file. What an append
+that failed halfway (a full disk) has left is cut at once or, where that fails too, by `trim`.
 Reads are slices of a map that is renewed when the file has grown past it.
 """
 
+import contextlib
+import struct
+import zlib
 from collections.abc import Iterator, Sequence
 
 from tailrace.errors import CorruptionError
-from tailrace.records.batch import Batch, read_batches
+from tailrace.records.batch import Batch, UnsupportedMagicError, read_batches
 from tailrace.runtime.files import Buffer, File, Files
+
+_LEGACY = struct.Struct(">iI")
+"""From position 8 of a message of format v0 or v1: size of the rest, and its CRC-32."""
 
 
 class RecordsFile:
@@ -31,7 +37,12 @@ class RecordsFile:
             OSError: the device is full or failing; nothing counts as appended.
         """
         position = self.size
-        self._file.write(position, buffers)
+        try:
+            self._file.write(position, buffers)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._file.resize(position)
+            raise
         self.size = position + sum(len(buffer) for buffer in buffers)
         return position
 
@@ -47,6 +58,7 @@ class RecordsFile:
 
         Raises:
             CorruptionError: bytes that cannot be the start of a batch; it has path and position.
+            UnsupportedMagicError: a sound batch of an older format.
         """
         try:
             for start, batch in read_batches(self.view(position, self.size)):
@@ -54,6 +66,16 @@ class RecordsFile:
         except CorruptionError as error:
             raise error.located(
                 path=self.path, position=position + (error.position or 0)
+            ) from error
+        except UnsupportedMagicError as error:
+            start = position + error.position
+            if _is_legacy(self.view(start, self.size)):
+                raise UnsupportedMagicError(error.magic, position=start) from error
+            # A torn write or a flipped bit can leave any magic; a format has its checksum, too.
+            raise CorruptionError(
+                f"the magic is {error.magic}, and the checksum is not of that format",
+                path=self.path,
+                position=start,
             ) from error
 
     def truncate(self, size: int) -> None:
@@ -64,6 +86,11 @@ class RecordsFile:
         self._view = memoryview(b"")
         self._file.resize(size)
         self.size = size
+
+    def trim(self) -> None:
+        """Cut what a failed append may have left behind the last batch."""
+        if self._file.size() > self.size:
+            self._file.resize(self.size)
 
     def sync(self) -> None:
         """Return when all appended bytes are on the device."""
@@ -80,3 +107,10 @@ def open_records_file(
 ) -> RecordsFile:
     """Open the log file of a segment, or create an empty one."""
     return RecordsFile(path=path, file=files.open(path, create=create, read_only=read_only))
+
+
+def _is_legacy(view: memoryview) -> bool:
+    """Whether a message of format v0 or v1, with a right CRC-32, is at the start."""
+    size, crc = _LEGACY.unpack_from(view, 8)
+    end = size + 12
+    return end <= len(view) and zlib.crc32(view[16:end]) == crc

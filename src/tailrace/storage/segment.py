@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tailrace.config.settings import INT32_MAX
+from tailrace.errors import CorruptionError
 from tailrace.model import NO_TIMESTAMP
-from tailrace.records.batch import Batch
+from tailrace.records.batch import Batch, UnsupportedMagicError
 from tailrace.runtime.files import Buffer, Files
 from tailrace.storage.config import LogConfig
 from tailrace.storage.index.offset import OffsetIndex, open_offset_index
@@ -101,22 +102,33 @@ class Segment:
         Raises:
             CorruptionError: bytes that cannot be the start of a batch.
         """
-        start = self.offset_index.lookup(offset).position
-        for position, batch in self.log.batches(start):
+        for position, batch in self.log.batches(self._position_near(offset)):
             if batch.last_offset >= offset:
                 yield position, batch
 
     def next_offset(self) -> int:
-        """The offset behind the last batch; scans from the last index entry."""
-        last = self.base_offset - 1
-        for _, batch in self.log.batches(
-            self.offset_index.lookup(self.base_offset + INT32_MAX).position
-        ):
-            last = batch.last_offset
-        return last + 1
+        """The offset behind the last batch; scans from the last index entry.
+
+        Raises:
+            CorruptionError: the log does not end with a whole batch.
+        """
+        position = self._position_near(self.base_offset + INT32_MAX)
+        next_offset = self.base_offset
+        for start, batch in self.log.batches(position):
+            position, next_offset = start + batch.size, batch.next_offset
+        if position != self.log.size:
+            raise CorruptionError(
+                "the last batch is not whole", path=self.log.path, position=position
+            )
+        return next_offset
 
     def finish(self) -> None:
-        """Complete and trim the indexes: nothing more will be appended."""
+        """Complete and trim the indexes: nothing more will be appended.
+
+        Raises:
+            OSError: the device refused; the call may be repeated.
+        """
+        self.log.trim()
         if self.newest.timestamp != NO_TIMESTAMP:
             self.time_index.maybe_append(*self.newest)
         self.offset_index.entries.trim()
@@ -133,6 +145,21 @@ class Segment:
         self.log.close()
         self.offset_index.entries.close()
         self.time_index.entries.close()
+
+    def _position_near(self, offset: int) -> int:
+        """A position at or before the batch with `offset`, by the offset index if it can serve.
+
+        The index has no checksum, so an entry is used only if the batch it points at fits it.
+        """
+        found = self.offset_index.lookup(offset)
+        if not 0 < found.position < self.log.size:
+            return 0
+        try:
+            _, batch = next(self.log.batches(found.position))
+        except (CorruptionError, UnsupportedMagicError, StopIteration):
+            return 0
+        fits = self.base_offset <= batch.base_offset <= batch.last_offset <= found.offset
+        return found.position if fits else 0
 
 
 def open_segment(

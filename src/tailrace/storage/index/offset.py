@@ -56,10 +56,15 @@ class OffsetIndex:
         """Check what can be checked without reading the log.
 
         Raises:
-            CorruptionError: the last entry lies before the base offset or behind the log's end.
+            CorruptionError: an odd length, or the last entry lies at or before the first one
+                (as in zeros), before the base offset or behind the log's end.
         """
+        self.entries.check_length()
         last = self.entries.last_or_none()
-        if last is not None and (last[0] < 0 or not 0 <= last[1] < log_size):
+        if last is None:
+            return
+        is_rising = self.entries.count == 1 or last > self.entries.entry(0)
+        if not is_rising or last[0] < 0 or not 0 <= last[1] < log_size:
             raise CorruptionError(
                 f"the last entry {last} is outside of a log of {log_size} bytes",
                 path=self.entries.path,
@@ -67,8 +72,8 @@ class OffsetIndex:
 
 
 def open_offset_index(
-    files: Files, path: str, *, base_offset: int, bytes_max: int | None
+    files: Files, path: str, *, base_offset: int, bytes_max: int
 ) -> OffsetIndex:
-    """Open or create the index with `bytes_max` preallocated; None opens it read-only."""
-    capacity = None if bytes_max is None else bytes_max // ENTRY.size
+    """Open or create the index with `bytes_max` preallocated."""
+    capacity = bytes_max // ENTRY.size
     return OffsetIndex(base_offset, open_sparse_index(files, path, ENTRY, capacity=capacity))

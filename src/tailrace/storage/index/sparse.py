@@ -25,11 +25,25 @@ class SparseIndex:
         self._entry = entry
         self._file = file
         self._view = file.view(file.size())
+        self.odd_bytes = file.size() % entry.size
+        """Bytes behind the last entry when the file was opened; any at all mean damage."""
 
     @property
     def capacity(self) -> int:
         """Entries that the file has room for."""
         return len(self._view) // self._entry.size
+
+    def check_length(self) -> None:
+        """Check that the file was whole when it was opened.
+
+        Raises:
+            CorruptionError: its length was no multiple of the entry size.
+        """
+        if self.odd_bytes:
+            raise CorruptionError(
+                f"{self.odd_bytes} bytes are left over behind entries of {self._entry.size}",
+                path=self.path,
+            )
 
     def entry(self, number: int) -> tuple[int, ...]:
         """The fields of entry `number`, from 0 to count - 1."""
@@ -64,9 +78,9 @@ class SparseIndex:
 
     def resize(self, capacity: int) -> None:
         """Give the file room for `capacity` entries; those beyond it are dropped."""
-        self.count = min(self.count, capacity)
-        self._view.release()
+        # The old map is dropped, not released: another thread may be searching in it.
         self._file.resize(capacity * self._entry.size)
+        self.count = min(self.count, capacity)
         self._view = self._file.view(capacity * self._entry.size)
 
     def trim(self) -> None:
@@ -74,9 +88,10 @@ class SparseIndex:
         if self.capacity > self.count or self._file.size() > self.count * self._entry.size:
             self.resize(self.count)
 
-    def clear(self) -> None:
-        """Forget all entries; the file keeps its size."""
-        self.count = 0
+    def clear(self, capacity: int) -> None:
+        """Forget all entries, and give the file zeros for `capacity` of them."""
+        self.resize(0)
+        self.resize(capacity)
 
     def sync(self) -> None:
         """Return when the entries are on the device."""
@@ -84,28 +99,25 @@ class SparseIndex:
 
     def close(self) -> None:
         """Release map and descriptor, untrimmed."""
-        self._view.release()
+        self._view = memoryview(b"")
         self._file.close()
 
 
 def open_sparse_index(
-    files: Files, path: str, entry: struct.Struct, *, capacity: int | None
+    files: Files, path: str, entry: struct.Struct, *, capacity: int
 ) -> SparseIndex:
-    """Open or create an index file with room for `capacity` entries; None opens it read-only.
+    """Open or create an index file with room for `capacity` entries, or more if it has more.
 
     What the file holds counts as entries in use: a caller that cannot trust it calls `clear`.
 
     Raises:
-        CorruptionError: the length is no multiple of the entry size.
         OSError: it cannot be opened or grown.
     """
-    file = files.open(path, create=capacity is not None, read_only=capacity is None)
+    file = files.open(path, create=True)
     try:
         size = file.size()
-        if size % entry.size and capacity is None:
-            raise CorruptionError(f"{size} bytes are no multiple of {entry.size}", path=path)
         index = SparseIndex(path=path, entry=entry, file=file, count=size // entry.size)
-        if capacity is not None and size != capacity * entry.size:
+        if size != capacity * entry.size:
             index.resize(max(capacity, index.count))
     except BaseException:
         file.close()

@@ -66,18 +66,23 @@ class TimeIndex:
         """Check what can be checked without reading the log.
 
         Raises:
-            CorruptionError: the last entry is older than the first or lies before the base offset.
+            CorruptionError: an odd length, or the last entry is not younger than the first one
+                or lies before the base offset.
         """
+        self.entries.check_length()
         last = self.entries.last_or_none()
-        if last is not None and (last[0] < self.entries.entry(0)[0] or last[1] < 0):
+        if last is None:
+            return
+        is_rising = self.entries.count == 1 or last[0] > self.entries.entry(0)[0]
+        if not is_rising or last[0] < 0 or last[1] < 0:
             raise CorruptionError(
-                f"the last entry {last} is older than the first", path=self.entries.path
+                f"the last entry {last} cannot follow the first", path=self.entries.path
             )
 
 
 def open_time_index(
-    files: Files, path: str, *, base_offset: int, bytes_max: int | None
+    files: Files, path: str, *, base_offset: int, bytes_max: int
 ) -> TimeIndex:
-    """Open or create the index with `bytes_max` preallocated; None opens it read-only."""
-    capacity = None if bytes_max is None else bytes_max // ENTRY.size
+    """Open or create the index with `bytes_max` preallocated."""
+    capacity = bytes_max // ENTRY.size
     return TimeIndex(base_offset, open_sparse_index(files, path, ENTRY, capacity=capacity))

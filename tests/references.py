@@ -1,0 +1,89 @@
+"""The generated parts of the documentation: `make docs` writes them, test_docs compares them.
+
+    docs/protocol.md          from the message tables
+    docs/configuration.md     from the declared settings
+    docs/cli.md               from the command line itself
+    docs/ARCHITECTURE.md      the file map between its two marks, from the modules' docstrings
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from tailrace.broker.config import OWN_SETTINGS, TOPIC_DEFAULT_SETTINGS
+from tailrace.cli import commands
+from tailrace.config import describe_settings
+from tailrace.protocol.reference import describe as describe_protocol
+from tailrace.storage.config import TOPIC_SETTINGS
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+SOURCE = ROOT / "src" / "tailrace"
+BEGIN = "<!-- file map: written by `make docs` -->"
+END = "<!-- end of file map -->"
+GENERATED = "<!-- Written by `make docs`; do not edit. -->\n\n"
+
+
+def configuration() -> str:
+    """docs/configuration.md."""
+    return (
+        "# Settings\n\n"
+        + GENERATED
+        + "Names are Kafka's. Give them in a properties file (`tailrace serve --config FILE`), one "
+        "by one (`--override NAME=VALUE`), or as `Broker(data, settings={...})`. Unknown names and "
+        "values out of range are refused, all of them at once.\n\n"
+        "## Broker\n\n"
+        + describe_settings(OWN_SETTINGS)
+        + "\n## Topics\n\nGiven in CreateTopics; kept with the topic.\n\n"
+        + describe_settings(TOPIC_SETTINGS)
+        + "\n## Defaults for topics\n\nBroker settings that a topic without its own value gets.\n\n"
+        + describe_settings(TOPIC_DEFAULT_SETTINGS)
+    )
+
+
+def cli() -> str:
+    """docs/cli.md."""
+    return "# The `tailrace` command\n\n" + GENERATED + "\n".join(_helps())
+
+
+def _helps() -> Iterator[str]:
+    context = click.Context(commands, info_name="tailrace", max_content_width=100)
+    yield f"```text\n{commands.get_help(context)}\n```\n"
+    for name, command in sorted(commands.commands.items()):
+        inner = click.Context(command, info_name=name, parent=context, max_content_width=100)
+        yield f"## tailrace {name}\n\n```text\n{command.get_help(inner)}\n```\n"
+
+
+def file_map() -> str:
+    """One line for each module: its path and the first sentence of its docstring."""
+    lines = ["| file | what it is |", "|---|---|"]
+    for path in sorted(SOURCE.rglob("*.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        first = docstring.split("\n\n")[0].replace("\n", " ")
+        lines.append(f"| `{path.relative_to(SOURCE)}` | {first} |")
+    return "\n".join(lines)
+
+
+def architecture() -> str:
+    """docs/ARCHITECTURE.md as it stands, with the file map of today."""
+    text = (DOCS / "ARCHITECTURE.md").read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{file_map()}\n{END}{after}"
+
+
+def references() -> dict[Path, str]:
+    """Each generated document and what it has to hold."""
+    return {
+        DOCS / "protocol.md": describe_protocol(),
+        DOCS / "configuration.md": configuration(),
+        DOCS / "cli.md": cli(),
+        DOCS / "ARCHITECTURE.md": architecture(),
+    }
+
+
+if __name__ == "__main__":
+    for document, text in references().items():
+        document.write_text(text)

@@ -1,0 +1,42 @@
+"""The documentation says what the code does now."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.references import DOCS, ROOT, references
+
+MARKDOWN = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+
+@pytest.mark.parametrize("path", references(), ids=lambda path: path.name)
+def test_generated_reference_is_current(path: Path) -> None:
+    """A generated document is what `make docs` would write today."""
+    assert path.read_text() == references()[path], "run `make docs`"
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_paths_lead_somewhere(path: Path) -> None:
+    """A relative link, and a path of the tree in backticks, name something that is there."""
+    text = path.read_text()
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):
+        assert (path.parent / target).exists(), target
+    for named in re.findall(r"`((?:src|tests|docs|benchmarks)/[\w./-]+)`", text):
+        assert (ROOT / named).exists(), named
+
+
+def test_commands_of_the_readme_are_targets() -> None:
+    """Every `make` command that the README names is a target of the Makefile."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"\bmake ([a-z-]+)", (ROOT / "README.md").read_text()))
+    assert named <= targets
+
+
+def test_every_decision_is_numbered_and_has_its_parts() -> None:
+    """Decision records are numbered without gaps and say context, decision and consequences."""
+    records = sorted((DOCS / "decisions").glob("[0-9]*.md"))
+    assert [int(path.name[:4]) for path in records] == list(range(1, len(records) + 1))
+    for path in records:
+        for part in ("## Context", "## Decision", "## Consequences"):
+            assert part in path.read_text(), f"{path.name} has no {part}"

@@ -1,0 +1,146 @@
+"""Which partitions are chosen, and which ranges of offsets they get."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.errors import ConfigError
+from tailrace.model import TopicPartition
+from tailrace.spark.offsets import Extent, choose_partitions, resolve_ranges
+from tailrace.spark.options import Partitions, Pattern, Topics, parse_options
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+INTERNAL = TopicPartition("__consumer_offsets", 7)
+EXTENTS = {A0: Extent(10, 20), A1: Extent(0, 5)}
+
+
+def never(partition: TopicPartition, timestamp: int) -> int | None:
+    """No record is that new."""
+    del partition, timestamp
+
+
+def resolved(**given: str) -> dict[TopicPartition, tuple[int, int]]:
+    """The ranges of the two partitions of `a`."""
+    options = parse_options({"path": "data", "subscribe": "a"} | given)
+    return resolve_ranges(options, EXTENTS, offset_at=never)
+
+
+def faults_of(**given: str) -> list[str]:
+    """What the ranges are refused with."""
+    with pytest.raises(ConfigError) as caught:
+        resolved(**given)
+    return caught.value.faults
+
+
+def test_partitions_are_chosen_in_order() -> None:
+    """By topic, by expression over the whole name, and by number."""
+    known = {B0, A1, A0, INTERNAL}
+    assert choose_partitions(Topics(("b", "a")), known) == [A0, A1, B0]
+    assert choose_partitions(Pattern("[ab]"), known) == [A0, A1, B0]
+    assert choose_partitions(Partitions((A1,)), known) == [A1]
+    assert choose_partitions(Pattern("nothing"), known) == []
+
+
+def test_internal_topics_are_read_by_name_only() -> None:
+    """No expression matches Kafka's own state."""
+    known = {A0, INTERNAL}
+    assert choose_partitions(Pattern(".*"), known) == [A0]
+    assert choose_partitions(Topics((INTERNAL.topic,)), known) == [INTERNAL]
+
+
+def test_what_does_not_exist_is_refused_with_what_does() -> None:
+    """Every missing name has its sentence."""
+    with pytest.raises(ConfigError) as caught:
+        choose_partitions(Topics(("x", "a", "y")), {A0, B0})
+    assert caught.value.faults == [
+        "topic 'x' does not exist; there are: a, b",
+        "topic 'y' does not exist; there are: a, b",
+    ]
+    with pytest.raises(ConfigError, match="partition a-1 does not exist"):
+        choose_partitions(Partitions((A1,)), {A0})
+
+
+def test_everything_is_read_by_default() -> None:
+    """From the first offset of each log to its end."""
+    assert resolved() == {A0: (10, 20), A1: (0, 5)}
+
+
+def test_offsets_and_ends_can_be_mixed() -> None:
+    """Numbers are taken as they are; -2 and -1 are the ends of that partition's log."""
+    ranges = resolved(
+        startingOffsets='{"a": {"0": 12, "1": -2}}', endingOffsets='{"a": {"0": -1, "1": 3}}'
+    )
+    assert ranges == {A0: (12, 20), A1: (0, 3)}
+
+
+def test_every_partition_needs_an_offset_and_every_offset_a_partition() -> None:
+    """Both kinds of mismatch are told, for both ends at once."""
+    faults = faults_of(
+        startingOffsets='{"a": {"0": 12}, "b": {"0": 1}}', endingOffsets='{"c": "latest"}'
+    )
+    assert faults == [
+        "startingOffsets: every partition needs one; missing: a-1",
+        "startingOffsets: not among what is read: b-0",
+        "endingOffsets: every partition needs one; missing: a-0, a-1",
+        "endingOffsets: not among what is read: c",
+    ]
+
+
+def test_lost_offsets_fail_or_are_left_out() -> None:
+    """By default they are an error; with failOnDataLoss=false the range is what is there."""
+    outside = {
+        "startingOffsets": '{"a": {"0": 3, "1": 0}}',
+        "endingOffsets": '{"a": {"0": 15, "1": 9}}',
+    }
+    first, second = faults_of(**outside)
+    assert first.startswith("startingOffsets: a-0 has offsets 10 to 20, not 3;")
+    assert second.startswith("endingOffsets: a-1 has offsets 0 to 5, not 9;")
+    assert resolved(**outside, failOnDataLoss="false") == {A0: (10, 15), A1: (0, 5)}
+
+
+def test_a_start_behind_its_end_is_refused() -> None:
+    """Whatever failOnDataLoss says."""
+    for value in ("true", "false"):
+        [fault] = faults_of(
+            startingOffsets='{"a": {"0": 15, "1": 0}}',
+            endingOffsets='{"a": {"0": 12, "1": 5}}',
+            failOnDataLoss=value,
+        )
+        assert fault == "a-0: the starting offset 15 is behind the ending 12"
+
+
+def test_timestamps_become_offsets() -> None:
+    """The start is the first record at that time, and so is the end, which is not read."""
+    options = parse_options(
+        {"path": "x", "subscribe": "a", "startingTimestamp": "100", "endingTimestamp": "300"}
+    )
+    at = {100: 11, 300: 17}
+    ranges = resolve_ranges(options, {A0: Extent(10, 20)}, offset_at=lambda _, time: at[time])
+    assert ranges == {A0: (11, 17)}
+
+
+def test_a_timestamp_newer_than_all_records_is_an_error_at_the_start_only() -> None:
+    """A strategy makes it an empty range; at the end it means everything."""
+    faults = faults_of(startingTimestamp="100")
+    assert len(faults) == 2
+    assert "a-0 has no record from 100 ms on" in faults[0]
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert resolved(startingTimestamp="100", **latest) == {A0: (20, 20), A1: (5, 5)}
+    assert resolved(endingTimestamp="100") == {A0: (10, 20), A1: (0, 5)}
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
+def test_a_range_never_leaves_its_log(first: int, length: int, start: int, limit: int) -> None:
+    """Whatever is asked for with failOnDataLoss=false."""
+    options = parse_options(
+        {
+            "path": "x",
+            "subscribe": "a",
+            "startingOffsets": f'{{"a": {{"0": {start}}}}}',
+            "endingOffsets": f'{{"a": {{"0": {max(start, limit)}}}}}',
+            "failOnDataLoss": "false",
+        }
+    )
+    extent = Extent(first, first + length)
+    ranges = resolve_ranges(options, {A0: extent}, offset_at=never)
+    assert extent.start <= ranges[A0][0] <= ranges[A0][1] <= extent.end

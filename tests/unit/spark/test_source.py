@@ -1,0 +1,90 @@
+"""The source without a session: its schema, what it refuses, and what it costs to import."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+from tests.spark.directories import write_numbered
+
+from tailrace.errors import ConfigError
+from tailrace.model import TopicPartition
+from tailrace.spark.source import COLUMNS, TailraceDataSource, schema_faults
+
+
+def source(path: Path, **options: str) -> TailraceDataSource:
+    """The source as Spark makes it."""
+    return TailraceDataSource({"path": str(path), "subscribe": "t"} | options)
+
+
+def test_columns_are_those_of_the_kafka_source(tmp_path: Path) -> None:
+    """Seven columns, and an eighth on request; all may be null."""
+    plain = source(tmp_path).schema()
+    assert plain.names == list(COLUMNS)[:7]
+    assert all(field.nullable for field in plain.fields)
+    assert source(tmp_path, includeHeaders="true").schema().names == list(COLUMNS)
+    assert TailraceDataSource.name() == "tailrace"
+
+
+def test_a_schema_must_be_a_choice_of_the_columns(tmp_path: Path) -> None:
+    """Unknown names, other types, not-null columns and doubles are all told."""
+    wrong = StructType(
+        [
+            StructField("offsets", LongType()),
+            StructField("value", StringType()),
+            StructField("offset", LongType(), nullable=False),
+            StructField("offset", LongType()),
+        ]
+    )
+    assert len(schema_faults(wrong)) == 4
+    assert schema_faults(StructType([])) == ["schema: name at least one column"]
+    with pytest.raises(ConfigError, match="value is binary here, not string; convert it"):
+        source(tmp_path).reader(wrong)
+    assert not schema_faults(StructType([StructField("offset", LongType())]))
+
+
+def test_a_reader_plans_and_reads(tmp_path: Path) -> None:
+    """What Spark calls in its processes gives the rows."""
+    write_numbered(tmp_path, TopicPartition("t", 0), limit=30)
+    reader = source(tmp_path, minPartitions="3").reader(
+        StructType([StructField("offset", LongType())])
+    )
+    partitions = reader.partitions()
+    assert len(partitions) == 3
+    rows = [
+        offset
+        for partition in partitions
+        for batch in reader.read(partition)
+        for offset in batch.column("offset").to_pylist()
+    ]
+    assert rows == list(range(30))
+
+
+def test_nothing_to_read_is_a_partition_that_spark_makes(tmp_path: Path) -> None:
+    """An empty list comes back as one partition without a value."""
+    from pyspark.sql.datasource import InputPartition
+
+    reader = source(tmp_path, subscribePattern="none").reader
+    with pytest.raises(ConfigError, match="give exactly one"):
+        reader(StructType([]))
+    found = TailraceDataSource({"path": str(tmp_path), "subscribePattern": "none"})
+    empty = found.reader(found.schema())
+    assert empty.partitions() == []
+    assert list(empty.read(InputPartition(None))) == []
+
+
+def test_importing_the_source_leaves_heavy_libraries_alone() -> None:
+    """Spark imports it in each of its processes, also in those that never read."""
+    program = (
+        "import sys, tailrace.spark.source;"
+        "print([name for name in ('numba', 'pyarrow', 'pandas') if name in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": ":".join(filter(None, sys.path))},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert found.stdout == "[]\n"
