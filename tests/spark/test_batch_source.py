@@ -1,0 +1,182 @@
+"""`spark.read.format("tailrace")` in a real session, found without any registration."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from tests.spark.directories import batch_of, numbered, write_numbered, write_segment
+
+from tailrace.model import TopicPartition
+from tailrace.records.builder import Record
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory: `t` with 300 and 50 records, `other` with one that has headers."""
+    directory = tmp_path_factory.mktemp("data")
+    write_numbered(directory, TopicPartition("t", 0), limit=200)
+    write_numbered(directory, TopicPartition("t", 0), first=200, limit=300)
+    write_numbered(directory, TopicPartition("t", 1), limit=50)
+    record = Record(0, 1_700_000_000_123, b"k", None, (("h", b"1"),))
+    write_segment(directory, TopicPartition("other", 0), 0, batch_of([record]))
+    return directory
+
+
+def load(spark: SparkSession, data: Path, **options: str) -> DataFrame:
+    """A DataFrame of the directory."""
+    return spark.read.format("tailrace").options(**options).load(str(data))
+
+
+def offsets(frame: DataFrame) -> list[tuple[int, int]]:
+    """Partition and offset of each row, sorted."""
+    rows = frame.select("partition", "offset").collect()
+    return sorted((row["partition"], row["offset"]) for row in rows)
+
+
+def test_rows_are_what_was_written(spark: SparkSession, data: Path) -> None:
+    """Every record is one row, with its own key, value and time."""
+    frame = load(spark, data, subscribe="t")
+    assert frame.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
+        "timestamp:timestamp,timestampType:int>"
+    )
+    rows = frame.collect()
+    assert len(rows) == 350
+    for row in rows:
+        assert bytes(row["key"]) == b"key-%d" % row["offset"]
+        assert bytes(row["value"]) == b"value-%d" % row["offset"]
+        assert (row["topic"], row["timestampType"]) == ("t", 0)
+    assert frame.where("unix_millis(timestamp) <> offset * 1000").count() == 0
+
+
+def test_headers_come_on_request(spark: SparkSession, data: Path) -> None:
+    """With milliseconds intact, a null for the missing value, and the header's own parts."""
+    frame = load(spark, data, subscribe="other", includeHeaders="true")
+    [row] = frame.selectExpr("*", "unix_millis(timestamp) AS time").collect()
+    assert row["value"] is None
+    assert row["time"] == 1_700_000_000_123
+    assert [(each["key"], bytes(each["value"])) for each in row["headers"]] == [("h", b"1")]
+
+
+def test_a_choice_of_columns_is_read(spark: SparkSession, data: Path) -> None:
+    """A schema by the user, in an order of its own."""
+    reader = spark.read.format("tailrace").schema("offset BIGINT, topic STRING")
+    frame = reader.option("subscribePattern", "t|oth.*").load(str(data))
+    assert frame.columns == ["offset", "topic"]
+    assert frame.groupBy("topic").count().orderBy("topic").collect() == [("other", 1), ("t", 350)]
+
+
+def test_partitions_and_offsets_can_be_named(spark: SparkSession, data: Path) -> None:
+    """`assign` with offsets as JSON, in Spark's shape."""
+    frame = load(
+        spark,
+        data,
+        assign='{"t": [0, 1]}',
+        startingOffsets='{"t": {"0": 195, "1": -2}}',
+        endingOffsets='{"t": {"0": 205, "1": 3}}',
+        minPartitions="3",
+    )
+    assert offsets(frame) == [*((0, n) for n in range(195, 205)), *((1, n) for n in range(3))]
+
+
+def test_frames_can_be_united_limited_and_used_again(spark: SparkSession, data: Path) -> None:
+    """One DataFrame in several queries, also filtered in two ways in one."""
+    frame = load(spark, data, subscribe="t")
+    assert frame.count() == 350
+    first, second = frame.where("partition = 0"), frame.where("partition = 1")
+    assert (first.count(), second.count()) == (300, 50)
+    assert first.union(second).count() == 350
+    assert load(spark, data, assign='{"t": [1]}').union(frame).count() == 400
+    assert len(frame.limit(5).collect()) == 5
+    assert frame.limit(7).count() == 7
+
+
+def test_what_is_appended_later_needs_a_new_load(spark: SparkSession, tmp_path: Path) -> None:
+    """A DataFrame keeps to what it has seen first."""
+    write_numbered(tmp_path, TopicPartition("t", 0), limit=20)
+    frame = load(spark, tmp_path, subscribe="t")
+    assert frame.count() == 20
+    write_numbered(tmp_path, TopicPartition("t", 0), first=20, limit=30)
+    assert frame.count() == 20
+    assert load(spark, tmp_path, subscribe="t").count() == 30
+
+
+def test_no_records_are_no_rows(spark: SparkSession, data: Path) -> None:
+    """An empty plan is an empty DataFrame."""
+    assert load(spark, data, subscribePattern="nothing").count() == 0
+
+
+def test_a_view_in_sql_reads_the_same(spark: SparkSession, data: Path) -> None:
+    """`USING tailrace` with options."""
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW v USING tailrace OPTIONS (path '{data}', subscribe 't')"
+    )
+    assert spark.sql("SELECT max(offset) FROM v WHERE partition = 1").collect() == [(49,)]
+
+
+def test_faults_reach_the_user_together(spark: SparkSession, data: Path) -> None:
+    """Every fault of the options is in the message of `load()`."""
+    with pytest.raises(PySparkException) as caught:
+        load(spark, data, subscripe="t", minPartitions="none")
+    message = str(caught.value)
+    assert "did you mean subscribe?" in message
+    assert "minPartitions: 'none' is not a whole number" in message
+
+
+def test_a_missing_topic_is_named_with_those_that_exist(spark: SparkSession, data: Path) -> None:
+    """Planning fails before any task starts."""
+    with pytest.raises(PySparkException, match="topic 'x' does not exist; there are: other, t"):
+        load(spark, data, subscribe="x").count()
+
+
+def test_damage_fails_the_query_and_names_the_file(spark: SparkSession, tmp_path: Path) -> None:
+    """The job ends with the file, the position and the offset; no row of the batch comes out."""
+    path = write_numbered(tmp_path, TopicPartition("t", 0), limit=30)
+    content = bytearray(path.read_bytes())
+    position = content.index(batch_of(numbered(10, 20)))
+    content[position + 100] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(PySparkException) as caught:
+        load(spark, tmp_path, subscribe="t").collect()
+    assert f"{path}, position {position}, offset 10: " in str(caught.value)
+    assert "CRC-32C" in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """librdkafka's own stand-in for a cluster, whose topic `t` has 1000 records."""
+    producer = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
+    for number in range(1000):
+        producer.produce(
+            "t", b"%d" % number, key=b"k", partition=0, headers=[("h", b"%d" % number)]
+        )
+    producer.flush(20)
+    [broker] = producer.list_topics("t", timeout=10).brokers.values()
+    yield f"{broker.host}:{broker.port}"
+    del producer
+
+
+@pytest.mark.wire
+def test_a_broker_is_read_like_a_directory(spark: SparkSession, bootstrap: str) -> None:
+    """The same options with `kafka.bootstrap.servers` in place of a path."""
+    reader = spark.read.format("tailrace").options(
+        **{"kafka.bootstrap.servers": bootstrap, "includeHeaders": "true", "minPartitions": "2"}
+    )
+    whole = reader.option("assign", '{"t": [0]}').load()
+    rows = whole.orderBy("offset").collect()
+    assert [int(bytes(row["value"])) for row in rows] == list(range(1000))
+    assert [int(bytes(row["headers"][0]["value"])) for row in rows] == list(range(1000))
+    part = reader.option("startingOffsets", '{"t": {"0": 990}}').load()
+    assert part.count() == 10
+
+
+def test_a_broker_that_is_not_there_is_named(spark: SparkSession) -> None:
+    """The message has HOST:PORT and what to check."""
+    reader = spark.read.format("tailrace").option("kafka.bootstrap.servers", "127.0.0.1:1")
+    with pytest.raises(PySparkException, match="127.0.0.1:1: cannot connect.*is a broker running"):
+        reader.option("subscribe", "t").load().count()
