@@ -7,10 +7,10 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.directories import batch_of, numbered, write_numbered, write_segment
 
 from tailrace.model import TopicPartition
 from tailrace.records.builder import Record
+from tests.spark.directories import batch_of, numbered, write_numbered, write_segment
 
 pytestmark = pytest.mark.spark
 
@@ -149,7 +149,7 @@ def test_damage_fails_the_query_and_names_the_file(spark: SparkSession, tmp_path
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """librdkafka's own stand-in for a cluster, whose topic `t` has 1000 records."""
+    """A stand-in for a cluster, librdkafka's own, whose topic `t` has 1000 records."""
     producer = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
     for number in range(1000):
         producer.produce(
@@ -178,5 +178,7 @@ def test_a_broker_is_read_like_a_directory(spark: SparkSession, bootstrap: str) 
 def test_a_broker_that_is_not_there_is_named(spark: SparkSession) -> None:
     """The message has HOST:PORT and what to check."""
     reader = spark.read.format("tailrace").option("kafka.bootstrap.servers", "127.0.0.1:1")
-    with pytest.raises(PySparkException, match="127.0.0.1:1: cannot connect.*is a broker running"):
+    with pytest.raises(
+        PySparkException, match=r"127\.0\.0\.1:1: cannot connect.*is a broker running"
+    ):
         reader.option("subscribe", "t").load().count()

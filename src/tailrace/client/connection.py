@@ -192,5 +192,9 @@ def open_connection(address: BrokerAddress, *, client_id: str, timeout_ms: int) 
         ) from error
     channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection = Connection(channel, address=address, client_id=client_id, timeout_ms=timeout_ms)
-    connection.settle_versions()
+    try:
+        connection.settle_versions()
+    except BaseException:
+        connection.close()
+        raise
     return connection

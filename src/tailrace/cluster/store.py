@@ -10,9 +10,12 @@ there. It is replaced as a whole, on the device before the change is answered.
 
 import json
 from types import MappingProxyType
+from typing import Any
 
 from tailrace.cluster.image import ClusterImage, Topic
+from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.model import TopicPartition
 from tailrace.runtime.files import Files
 from tailrace.storage.checkpoints import (
     format_topic_id,
@@ -20,6 +23,8 @@ from tailrace.storage.checkpoints import (
     read_text,
     write_atomically,
 )
+from tailrace.storage.directories import unusable
+from tailrace.storage.names import parse_partition_directory_name
 
 FILE = "tailrace-cluster.json"
 VERSION = 1
@@ -48,20 +53,26 @@ class LocalStore:
                     f"{path} has version {content['version']}, this release reads {VERSION}; "
                     "open it with the release that wrote it"
                 )
-            topics = [
-                Topic(
-                    name=str(topic["name"]),
-                    topic_id=parse_topic_id(topic["id"]),
-                    partitions=tuple(int(number) for number in topic["partitions"]),
-                    configs=MappingProxyType(dict(topic["configs"])),
-                )
-                for topic in content["topics"]
-            ]
+            topics = [_read_topic(topic) for topic in content["topics"]]
+            by_name = {topic.name: topic for topic in topics}
+            if len(by_name) < len(topics):
+                raise ValueError("a topic is there twice")
             return ClusterImage(
-                topics=MappingProxyType({topic.name: topic for topic in topics}),
-                next_producer_id=int(content["next_producer_id"]),
+                topics=MappingProxyType(by_name),
+                next_producer_id=_whole(content["next_producer_id"], INT64_MAX),
             )
-        except (CorruptionError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except DirectoryError:
+            raise
+        except OSError as error:
+            raise unusable(self._directory, error) from error
+        except (
+            CorruptionError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             raise DirectoryError(
                 f"{path} cannot be understood ({error}); restore it from a backup, or remove it to "
                 "have the topics read from their folders, with default settings"
@@ -89,3 +100,27 @@ class LocalStore:
         write_atomically(
             self._files, self._directory, FILE, text=json.dumps(content, indent=1) + "\n"
         )
+
+
+def _read_topic(content: dict[str, Any]) -> Topic:
+    name, configs = content["name"], content["configs"]
+    partitions = tuple(_whole(number, INT32_MAX) for number in content["partitions"])
+    # The name becomes part of a path, so a folder of this name must be this topic's.
+    if parse_partition_directory_name(f"{name}-0") != TopicPartition(name, 0):
+        raise ValueError(f"{str(name)[:40]!r} is no topic name")
+    if len(set(partitions)) < len(partitions):
+        raise ValueError(f"topic {name} has a partition twice")
+    if not all(isinstance(word, str) for pair in configs.items() for word in pair):
+        raise ValueError(f"topic {name} has a setting that is no text")
+    return Topic(
+        name=name,
+        topic_id=parse_topic_id(content["id"]),
+        partitions=partitions,
+        configs=MappingProxyType(configs),
+    )
+
+
+def _whole(number: object, limit: int) -> int:
+    if type(number) is not int or not 0 <= number <= limit:
+        raise ValueError(f"{str(number)[:40]} is not a whole number from 0 to {limit}")
+    return number

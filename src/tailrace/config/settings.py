@@ -79,9 +79,12 @@ class Setting:
 
     def _in_range(self, text: str, number: type[T], *, wanted: str) -> T:
         try:
-            value = number(text)
+            # Python's `1_000` is no number to Kafka, and not-a-number is none to anybody.
+            value = number(text if "_" not in text else "")
+            if value != value:  # noqa: PLR0124
+                raise ValueError(text)
         except ValueError:
-            raise ValueError(f"{self.name}: {text!r} is not {wanted}") from None
+            raise ValueError(f"{self.name}: {text[:40]!r} is not {wanted}") from None
         if (self.low is not None and value < self.low) or (
             self.high is not None and value > self.high
         ):

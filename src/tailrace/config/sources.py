@@ -13,7 +13,7 @@ def read_properties(text: str) -> dict[str, str]:
     """
     values: dict[str, str] = {}
     pending = ""
-    for raw in text.splitlines():
+    for raw in [*text.splitlines(), ""]:
         line = pending + raw.strip()
         pending = ""
         if not line or line[0] in "#!":

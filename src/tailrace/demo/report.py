@@ -5,7 +5,10 @@ What is *not* here: measuring. Sizes are of keys and values before compression, 
 Invariant: the commands printed can be pasted into a shell as they are.
 """
 
+import os
 import shlex
+import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -148,8 +151,17 @@ def _next(root: Path) -> str:
     return "\n".join(
         [
             "Try next",
-            f"tailrace serve --data {directory} --listen 127.0.0.1:9092",
-            f"tailrace demo{data} --keep",
-            f"python -c {quoted}",
+            f"{_command('tailrace')} serve --data {directory} --listen 127.0.0.1:9092",
+            f"{_command('tailrace')} demo{data} --keep",
+            f"{_command('python')} -c {quoted}",
         ]
     )
+
+
+def _command(name: str) -> str:
+    """How to type a program of this environment: its name if the shell finds it, else its path."""
+    ours = Path(sys.executable).parent / name
+    found = shutil.which(name)
+    if found is not None and ours.exists() and Path(found).samefile(ours):
+        return name
+    return shlex.quote(os.path.relpath(ours)) if ours.exists() else name

@@ -9,6 +9,7 @@ Invariant: a mapped file is never made shorter below a byte that somebody may st
 Every method raises OSError as the system call does; rooms above translate it.
 """
 
+import errno
 import fcntl
 import mmap
 import os
@@ -18,6 +19,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
+
+_LOCKED: set[tuple[int, int]] = set()
+"""Lock files that this process holds: device and inode.
+
+A POSIX lock belongs to the process, so it would let a second broker of the same process in; and to
+open and close the file once more would drop it.
+"""
 
 IOV_MAX = 1024
 """Linux refuses longer vectors (UIO_MAXIOV)."""
@@ -159,8 +167,8 @@ class DiskFile:
 class DiskLock:
     """A lock file held through `lockf`, which Java's FileLock sees too."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._release = weakref.finalize(self, os.close, descriptor)
+    def __init__(self, descriptor: int, identity: tuple[int, int]) -> None:
+        self._release = weakref.finalize(self, _unlock, descriptor, identity)
 
     def release(self) -> None:
         """Close the file, which drops the lock."""
@@ -219,10 +227,23 @@ class DiskFiles:
 
     def lock(self, path: str) -> DiskLock:
         """Take the lock, or raise BlockingIOError at once."""
+        if os.path.exists(path) and _identity(os.stat(path)) in _LOCKED:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(descriptor)
             raise
-        return DiskLock(descriptor)
+        identity = _identity(os.fstat(descriptor))
+        _LOCKED.add(identity)
+        return DiskLock(descriptor, identity)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _unlock(descriptor: int, identity: tuple[int, int]) -> None:
+    _LOCKED.discard(identity)
+    os.close(descriptor)

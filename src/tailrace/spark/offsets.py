@@ -89,8 +89,8 @@ def resolve_ranges(
         raise ConfigError(faults)
     ranges = {}
     for partition, extent in extents.items():
-        start = _start(options, partition, extent, offset_at)
-        limit = _limit(options, partition, extent, offset_at)
+        start = _start(options, partition, extent, offset_at=offset_at)
+        limit = _limit(options, partition, extent, offset_at=offset_at)
         if isinstance(start, str):
             faults.append(start)
             continue
@@ -128,7 +128,7 @@ def _misfits(bound: Bound, extents: Mapping[TopicPartition, Extent]) -> list[str
 
 
 def _start(
-    options: SourceOptions, partition: TopicPartition, extent: Extent, offset_at: OffsetAt
+    options: SourceOptions, partition: TopicPartition, extent: Extent, *, offset_at: OffsetAt
 ) -> int | str:
     """The first offset, or the fault."""
     point = _point(options.starting, partition)
@@ -146,7 +146,7 @@ def _start(
 
 
 def _limit(
-    options: SourceOptions, partition: TopicPartition, extent: Extent, offset_at: OffsetAt
+    options: SourceOptions, partition: TopicPartition, extent: Extent, *, offset_at: OffsetAt
 ) -> int:
     point = _point(options.ending, partition)
     if point.kind is not PointKind.TIMESTAMP:

@@ -20,7 +20,7 @@ from typing import Final
 import pyarrow as pa
 
 from tailrace import kernels
-from tailrace.errors import CorruptionError
+from tailrace.errors import CorruptionError, FatalError, UnsupportedCodecError
 from tailrace.model import TopicPartition
 from tailrace.records.columns import ARROW_TYPES, Column, ColumnsBuilder
 from tailrace.spark.places import Place
@@ -116,6 +116,8 @@ def _read_range(
             builder.append(batch, start_offset=wanted.start, limit_offset=wanted.limit)
         except CorruptionError as error:
             raise place.located(error, batch, wanted.partition) from error
+        except UnsupportedCodecError as error:
+            raise FatalError(f"{wanted.partition}, {batch!r}: {error}") from error
         if not builder.has_room:
             yield chunks.finish()
             if kernels.worth_loading():

@@ -11,6 +11,7 @@ LogAppendTime the timestamp, which it does.
 
 from dataclasses import dataclass
 
+from tailrace.config.settings import INT64_MAX
 from tailrace.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -109,14 +110,16 @@ def apply_stamps(planned: PlannedAppend) -> memoryview:
 
 def _only_batch(records: memoryview) -> Batch:
     try:
-        found = [batch for _, batch in read_batches(records)]
+        _, batch = next(read_batches(records))
     except UnsupportedMagicError as error:
         raise InvalidRecordError(str(error)) from error
-    if len(found) != 1 or found[0].size != len(records):
+    except StopIteration:
+        raise InvalidRecordError(f"no whole batch in {len(records)} bytes") from None
+    if batch.size != len(records):
         raise InvalidRecordError(
-            f"{len(found)} whole batches in {len(records)} bytes; a request has one per partition"
+            f"a batch of {batch.size} bytes in {len(records)}; a request has one per partition"
         )
-    return found[0]
+    return batch
 
 
 def _check_header(batch: Batch) -> None:
@@ -162,8 +165,8 @@ def _check_timestamps(
         raise InvalidTimestampError("a client may not set LogAppendTime itself")
     if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return
-    earliest = now_ms - config.timestamp_before_ms_max
-    latest = now_ms + config.timestamp_after_ms_max
+    earliest = max(now_ms - config.timestamp_before_ms_max, -INT64_MAX)
+    latest = min(now_ms + config.timestamp_after_ms_max, INT64_MAX)
     for timestamp in (smallest, largest):
         if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
             raise InvalidTimestampError(

@@ -11,13 +11,17 @@ after a crash there is the old file or the new one, never a mixture.
 """
 
 import base64
-import binascii
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 
+from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError
 from tailrace.model import TopicPartition
 from tailrace.runtime.files import Files
+
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 TEXT_BYTES_MAX = 64 * 1024 * 1024
 """A checkpoint of a million partitions; anything larger is not a checkpoint."""
@@ -27,7 +31,7 @@ def write_atomically(files: Files, directory: str, name: str, *, text: str) -> N
     """Replace the file `name` in `directory`; on the device when this returns.
 
     Raises:
-        OSError: the old file is still whole.
+        OSError: the old file is still whole, or the new one is there and may not outlast a crash.
     """
     path = f"{directory}/{name}"
     temporary = f"{path}.tmp"
@@ -124,10 +128,9 @@ def parse_topic_id(text: str) -> uuid.UUID:
     Raises:
         ValueError: not 16 bytes of base64.
     """
-    try:
-        return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
-    except (binascii.Error, ValueError) as error:
-        raise ValueError(f"{text!r} is not an id of 22 base64 characters") from error
+    if not _TOPIC_ID.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is not an id of 22 base64 characters")
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
 def read_partition_metadata(files: Files, path: str) -> uuid.UUID | None:
@@ -164,10 +167,12 @@ def _with_header(lines: list[str]) -> str:
 
 
 def _numbers(words: Sequence[str], path: str, line: int) -> tuple[int, int]:
-    try:
-        first, second = (int(word) for word in words)
-    except ValueError as error:
-        raise CorruptionError(f"line {line}: {error}", path=path) from error
+    for word in words:
+        if not _NUMBER.fullmatch(word) or int(word) > INT64_MAX:
+            raise CorruptionError(
+                f"line {line}: {word[:40]!r} is not a number from 0 to {INT64_MAX}", path=path
+            )
+    first, second = (int(word) for word in words)
     return first, second
 
 

@@ -5,11 +5,13 @@ checkpoints, and only then leave the mark that says so.
 """
 
 import logging
+import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tailrace.errors import CorruptionError, DirectoryError, StorageError
 from tailrace.model import TopicPartition
+from tailrace.records.batch import UnsupportedMagicError
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_partition_metadata, write_partition_metadata
@@ -28,6 +30,9 @@ class LogManager:
         self._files = files
         self._directory = directory
         self._logs: dict[TopicPartition, Log] = {}
+        # `checkpoint` runs on a thread while topics come and go on the loop.
+        self._writing = threading.Lock()
+        self._deleted: set[TopicPartition] = set()
         self._recovery_points = directory.read_checkpoint(names.RECOVERY_POINTS)
         self._log_starts = directory.read_checkpoint(names.LOG_START_OFFSETS)
 
@@ -51,11 +56,13 @@ class LogManager:
         try:
             for name in self._files.list(path):
                 folder = f"{path}/{name}"
-                if name.endswith(names.DELETE_DIRECTORY_SUFFIX):
+                if not self._files.is_directory(folder):
+                    continue
+                if names.is_delete_directory_name(name):
                     self._files.remove_tree(folder)
                     continue
                 partition = names.parse_partition_directory_name(name)
-                if partition is not None and self._files.is_directory(folder):
+                if partition is not None:
                     metadata = f"{folder}/{names.PARTITION_METADATA}"
                     found[partition] = read_partition_metadata(self._files, metadata)
         except CorruptionError as error:
@@ -71,18 +78,26 @@ class LogManager:
 
         Raises:
             StorageError: the device refused.
-            DirectoryError: a file of the folder is damaged beyond what recovery mends.
+            DirectoryError: a file of the folder is damaged beyond what recovery mends, or the
+                folder is of another topic or of a format that this release does not read.
         """
         path = self._directory.path
         folder = f"{path}/{names.partition_directory_name(partition)}"
         try:
             if not self._files.is_directory(folder):
+                self._forget(partition)
                 self._files.make_directory(folder)
                 self._files.sync_directory(path)
             metadata = f"{folder}/{names.PARTITION_METADATA}"
-            if read_partition_metadata(self._files, metadata) is None:
+            found_id = read_partition_metadata(self._files, metadata)
+            if found_id is None:
                 write_partition_metadata(
                     self._files, folder, names.PARTITION_METADATA, topic_id=topic_id
+                )
+            elif found_id != topic_id:
+                raise DirectoryError(
+                    f"{folder} belongs to another topic of this name: its id is {found_id}, not "
+                    f"{topic_id}; move the folder away"
                 )
             log = open_log(
                 self._files,
@@ -97,6 +112,10 @@ class LogManager:
             )
         except CorruptionError as error:
             raise DirectoryError(f"{error}; restore the file from a backup or remove it") from error
+        except UnsupportedMagicError as error:
+            raise DirectoryError(f"{folder}: {error}") from error
+        except DirectoryError:
+            raise
         except OSError as error:
             raise StorageError(str(unusable(folder, error))) from error
         self._logs[partition] = log
@@ -115,8 +134,7 @@ class LogManager:
         path = self._directory.path
         folder = f"{path}/{names.delete_directory_name(partition, unique_id)}"
         log.close()
-        self._recovery_points.pop(partition, None)
-        self._log_starts.pop(partition, None)
+        self._deleted.add(partition)
         try:
             self._files.rename(log.directory, folder)
             self._files.sync_directory(path)
@@ -131,24 +149,38 @@ class LogManager:
     def checkpoint(self) -> None:
         """Put closed segments on the device, then note how far the logs are there.
 
+        May run on another thread than everything else.
+
         Raises:
             OSError: the device failed.
         """
         for log in self:
-            log.sync_rolled()
+            try:
+                log.sync_rolled()
+            except OSError:
+                # Its files may have been closed and renamed in the meantime.
+                if self._logs.get(log.partition) is log:
+                    raise
         self._write_checkpoints()
 
     def close(self) -> None:
         """Stop in order: sync and close every log, write the checkpoints, leave the mark.
 
         Raises:
-            OSError: the device failed; the mark is not left, so the next start recovers.
+            OSError: the device failed; the mark is not left, so the next start recovers. The other
+                logs are on the device all the same.
         """
+        failure = None
         for log in self:
-            log.finish()
-            log.sync()
+            try:
+                log.finish()
+                log.sync()
+            except OSError as error:
+                failure = failure or error
             log.close()
         self._write_checkpoints()
+        if failure is not None:
+            raise failure
         self._directory.mark_clean()
 
     def abandon(self) -> None:
@@ -156,17 +188,29 @@ class LogManager:
         for log in self:
             log.close()
 
+    def _forget(self, partition: TopicPartition) -> None:
+        """Take a partition out of the checkpoints, before a new folder gets its name.
+
+        Else a crash could apply the offsets of the old log to the new one: recovery would trust
+        what is not on the device, or remove what lies below the old log start offset.
+        """
+        known = self._deleted | self._recovery_points.keys() | self._log_starts.keys()
+        if partition in known:
+            self._deleted.add(partition)
+            self._write_checkpoints()
+
     def _write_checkpoints(self) -> None:
-        logs: Mapping[TopicPartition, Log] = self._logs
-        self._recovery_points.update(
-            {partition: log.positions.recovery_point for partition, log in logs.items()}
-        )
-        self._log_starts.update(
-            {
-                partition: log.start_offset
-                for partition, log in logs.items()
-                if log.start_offset > next(iter(log.segments)).base_offset
-            }
-        )
-        self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
-        self._directory.write_checkpoint(names.LOG_START_OFFSETS, self._log_starts)
+        with self._writing:
+            deleted, logs = tuple(self._deleted), tuple(self._logs.items())
+            for partition in deleted:
+                self._recovery_points.pop(partition, None)
+                self._log_starts.pop(partition, None)
+            for partition, log in logs:
+                self._recovery_points[partition] = log.positions.recovery_point
+                if log.start_offset > next(iter(log.segments)).base_offset:
+                    self._log_starts[partition] = log.start_offset
+                else:
+                    self._log_starts.pop(partition, None)
+            self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
+            self._directory.write_checkpoint(names.LOG_START_OFFSETS, self._log_starts)
+            self._deleted.difference_update(deleted)

@@ -6,19 +6,18 @@ seen. A batch that is not whole at the very end is an append in progress and is 
 else it is damage.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, OffsetOutOfRangeError
 from tailrace.model import TopicPartition
-from tailrace.records.batch import Batch
-from tailrace.runtime.files import Files
+from tailrace.records.batch import Batch, UnsupportedMagicError
+from tailrace.runtime.files import File, Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_offset_checkpoint
-from tailrace.storage.index.offset import open_offset_index
-from tailrace.storage.index.sparse import SparseIndex
-from tailrace.storage.records_file import open_records_file
+from tailrace.storage.index.offset import ENTRY
+from tailrace.storage.records_file import RecordsFile, open_records_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +64,17 @@ class LogReader:
                 raise OffsetOutOfRangeError(
                     offset, log_start_offset=self.start_offset, log_end_offset=self.end_offset
                 )
+        end = start_offset
         for number, segment in enumerate(self.segments):
             following = self.segments[number + 1 : number + 2]
             if following and following[0].base_offset <= start_offset:
                 continue
             if segment.base_offset >= limit_offset:
                 return
-            for position, batch in self._scan(segment, start_offset, is_last=not following):
+            for position, batch in self._scan(number, start_offset, limit_offset):
                 if batch.base_offset >= limit_offset:
                     return
+                end = batch.next_offset
                 if batch.last_offset < start_offset:
                     continue
                 try:
@@ -81,6 +82,11 @@ class LogReader:
                 except CorruptionError as error:
                     raise error.located(path=segment.path, position=position) from error
                 yield batch
+        if end < limit_offset:
+            raise CorruptionError(
+                f"the log ends at offset {end}; it reached to {self.end_offset} when opened",
+                path=self._directory,
+            )
 
     def size_between(self, start_offset: int, limit_offset: int) -> int:
         """About how many bytes of log a range has, from the sizes of its segments."""
@@ -94,58 +100,68 @@ class LogReader:
         return total
 
     def _scan(
-        self, segment: SegmentFiles, offset: int, *, is_last: bool
+        self, number: int, start_offset: int, limit_offset: int
     ) -> Iterator[tuple[int, Batch]]:
-        start = self._position_near(segment, offset)
+        """Position and batch from near `start_offset` on; each fits between its neighbours.
+
+        No checksum covers a batch's base offset, so it is held against what stands around it.
+        """
+        segment = self.segments[number]
+        following = self.segments[number + 1 : number + 2]
         log = open_records_file(self._files, segment.path, read_only=True)
         log.size = min(log.size, segment.size)
-        end = start
+        position = end = self._position_near(segment, log, start_offset)
+        batch = None
         try:
-            for position, batch in log.batches(start):
+            for next_position, following_batch in log.batches(position):
+                if batch is not None:
+                    _check_order(segment, position, batch, limit=following_batch.base_offset)
+                    yield position, batch
+                    if following_batch.base_offset >= limit_offset:
+                        return
+                position, batch = next_position, following_batch
                 end = position + batch.size
-                yield position, batch
         finally:
             log.close()
-        if end < segment.size and not is_last:
+        if following and end < segment.size:
             raise CorruptionError("a batch is not whole", path=segment.path, position=end)
+        if batch is not None:
+            limit = following[0].base_offset if following else INT64_MAX
+            _check_order(segment, position, batch, limit=limit)
+            yield position, batch
 
-    def _position_near(self, segment: SegmentFiles, offset: int) -> int:
+    def _position_near(self, segment: SegmentFiles, log: RecordsFile, offset: int) -> int:
         """A position at or before the batch with `offset`, by the offset index if it can serve.
 
         The index of the segment that takes writes is padded with zeros, and a damaged one may
-        hold anything; an entry is used only if the batch it points at fits it.
+        hold anything; an entry is used only if the batch it points at fits it. It is not mapped:
+        a broker may cut it at any time, and a map of bytes that are gone kills the process.
         """
         name = names.segment_file_name(segment.base_offset, names.OFFSET_INDEX_SUFFIX)
         path = f"{self._directory}/{name}"
         if offset <= segment.base_offset or not self._files.exists(path):
             return 0
-        index = open_offset_index(
-            self._files, path, base_offset=segment.base_offset, bytes_max=None
-        )
+        index = self._files.open(path, read_only=True)
         try:
-            index.entries.count = _entries_in_use(index.entries)
-            found = index.lookup(offset)
+            last_offset, position = _floor_entry(index, offset - segment.base_offset)
         finally:
-            index.entries.close()
-        if not 0 < found.position < segment.size:
+            index.close()
+        if not 0 < position < log.size:
             return 0
-        log = open_records_file(self._files, segment.path, read_only=True)
         try:
-            _, batch = next(log.batches(found.position))
+            _, batch = next(log.batches(position))
             batch.check()
-            fits = segment.base_offset <= batch.base_offset <= found.offset
-            return found.position if fits else 0
-        except (CorruptionError, StopIteration):
+        except (CorruptionError, UnsupportedMagicError, StopIteration):
             return 0
-        finally:
-            log.close()
+        first, last = batch.base_offset, batch.last_offset
+        fits = segment.base_offset <= first and last <= segment.base_offset + last_offset
+        return position if fits else 0
 
     def _find_end(self) -> int:
         if not self.segments:
             return self.start_offset
-        last = self.segments[-1]
-        end = last.base_offset
-        for _, batch in self._scan(last, 2**63 - 1, is_last=True):
+        end = self.segments[-1].base_offset
+        for _, batch in self._scan(len(self.segments) - 1, INT64_MAX, INT64_MAX):
             end = batch.next_offset
         return max(end, self.start_offset)
 
@@ -205,7 +221,30 @@ def _checkpointed_log_start(files: Files, directory: str) -> int:
     return read_offset_checkpoint(files, path).get(partition, 0)
 
 
-def _entries_in_use(entries: SparseIndex) -> int:
-    """How many entries stand before the zeros that fill a preallocated index."""
-    numbers = range(entries.count)
-    return bisect_left(numbers, 1, key=lambda number: entries.entry(number)[1] <= 0)
+def _floor_entry(index: File, key: int) -> tuple[int, int]:
+    """Relative offset and position of the last entry in use at or below `key`, or zeros.
+
+    No entry has position 0, so one that has it is of the zeros that fill a preallocated index.
+    """
+    low, high = 0, index.size() // ENTRY.size
+    found = 0, 0
+    while low < high:
+        middle = (low + high) // 2
+        data = index.read(middle * ENTRY.size, ENTRY.size)
+        relative, position = ENTRY.unpack(data) if len(data) == ENTRY.size else (0, 0)
+        if position > 0 and relative <= key:
+            found = relative, position
+            low = middle + 1
+        else:
+            high = middle
+    return found
+
+
+def _check_order(segment: SegmentFiles, position: int, batch: Batch, *, limit: int) -> None:
+    if not segment.base_offset <= batch.base_offset <= batch.last_offset < limit:
+        raise CorruptionError(
+            f"offsets {batch.base_offset} to {batch.last_offset} where those from "
+            f"{segment.base_offset} to below {limit} may stand",
+            path=segment.path,
+            position=position,
+        )

@@ -113,4 +113,4 @@ def _is_legacy(view: memoryview) -> bool:
     """Whether a message of format v0 or v1, with a right CRC-32, is at the start."""
     size, crc = _LEGACY.unpack_from(view, 8)
     end = size + 12
-    return end <= len(view) and zlib.crc32(view[16:end]) == crc
+    return end <= len(view) and bool(zlib.crc32(view[16:end]) == crc)

@@ -1,24 +1,29 @@
 """From a partition's folder, in whatever state, to a `Log`. The steps are Kafka's (LogLoader).
 
     folder                          what is done with it
+    a compaction left half done     refused: only Apache Kafka can complete it
     0…0.log .index .timeindex       opened
     index without its .log          deleted
-    .log without an offset index    that segment is recovered
+    .log without an index, or with  that segment is recovered
+      one that cannot be its
     170.log after an unclean stop   recovered, if it reaches behind the recovery point
 
-To recover a segment is to check each batch (CRC, offsets rising), to cut behind the last good one,
-and to write both indexes anew. When anything was cut, the segments behind it are deleted: what
-follows a hole is not a prefix of what was appended (promise 2). What was cut is told in full.
+To recover a segment is to check each batch (CRC, offsets rising), to write both indexes anew, and
+to cut behind the last good batch. When anything was cut, the segments behind it are deleted: what
+follows a hole is not a prefix of what was appended (promise 2). A lost machine can also lose a tail
+that ends between two batches; then nothing is torn, but the next segment begins too late, and it
+goes too. (Not on compacted topics, where such a gap is in order.) What was cut is told in full.
 
-The work can stop at any point and be done again: it only removes what the next run would remove.
+The work can stop at any point and be done again. So the segments behind a cut are deleted first,
+last one first, and the cut comes after: without it the next run could not know that they must go.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tailrace.errors import CorruptionError
-from tailrace.model import TopicPartition
+from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.model import NO_TIMESTAMP, TopicPartition
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.config import LogConfig
@@ -60,31 +65,37 @@ def open_log(
 
     Raises:
         CorruptionError: a checkpoint of the folder is malformed.
+        DirectoryError: Apache Kafka has to complete a compaction first.
+        UnsupportedMagicError: a segment that is checked has batches of an older format.
         OSError: a file cannot be opened, read or written.
     """
     recovery_point, log_start = checkpoints
-    bases = _remove_orphans(files, directory)
+    bases = _remove_leftovers(files, directory)
     opened: list[Segment] = []
     for number, base in enumerate(bases):
-        has_index = files.exists(
-            f"{directory}/{names.segment_file_name(base, names.OFFSET_INDEX_SUFFIX)}"
-        )
-        limit = bases[number + 1] if number + 1 < len(bases) else None
+        later = bases[number + 1 :]
+        has_indexes = _has_indexes(files, directory, base)
         segment = open_segment(files, directory, base_offset=base, config=config)
         opened.append(segment)
-        is_behind_recovery_point = limit is None or limit > recovery_point
-        if _is_trusted(segment, is_clean=is_clean or not is_behind_recovery_point) and has_index:
-            if limit is not None:
+        is_on_device = is_clean or (bool(later) and later[0] <= recovery_point)
+        if is_on_device and has_indexes and _is_sound(segment, is_last=not later):
+            if later:
                 segment.finish()
             continue
         cut = recover_segment(segment, config)
-        if limit is not None:
-            segment.finish()
         if cut is not None:
             _tell(cut, report)
-            for later in bases[number + 1 :]:
-                _drop_segment(files, directory, later, report=report)
+        is_gap_damage = not is_on_device and not config.is_compacted
+        if later and (cut or (is_gap_damage and segment.next_offset() != later[0])):
+            _drop_segments(
+                files, directory, later, reason="what is before it was lost", report=report
+            )
+            later = []
+        if cut is not None:
+            segment.log.truncate(cut.position)
+        if not later:
             break
+        segment.finish()
     if not opened:
         opened.append(
             open_segment(files, directory, base_offset=log_start, config=config, create=True)
@@ -95,21 +106,23 @@ def open_log(
         partition=partition,
         config=config,
         opened=opened,
-        recovery_point=recovery_point,
-        log_start=log_start,
+        checkpoints=checkpoints,
+        report=report,
     )
 
 
 def recover_segment(segment: Segment, config: LogConfig) -> Cut | None:
-    """Check every batch, write the indexes anew, and cut behind the last good batch.
+    """Check every batch, write the indexes anew, and tell what must be cut, or None.
 
-    Returns what was cut, or None. After a crash halfway: do it again.
+    Cutting is left to the caller. After a crash halfway: do it again.
+
+    Raises:
+        UnsupportedMagicError: a sound batch of an older format; nothing may be cut.
+        OSError: the device refused.
     """
     offset_index, time_index = segment.offset_index, segment.time_index
-    offset_index.entries.resize(config.segment_index_bytes // 8)
-    time_index.entries.resize(config.segment_index_bytes // 12)
-    offset_index.entries.clear()
-    time_index.entries.clear()
+    offset_index.entries.clear(config.segment_index_bytes)
+    time_index.entries.clear(config.segment_index_bytes)
     newest = time_index.last
     good_bytes = last_entry_position = 0
     next_offset = segment.base_offset
@@ -125,7 +138,10 @@ def recover_segment(segment: Segment, config: LogConfig) -> Cut | None:
                 )
             if batch.max_timestamp > newest.timestamp:
                 newest = TimestampOffset(batch.max_timestamp, batch.last_offset)
-            if position - last_entry_position > config.index_interval_bytes:
+            # The settings may have changed since the segment was written: an index that is full
+            # too early stays behind the log, which costs a longer scan and nothing else.
+            has_room = not (offset_index.is_full or time_index.is_full)
+            if has_room and position - last_entry_position > config.index_interval_bytes:
                 offset_index.append(batch.last_offset, position)
                 time_index.maybe_append(*newest)
                 last_entry_position = position
@@ -137,21 +153,38 @@ def recover_segment(segment: Segment, config: LogConfig) -> Cut | None:
     bytes_cut = segment.log.size - good_bytes
     if not bytes_cut:
         return None
-    segment.log.truncate(good_bytes)
     return Cut(path=segment.log.path, position=good_bytes, bytes_cut=bytes_cut, reason=reason)
 
 
-def _is_trusted(segment: Segment, *, is_clean: bool) -> bool:
-    """Whether the index files can be used as they are."""
-    if not is_clean:
-        return False
+def _has_indexes(files: Files, directory: str, base_offset: int) -> bool:
+    return all(
+        files.exists(f"{directory}/{names.segment_file_name(base_offset, suffix)}")
+        for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
+    )
+
+
+def _is_sound(segment: Segment, *, is_last: bool) -> bool:
+    """Whether indexes and tail can be used as they are; looks at their ends only."""
     try:
         segment.offset_index.check(segment.log.size)
         segment.time_index.check()
+        _check_time_index_is_due(segment)
+        if is_last:
+            segment.next_offset()
     except CorruptionError as error:
-        logger.warning("index_rebuilt reason=%s", error)
+        logger.warning("segment_not_sound reason=%s", error)
         return False
     return True
+
+
+def _check_time_index_is_due(segment: Segment) -> None:
+    """A closed segment has a time entry exactly if it has a record with a timestamp."""
+    first = next(segment.log.batches(), None)
+    has_entries = segment.time_index.entries.count > 0
+    if first is None and has_entries:
+        raise CorruptionError("entries for an empty log", path=segment.time_index.entries.path)
+    if first is not None and first[1].max_timestamp > NO_TIMESTAMP and not has_entries:
+        raise CorruptionError("no entry", path=segment.time_index.entries.path)
 
 
 def _assemble(
@@ -161,16 +194,23 @@ def _assemble(
     partition: TopicPartition,
     config: LogConfig,
     opened: list[Segment],
-    recovery_point: int,
-    log_start: int,
+    checkpoints: tuple[int, int],
+    report: Callable[[Cut], None] | None,
 ) -> Log:
+    recovery_point, log_start = checkpoints
     log_end = opened[-1].next_offset()
     log_start = max(log_start, opened[0].base_offset)
     if log_end < log_start:
         # Everything up to the log start was deleted on request and the tail is lost: begin anew.
         for segment in opened:
             segment.close()
-            _remove_segment_files(files, directory, segment.base_offset)
+        _drop_segments(
+            files,
+            directory,
+            [segment.base_offset for segment in opened],
+            reason=f"it lies below the log start offset {log_start}",
+            report=report,
+        )
         opened = [open_segment(files, directory, base_offset=log_start, config=config, create=True)]
         log_end = log_start
     epochs = open_leader_epochs(files, directory)
@@ -192,10 +232,17 @@ def _assemble(
     )
 
 
-def _remove_orphans(files: Files, directory: str) -> list[int]:
+def _remove_leftovers(files: Files, directory: str) -> list[int]:
     """Base offsets of the segments; leftovers of deletions and indexes without log go."""
     bases, indexes = [], []
-    for name in files.list(directory):
+    found = files.list(directory)
+    for name in found:
+        if name.endswith(names.SWAP_SUFFIX):
+            raise DirectoryError(
+                f"{directory}/{name} is from a compaction that stopped halfway; start Apache Kafka "
+                "on the directory once, which completes it"
+            )
+    for name in found:
         if name.endswith((names.DELETED_SUFFIX, ".tmp")):
             files.remove(f"{directory}/{name}")
             continue
@@ -213,23 +260,26 @@ def _remove_orphans(files: Files, directory: str) -> list[int]:
     return bases
 
 
-def _drop_segment(
-    files: Files, directory: str, base_offset: int, *, report: Callable[[Cut], None] | None
+def _drop_segments(
+    files: Files,
+    directory: str,
+    base_offsets: Sequence[int],
+    *,
+    reason: str,
+    report: Callable[[Cut], None] | None,
 ) -> None:
-    path = f"{directory}/{names.segment_file_name(base_offset, names.LOG_SUFFIX)}"
-    file = files.open(path, read_only=True)
-    size = file.size()
-    file.close()
-    cut = Cut(path=path, position=0, bytes_cut=size, reason="it lies behind a segment that was cut")
-    _tell(cut, report)
-    _remove_segment_files(files, directory, base_offset)
-
-
-def _remove_segment_files(files: Files, directory: str, base_offset: int) -> None:
-    for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
-        path = f"{directory}/{names.segment_file_name(base_offset, suffix)}"
-        if files.exists(path):
-            files.remove(path)
+    """Remove segments, the last one first, so that a crash in between leaves no hole."""
+    for base_offset in reversed(base_offsets):
+        path = f"{directory}/{names.segment_file_name(base_offset, names.LOG_SUFFIX)}"
+        file = files.open(path, read_only=True)
+        size = file.size()
+        file.close()
+        _tell(Cut(path=path, position=0, bytes_cut=size, reason=reason), report)
+        for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+            path = f"{directory}/{names.segment_file_name(base_offset, suffix)}"
+            if files.exists(path):
+                files.remove(path)
+    files.sync_directory(directory)
 
 
 def _tell(cut: Cut, report: Callable[[Cut], None] | None) -> None:

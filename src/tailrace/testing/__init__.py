@@ -7,7 +7,7 @@ It may import anything of Tailrace, and nothing of Tailrace imports it.
 """
 
 from tailrace.testing.clock import JumpingLoop, VirtualClock
-from tailrace.testing.files import DiskFault, MemoryFiles
+from tailrace.testing.files import DiskFault, MemoryFiles, ProcessKilledError
 from tailrace.testing.network import MemoryNetwork, MemorySocket
 from tailrace.testing.outside import Outside, virtual_runtime
 from tailrace.testing.peer import Peer
@@ -20,6 +20,7 @@ __all__ = [
     "MemorySocket",
     "Outside",
     "Peer",
+    "ProcessKilledError",
     "VirtualClock",
     "virtual_runtime",
 ]

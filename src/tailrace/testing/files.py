@@ -1,17 +1,23 @@
 """A disk in memory that can do what real ones do: lose what was not synced, tear, rot, fill, fail.
 
 It keeps two versions of everything: what a running process sees, and what is on the device. File
-content gets there by `sync`, names in a directory by `sync_directory`. `crash` throws away the
-first version and returns a disk with the second.
+content gets there by `sync`, names in a directory by `sync_directory`. After `crash` there is only
+one: what a killed process left, what a machine without power had on the device, or, with `chance`,
+anything in between that a real disk could have.
 """
 
 import errno
 import os
 import posixpath
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Union
 
 from tailrace.runtime.files import Buffer
+
+SECTOR_BYTES = 64
+"""What reaches the device whole or not at all; smaller than a real sector, so that headers tear."""
 
 
 @dataclass(slots=True)
@@ -19,6 +25,57 @@ class _Inode:
     data: bytearray = field(default_factory=bytearray)
     on_device: bytes = b""
     modified_ms: int = 0
+
+    def after_crash(self, *, keep_unsynced: bool, chance: random.Random | None) -> "_Inode":
+        content = bytes(self.data) if keep_unsynced else self.on_device
+        if chance is not None and not keep_unsynced:
+            content = self._torn(chance)
+        return _Inode(bytearray(content), content, self.modified_ms)
+
+    def _torn(self, chance: random.Random) -> bytes:
+        """A mixture, by sector, of what was synced and what was written since."""
+        old, new = self.on_device, bytes(self.data)
+        size = chance.choice((len(old), len(new), chance.randint(*sorted((len(old), len(new))))))
+        share = chance.choice((0.0, 0.5, 0.9, 1.0))
+        content = bytearray(size)
+        for start in range(0, size, SECTOR_BYTES):
+            source = new if chance.random() < share else old
+            sector = source[start : min(start + SECTOR_BYTES, size)]
+            content[start : start + len(sector)] = sector
+        return bytes(content)
+
+
+class _Directory:
+    """Names, and all the sets of names since the last sync: each could be on the device."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, _Node] = {}
+        self.since_sync: list[dict[str, _Node]] = [{}]
+
+    def changed(self) -> None:
+        self.since_sync.append(dict(self.entries))
+
+    def sync(self) -> None:
+        self.since_sync = [dict(self.entries)]
+
+    def after_crash(self, *, keep_unsynced: bool, chance: random.Random | None) -> "_Directory":
+        entries = self.entries if keep_unsynced else self.since_sync[0]
+        if chance is not None and not keep_unsynced:
+            entries = chance.choice(self.since_sync)
+        after = _Directory()
+        after.entries = {
+            name: node.after_crash(keep_unsynced=keep_unsynced, chance=chance)
+            for name, node in entries.items()
+        }
+        after.sync()
+        return after
+
+
+_Node = Union[_Inode, _Directory]  # noqa: UP007 - the classes name each other
+
+
+class ProcessKilledError(BaseException):
+    """The process died here (`MemoryFiles.stop_at`); not an Exception, so nothing handles it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,6 +101,7 @@ class MemoryFile:
         self._path = path
         self._inode = inode
         self._read_only = read_only
+        self._is_closed = False
 
     def size(self) -> int:
         """Current length."""
@@ -51,8 +109,7 @@ class MemoryFile:
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> None:
         """Write all buffers from `position` on."""
-        if self._read_only:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+        self._need_open(writable=True)
         data = b"".join(bytes(buffer) for buffer in buffers)
         allowed = self._disk.allow_write(self._path, position + len(data) - self.size(), len(data))
         self._put(position, data[: allowed.size])
@@ -75,6 +132,7 @@ class MemoryFile:
 
     def read(self, position: int, size: int) -> bytes:
         """A copy of at most `size` bytes."""
+        self._need_open()
         return bytes(self._inode.data[position : position + size])
 
     def view(self, size: int) -> memoryview:
@@ -85,17 +143,24 @@ class MemoryFile:
 
     def resize(self, size: int) -> None:
         """Cut, or grow with zeros."""
+        self._need_open(writable=True)
         self._disk.count("resize", self._path)
         if size != self.size():
             self._set_size(size)
 
     def sync(self) -> None:
         """Put the content on the device."""
+        self._need_open()
         self._disk.count("sync", self._path)
         self._inode.on_device = bytes(self._inode.data)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Release the descriptor; views stay valid."""
+        self._is_closed = True
+
+    def _need_open(self, *, writable: bool = False) -> None:
+        if self._is_closed or (writable and self._read_only):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
 
 
 class MemoryLock:
@@ -113,7 +178,7 @@ class MemoryLock:
 @dataclass(frozen=True, slots=True)
 class _Allowed:
     size: int
-    error: OSError | None
+    error: BaseException | None
 
 
 class MemoryFiles:
@@ -125,26 +190,24 @@ class MemoryFiles:
         self.faults: list[DiskFault] = []
         self.operations: list[tuple[str, str]] = []
         """Every call that changes the disk, in order: name and path."""
-        self._entries: dict[str, _Inode | None] = {"/": None, ".": None}
-        self._on_device: dict[str, _Inode | None] = dict(self._entries)
+        self.stop_at: int | None = None
+        """Place in `operations` of the call at which the process dies; later ones die too."""
+        self.stop_partial_bytes = 0
+        """If the process dies in a write: how many bytes still reach the page cache."""
+        self._root = _Directory()
         self._locks: set[str] = set()
 
-    def crash(self, *, keep_unsynced: bool = False) -> "MemoryFiles":
+    def crash(
+        self, *, keep_unsynced: bool = False, chance: random.Random | None = None
+    ) -> "MemoryFiles":
         """The disk after the process was killed (`keep_unsynced`) or the machine lost power.
 
-        Locks are gone either way. The old object must not be used any more.
+        With `chance`, a part of what was not synced is on the device after all: of each file some
+        sectors, of each directory the changes up to some point. Locks are gone either way. The old
+        object must not be used any more.
         """
         after = MemoryFiles(capacity_bytes=self.capacity_bytes)
-        entries = self._entries if keep_unsynced else self._on_device
-        inodes: dict[int, _Inode] = {}
-        for path, inode in entries.items():
-            if inode is None:
-                after._entries[path] = None
-                continue
-            content = bytes(inode.data) if keep_unsynced else inode.on_device
-            copy = _Inode(bytearray(content), content, inode.modified_ms)
-            after._entries[path] = inodes.setdefault(id(inode), copy)
-        after._on_device = dict(after._entries)
+        after._root = self._root.after_crash(keep_unsynced=keep_unsynced, chance=chance)
         return after
 
     def content(self, path: str) -> bytes:
@@ -159,20 +222,26 @@ class MemoryFiles:
 
     def count(self, operation: str, path: str) -> None:
         """Note a call; raise what a matching fault asks for."""
-        self.operations.append((operation, path))
+        self._note(operation, path)
+        if self._is_stopped:
+            raise ProcessKilledError(f"{operation} {path}")
         fault = self._due_fault(operation, path)
         if fault is not None:
             raise OSError(fault.error, os.strerror(fault.error), path)
 
     def allow_write(self, path: str, growth: int, size: int) -> _Allowed:
         """How many bytes of a write go through, and the error behind them."""
-        self.operations.append(("write", path))
+        self._note("write", path)
+        if self._is_stopped:
+            is_now = len(self.operations) - 1 == self.stop_at
+            partial = min(self.stop_partial_bytes, size) if is_now else 0
+            return _Allowed(partial, ProcessKilledError(f"write {path}"))
         fault = self._due_fault("write", path)
         if fault is not None:
             error = OSError(fault.error, os.strerror(fault.error), path)
             return _Allowed(min(fault.partial_bytes, size), error)
         if self.capacity_bytes is not None and growth > 0:
-            free = self.capacity_bytes - sum(len(i.data) for i in self._entries.values() if i)
+            free = self.capacity_bytes - _bytes_in(self._root)
             if growth > free:
                 error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
                 return _Allowed(max(size - growth + max(free, 0), 0), error)
@@ -180,34 +249,27 @@ class MemoryFiles:
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
         """Open a file; a new one is on the device only after `sync_directory`."""
-        key = posixpath.normpath(path)
-        if key not in self._entries:
+        if self._find(path) is None:
             if not create:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            self._need_parent(key)
-            self.count("open", key)
-            self._entries[key] = _Inode()
-        return MemoryFile(self, key, self._file(key), read_only=read_only)
+                raise _error(FileNotFoundError, errno.ENOENT, path)
+            directory, name = self._parent(path)
+            self.count("open", posixpath.normpath(path))
+            directory.entries[name] = _Inode()
+            directory.changed()
+        key = posixpath.normpath(path)
+        return MemoryFile(self, key, self._file(path), read_only=read_only)
 
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
-        key = posixpath.normpath(path)
-        if not self.is_directory(key):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return sorted(
-            posixpath.basename(entry)
-            for entry in self._entries
-            if entry not in ("/", ".") and (posixpath.dirname(entry) or ".") == key
-        )
+        return sorted(self._directory(path).entries)
 
     def is_directory(self, path: str) -> bool:
         """Whether the path is a directory."""
-        key = posixpath.normpath(path)
-        return key in self._entries and self._entries[key] is None
+        return isinstance(self._find(path), _Directory)
 
     def exists(self, path: str) -> bool:
         """Whether the path is anything at all."""
-        return posixpath.normpath(path) in self._entries
+        return self._find(path) is not None
 
     def modified_ms(self, path: str) -> int:
         """Time of the last write; always 0, since this disk has no clock."""
@@ -215,89 +277,99 @@ class MemoryFiles:
 
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it."""
-        key = posixpath.normpath(path)
-        if self.is_directory(key):
+        found = self._find(path)
+        if isinstance(found, _Directory):
             return
-        if key in self._entries:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        if found is not None:
+            raise _error(FileExistsError, errno.EEXIST, path)
+        key = posixpath.normpath(path)
         self.make_directory(posixpath.dirname(key) or ".")
         self.count("make_directory", key)
-        self._entries[key] = None
+        directory, name = self._parent(path)
+        directory.entries[name] = _Directory()
+        directory.changed()
 
     def rename(self, source: str, target: str) -> None:
         """Move a file or a directory with all that is in it."""
-        old, new = posixpath.normpath(source), posixpath.normpath(target)
-        if old not in self._entries:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
-        self._need_parent(new)
-        self.count("rename", old)
-        for key in [key for key in self._entries if key == old or key.startswith(old + "/")]:
-            self._entries[new + key[len(old) :]] = self._entries.pop(key)
+        if self._find(source) is None:
+            raise _error(FileNotFoundError, errno.ENOENT, source)
+        old, old_name = self._parent(source)
+        new, new_name = self._parent(target)
+        self.count("rename", posixpath.normpath(source))
+        new.entries[new_name] = old.entries.pop(old_name)
+        old.changed()
+        if new is not old:
+            new.changed()
 
     def remove(self, path: str) -> None:
         """Delete a file."""
-        key = posixpath.normpath(path)
-        self._file(key)
-        self.count("remove", key)
-        del self._entries[key]
+        self._file(path)
+        self.count("remove", posixpath.normpath(path))
+        directory, name = self._parent(path)
+        del directory.entries[name]
+        directory.changed()
 
     def remove_tree(self, path: str) -> None:
         """Delete a directory with all that is in it."""
-        key = posixpath.normpath(path)
-        self.count("remove", key)
-        for entry in [e for e in self._entries if e == key or e.startswith(key + "/")]:
-            del self._entries[entry]
+        self._directory(path)
+        self.count("remove_tree", posixpath.normpath(path))
+        directory, name = self._parent(path)
+        del directory.entries[name]
+        directory.changed()
 
     def sync_directory(self, path: str) -> None:
-        """Put the directory's entries on the device; a directory takes its own name along."""
-        key = posixpath.normpath(path)
-        self.count("sync_directory", key)
-        gone = [e for e in self._on_device if self._is_in(e, key) and e not in self._entries]
-        for entry in gone:
-            below = [e for e in self._on_device if e == entry or e.startswith(entry + "/")]
-            for old in below:
-                del self._on_device[old]
-        self._on_device[key] = None
-        for entry, inode in self._entries.items():
-            if self._is_in(entry, key):
-                self._on_device[entry] = inode
-                if inode is None:
-                    self._move_synced_content(entry)
+        """Put the directory's names on the device; a directory takes its own name along."""
+        directory = self._directory(path)
+        self.count("sync_directory", posixpath.normpath(path))
+        directory.sync()
+        parts = _parts(path)
+        above = self._root
+        for part in parts:
+            node = above.entries[part]
+            assert isinstance(node, _Directory)
+            for names in above.since_sync:
+                names.setdefault(part, node)
+            above = node
 
     def lock(self, path: str) -> MemoryLock:
         """Take the lock, or raise BlockingIOError at once."""
         key = posixpath.normpath(path)
         if key in self._locks:
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+            raise _error(BlockingIOError, errno.EAGAIN, path)
         self.open(path, create=True)
         self._locks.add(key)
         return MemoryLock(self._locks, key)
 
-    def _move_synced_content(self, directory: str) -> None:
-        """After a directory was renamed, its files that were on the device are there still."""
-        device_inodes = {id(inode) for inode in self._on_device.values() if inode is not None}
-        for entry, inode in self._entries.items():
-            is_below = entry.startswith(directory + "/")
-            if is_below and inode is not None and (inode.on_device or id(inode) in device_inodes):
-                self._on_device[entry] = inode
+    @property
+    def _is_stopped(self) -> bool:
+        return self.stop_at is not None and len(self.operations) > self.stop_at
 
-    @staticmethod
-    def _is_in(entry: str, directory: str) -> bool:
-        return entry not in ("/", ".") and (posixpath.dirname(entry) or ".") == directory
+    def _note(self, operation: str, path: str) -> None:
+        self.operations.append((operation, path))
+
+    def _find(self, path: str) -> _Node | None:
+        node: _Node | None = self._root
+        for part in _parts(path):
+            node = node.entries.get(part) if isinstance(node, _Directory) else None
+        return node
 
     def _file(self, path: str) -> _Inode:
-        key = posixpath.normpath(path)
-        if key not in self._entries:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        inode = self._entries[key]
-        if inode is None:
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        return inode
+        node = self._find(path)
+        if isinstance(node, _Directory):
+            raise _error(IsADirectoryError, errno.EISDIR, path)
+        if node is None:
+            raise _error(FileNotFoundError, errno.ENOENT, path)
+        return node
 
-    def _need_parent(self, key: str) -> None:
-        parent = posixpath.dirname(key) or "."
-        if not self.is_directory(parent):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), parent)
+    def _directory(self, path: str) -> _Directory:
+        node = self._find(path)
+        if not isinstance(node, _Directory):
+            raise _error(FileNotFoundError, errno.ENOENT, path)
+        return node
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        key = posixpath.normpath(path)
+        return self._directory(posixpath.dirname(key) or "."), posixpath.basename(key)
 
     def _due_fault(self, operation: str, path: str) -> DiskFault | None:
         for fault in self.faults:
@@ -306,3 +378,18 @@ class MemoryFiles:
                     return fault
                 fault.after -= 1
         return None
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in posixpath.normpath(path).split("/") if part not in {"", "."}]
+
+
+def _bytes_in(directory: _Directory) -> int:
+    return sum(
+        _bytes_in(node) if isinstance(node, _Directory) else len(node.data)
+        for node in directory.entries.values()
+    )
+
+
+def _error(kind: type[OSError], number: int, path: str) -> OSError:
+    return kind(number, os.strerror(number), path)

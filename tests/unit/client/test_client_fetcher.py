@@ -1,12 +1,14 @@
 """What is made of the answer to a fetch, without a socket."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tailrace.client.connection import BrokerAddress
 from tailrace.client.errors import RemoteFatalError, RemoteRetriableError
 from tailrace.client.fetcher import checked_batches, fetch_request, partition_data
 from tailrace.client.metadata import list_offsets_request
-from tailrace.errors import CorruptionError, FatalError
+from tailrace.errors import CorruptionError, FatalError, TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -58,6 +60,18 @@ def test_an_old_format_is_refused_by_name() -> None:
     old[16] = 1
     with pytest.raises(FatalError, match=r"host:9092, flights-3: .*format v1"):
         checked(bytes(old), 0)
+
+
+@given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 255))
+def test_any_records_are_taken_or_refused(tail: bytes, position: int, value: int) -> None:
+    """Whatever a broker sends for records ends in checked batches or in an error of ours."""
+    data = bytearray(built(0, 3) + built(3, 3) + tail)
+    data[position % len(data)] = value
+    try:
+        batches = checked(bytes(data), 0)
+    except TailraceError:
+        return
+    assert all(batch.last_offset >= 0 for batch in batches)
 
 
 def test_the_partition_asked_for_is_found_in_the_answer() -> None:

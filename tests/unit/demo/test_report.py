@@ -1,6 +1,8 @@
 """What the demo says at its end."""
 
+import os
 import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,6 +58,14 @@ def test_the_top_of_the_table_is_sorted(tables: Tables, tmp_path: Path) -> None:
     assert all(int(row[-3].replace(",", "")) >= 100 for row in rows)
 
 
+@pytest.fixture
+def activated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell that finds the programs of this environment by their names."""
+    programs = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("activated")
 def test_the_commands_can_be_pasted(tables: Tables, tmp_path: Path) -> None:
     """A shell splits each command into the words meant, also for an awkward directory."""
     root = tmp_path / "it's $HOME"
@@ -69,6 +79,7 @@ def test_the_commands_can_be_pasted(tables: Tables, tmp_path: Path) -> None:
     compile(program, "command", "exec")
 
 
+@pytest.mark.usefixtures("activated")
 def test_the_default_directory_is_not_spelled_out(
     tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,3 +90,12 @@ def test_the_default_directory_is_not_spelled_out(
         "tailrace serve --data demo-data --listen 127.0.0.1:9092",
         "tailrace demo --keep",
     ]
+
+
+def test_programs_that_the_shell_does_not_find_are_given_by_path(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside of an activated environment the commands run all the same, by their path."""
+    monkeypatch.setenv("PATH", "")
+    *_, serve, _, _ = summary(an_outcome(tables, root=tmp_path)).splitlines()
+    assert Path(shlex.split(serve)[0]).samefile(Path(sys.executable).parent / "tailrace")

@@ -14,7 +14,7 @@ INTERNAL = TopicPartition("__consumer_offsets", 7)
 EXTENTS = {A0: Extent(10, 20), A1: Extent(0, 5)}
 
 
-def never(partition: TopicPartition, timestamp: int) -> int | None:
+def never(partition: TopicPartition, timestamp: int) -> None:
     """No record is that new."""
     del partition, timestamp
 

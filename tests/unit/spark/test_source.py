@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from tests.spark.directories import write_numbered
 
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.spark.source import COLUMNS, TailraceDataSource, schema_faults
+from tests.spark.directories import write_numbered
 
 
 def source(path: Path, **options: str) -> TailraceDataSource:

@@ -71,9 +71,7 @@ class OffsetIndex:
             )
 
 
-def open_offset_index(
-    files: Files, path: str, *, base_offset: int, bytes_max: int
-) -> OffsetIndex:
+def open_offset_index(files: Files, path: str, *, base_offset: int, bytes_max: int) -> OffsetIndex:
     """Open or create the index with `bytes_max` preallocated."""
     capacity = bytes_max // ENTRY.size
     return OffsetIndex(base_offset, open_sparse_index(files, path, ENTRY, capacity=capacity))

@@ -88,10 +88,10 @@ class SparseIndex:
         if self.capacity > self.count or self._file.size() > self.count * self._entry.size:
             self.resize(self.count)
 
-    def clear(self, capacity: int) -> None:
-        """Forget all entries, and give the file zeros for `capacity` of them."""
+    def clear(self, bytes_max: int) -> None:
+        """Forget all entries, and give the file at most `bytes_max` of zeros."""
         self.resize(0)
-        self.resize(capacity)
+        self.resize(bytes_max // self._entry.size)
 
     def sync(self) -> None:
         """Return when the entries are on the device."""

@@ -80,9 +80,7 @@ class TimeIndex:
             )
 
 
-def open_time_index(
-    files: Files, path: str, *, base_offset: int, bytes_max: int
-) -> TimeIndex:
+def open_time_index(files: Files, path: str, *, base_offset: int, bytes_max: int) -> TimeIndex:
     """Open or create the index with `bytes_max` preallocated."""
     capacity = bytes_max // ENTRY.size
     return TimeIndex(base_offset, open_sparse_index(files, path, ENTRY, capacity=capacity))

@@ -1,0 +1,127 @@
+"""How things are measured: interleaved rounds, ratios inside of a round, and a process's own cost.
+
+Not here: what is measured, and how it is shown (`report`).
+
+Invariant: ours and its peer take turns within one run, so whatever slows the machine down for a
+while slows both; a figure is that ratio, not the seconds of one day.
+"""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROUNDS = 5
+"""Rounds of a full run: enough for a median that one disturbed round cannot move."""
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One line of the result: what ours took, round by round, and what the peer took."""
+
+    name: str
+    unit: str
+    ours: tuple[float, ...]
+    peer_name: str
+    """What ours is held against; a limit has one value only."""
+    peer: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        assert self.ours
+        assert self.peer
+        assert len(self.peer) in {1, len(self.ours)}
+
+    @property
+    def ratio(self) -> float:
+        """Ours over the peer's: the median of the rounds' own ratios."""
+        peers = self.peer * len(self.ours) if len(self.peer) == 1 else self.peer
+        return statistics.median(
+            mine / theirs for mine, theirs in zip(self.ours, peers, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What a stage needs to know of its run."""
+
+    directory: Path
+    """On a disk, its own, and removed after the stage."""
+    is_quick: bool
+    """Whether only to show that everything runs: the figures mean nothing."""
+    say: Callable[[str], None]
+
+    @property
+    def rounds(self) -> int:
+        """How often each thing is measured."""
+        return 1 if self.is_quick else ROUNDS
+
+    def scaled(self, amount: int, *, quick: int) -> int:
+        """How much to do: `amount`, or `quick` in a quick run."""
+        return quick if self.is_quick else amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one piece of work took."""
+
+    seconds: float
+    cpu_seconds: float
+    """Of the process that was watched, not of the one that measured."""
+
+
+def interleave(
+    bench: Bench, contenders: Mapping[str, Callable[[], float]]
+) -> dict[str, tuple[float, ...]]:
+    """What each contender returned, round by round; they take turns, as in A B A B."""
+    return {
+        name: tuple(values)
+        for name, values in gather_rounds(bench, contenders).items()
+    }
+
+
+def gather_rounds[T](
+    bench: Bench, contenders: Mapping[str, Callable[[], T]]
+) -> dict[str, list[T]]:
+    """As `interleave`, for any kind of result."""
+    found: dict[str, list[T]] = {name: [] for name in contenders}
+    for _ in range(bench.rounds):
+        for name, run in contenders.items():
+            found[name].append(run())
+    return found
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Wall-clock seconds of one call."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def cost_of(process_id: int, work: Callable[[], object]) -> Cost:
+    """Seconds of one call, and the CPU seconds that another process spent meanwhile."""
+    cpu_before = cpu_seconds(process_id)
+    seconds = seconds_of(work)
+    return Cost(seconds=seconds, cpu_seconds=cpu_seconds(process_id) - cpu_before)
+
+
+def cpu_seconds(process_id: int) -> float:
+    """CPU seconds of a process and its children, alive and reaped; in steps of a tick, 10 ms."""
+    # The name in parentheses may hold spaces, so fields are counted from behind it.
+    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    own_and_reaped = sum(map(int, fields[11:15])) / TICKS_PER_SECOND
+    return own_and_reaped + sum(map(cpu_seconds, _children(process_id)))
+
+
+def resident_bytes(process_id: int) -> int:
+    """Memory of a process that is in RAM, shared pages included."""
+    pages = int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _children(process_id: int) -> Sequence[int]:
+    tasks = Path(f"/proc/{process_id}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]

@@ -1,0 +1,55 @@
+"""The process dies, or the machine loses power, at every single file operation of a workload."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.crash import workloads
+from tests.crash.workloads import WORKLOADS, Broker
+
+from tailrace.testing import MemoryFiles, ProcessKilledError
+
+PARTIAL_BYTES = (0, 30)
+"""Of a write at which the process dies: nothing, or half a batch header."""
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.__name__)
+def test_a_crash_at_any_operation_leaves_a_prefix(workload: Callable[[Broker], None]) -> None:
+    """A kill loses nothing acknowledged; a power loss leaves a prefix with all that was synced."""
+    for stop_at in range(workloads.operation_count(workload) + 1):
+        for partial in PARTIAL_BYTES:
+            files = MemoryFiles()
+            files.stop_at, files.stop_partial_bytes = stop_at, partial
+            oracle = workloads.run(workload, files)
+            for is_kill, disk in workloads.crash_all_ways(files, seed=stop_at):
+                workloads.check(oracle, workloads.stored(disk), is_kill=is_kill)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.__name__)
+def test_a_second_crash_during_recovery_ends_well(workload: Callable[[Broker], None]) -> None:
+    """Recovery can die at any of its own operations, and the next one still finds the prefix."""
+    total = workloads.operation_count(workload)
+    for stop_at in range(total // 3, total + 1, max(total // 12, 1)):
+        files = MemoryFiles()
+        files.stop_at, files.stop_partial_bytes = stop_at, 30
+        oracle = workloads.run(workload, files)
+        for seed in range(3):
+            ways = workloads.crash_all_ways(files, seed=seed)
+            for number, (is_kill, disk) in enumerate(ways):
+                _crash_in_recovery(oracle, disk, is_kill=is_kill, seed=100 * seed + number)
+
+
+def _crash_in_recovery(
+    oracle: workloads.Oracle, disk: MemoryFiles, *, is_kill: bool, seed: int
+) -> None:
+    again = disk.crash(keep_unsynced=True)
+    workloads.stored(again)
+    for stop_at in range(len(again.operations)):
+        second = disk.crash(keep_unsynced=True)
+        second.stop_at = stop_at
+        try:
+            workloads.stored(second)
+        except ProcessKilledError:
+            pass
+        for is_second_kill, third in workloads.crash_all_ways(second, seed=seed + stop_at):
+            is_harmless = is_kill and is_second_kill
+            workloads.check(oracle, workloads.stored(third), is_kill=is_harmless)

@@ -1,0 +1,114 @@
+"""Logs, batches and settings for tests of the storage room."""
+
+from collections.abc import Callable, Sequence
+
+from tailrace.model import Codec, TopicPartition
+from tailrace.records.builder import BatchBuilder, Record, records_of
+from tailrace.runtime.files import Files
+from tailrace.storage.config import LogConfig, log_config
+from tailrace.storage.log import Appended, Log
+from tailrace.storage.recovery import Cut, open_log
+from tailrace.testing import MemoryFiles
+
+PARTITION = TopicPartition("flights", 0)
+FOLDER = "data/flights-0"
+NOW = 1_700_000_000_000
+
+
+def settings(**given: object) -> LogConfig:
+    """Settings of a log with small segments and dense indexes, except for those given."""
+    small = {"segment.bytes": 600, "segment.index.bytes": 120, "index.interval.bytes": 100}
+    named = {name.replace("_", "."): value for name, value in given.items()}
+    return log_config({name: str(value) for name, value in {**small, **named}.items()})
+
+
+def batch(
+    *values: bytes,
+    timestamps: Sequence[int] = (),
+    key: bytes | None = b"k",
+    codec: Codec = Codec.NONE,
+    **options: object,
+) -> bytearray:
+    """A batch as a producer sends it, in writable memory."""
+    builder = BatchBuilder(codec=codec, **options)  # type: ignore[arg-type]
+    for number, value in enumerate(values or (b"value",)):
+        builder.append(key, value, timestamp=timestamps[number] if timestamps else NOW)
+    return bytearray(builder.build())
+
+
+def open_at(
+    files: Files,
+    *,
+    config: LogConfig | None = None,
+    is_clean: bool = False,
+    checkpoints: tuple[int, int] = (0, 0),
+    report: Callable[[Cut], None] | None = None,
+) -> Log:
+    """Open the partition's folder, making it if needed."""
+    files.make_directory(FOLDER)
+    return open_log(
+        files,
+        FOLDER,
+        partition=PARTITION,
+        config=config or settings(),
+        is_clean=is_clean,
+        checkpoints=checkpoints,
+        report=report,
+    )
+
+
+def append(log: Log, data: bytearray, *, epoch: int = 0, now_ms: int = NOW) -> Appended:
+    """Append one batch."""
+    return log.append(memoryview(data), leader_epoch=epoch, now_ms=now_ms)
+
+
+def append_values(log: Log, *values: bytes) -> None:
+    """Append one batch with one record for each value."""
+    for value in values:
+        append(log, batch(value))
+
+
+def filled(files: Files, count: int, *, config: LogConfig | None = None) -> Log:
+    """A new log with `count` batches of one record: offset n has timestamp NOW + n."""
+    log = open_at(files, config=config)
+    for number in range(count):
+        append(log, batch(b"value %d" % number, timestamps=[NOW + number]))
+    return log
+
+
+def records(log: Log, offset: int | None = None) -> list[Record]:
+    """Every record from an offset, or the log start, on; each batch is checked."""
+    found = []
+    for each in log.batches(log.start_offset if offset is None else offset):
+        each.check()
+        found += records_of(each)
+    return found
+
+
+def values(log: Log) -> list[bytes | None]:
+    """The values of all records."""
+    return [record.value for record in records(log)]
+
+
+def bases(log: Log) -> list[int]:
+    """Base offsets of the segments."""
+    return [segment.base_offset for segment in log.segments]
+
+
+def stop_cleanly(log: Log) -> None:
+    """Finish, sync and close."""
+    log.finish()
+    log.sync()
+    log.close()
+
+
+def path(base_offset: int, suffix: str) -> str:
+    """A segment's file."""
+    return f"{FOLDER}/{base_offset:020d}{suffix}"
+
+
+def flip(files: MemoryFiles, name: str, position: int) -> None:
+    """Change one byte of a file."""
+    data = bytearray(files.content(name))
+    data[position] ^= 0x55
+    files.overwrite(name, bytes(data))
