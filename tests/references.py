@@ -4,6 +4,8 @@
     docs/configuration.md     from the declared settings
     docs/cli.md               from the command line itself
     docs/ARCHITECTURE.md      the file map between its two marks, from the modules' docstrings
+
+Not here: what those documents say besides; people write that.
 """
 
 import ast

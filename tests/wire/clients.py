@@ -2,8 +2,8 @@
 
 import asyncio
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import aiokafka
 import aiokafka.admin
@@ -13,6 +13,8 @@ with warnings.catch_warnings():
     # kafka-python asks for resources in a way that newer Pythons warn of.
     warnings.simplefilter("ignore")
     import kafka
+
+T = TypeVar("T")
 
 TIMEOUT_S = 20
 
@@ -229,8 +231,8 @@ class AioKafka:
         return self._with_consumer(address, ask)
 
     @staticmethod
-    def _with_consumer(address: str, use: Callable[[Any], Any]) -> Any:
-        async def run() -> Any:
+    def _with_consumer(address: str, use: Callable[[Any], Awaitable[T]]) -> T:
+        async def run() -> T:
             async with aiokafka.AIOKafkaConsumer(
                 bootstrap_servers=address, group_id=None, enable_auto_commit=False
             ) as consumer:

@@ -19,6 +19,7 @@ from tailrace.broker.wiring import handler_table
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.store import LocalStore
 from tailrace.handlers.services import Services
+from tailrace.handlers.topics import open_topics
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime import Runtime
 from tailrace.server.dispatch import Dispatcher
@@ -150,9 +151,9 @@ async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
             chance=runtime.chance,
             defaults=config.topic_defaults,
         )
-        replicas = Replicas(logs, controller)
+        replicas = Replicas(logs)
         controller.adopt(logs.find_partitions())
-        await runtime.threads.run(replicas.open_all)
+        await runtime.threads.run(lambda: open_topics(controller, replicas))
         broker = RunningBroker(
             config=config,
             runtime=runtime,

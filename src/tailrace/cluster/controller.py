@@ -36,10 +36,6 @@ class TopicExistsError(FatalError, ValueError):
     """A topic of that name is there already."""
 
 
-class UnknownTopicError(FatalError, LookupError):
-    """No topic of that name or id."""
-
-
 class InvalidPartitionsError(FatalError, ValueError):
     """A number of partitions that cannot be had."""
 

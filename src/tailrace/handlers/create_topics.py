@@ -13,6 +13,7 @@ from collections import Counter
 from tailrace.cluster.image import Topic
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
+from tailrace.handlers.topics import create_topic
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.create_topics import (
     CreatableTopic,
@@ -59,7 +60,7 @@ def _create(
             configs=configs,
         )
         if not is_dry_run:
-            services.replicas.create_topic(topic)
+            create_topic(services.controller, services.replicas, topic)
     except TailraceError as error:
         return _refused(wanted.name, error_code(error), str(error))
     return CreatableTopicResult(

@@ -9,6 +9,7 @@ Not done: `delete.topic.enable`; the delay of `file.delete.delay.ms` before the 
 
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
+from tailrace.handlers.topics import delete_topic
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.messages.delete_topics import (
@@ -46,7 +47,7 @@ def _delete(
         code = ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _refused(state, code, "no such topic")
     try:
-        folders += services.replicas.delete_topic(topic.name)
+        folders += delete_topic(services.controller, services.replicas, topic)
     except TailraceError as error:
         return _refused(state, error_code(error), str(error))
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)

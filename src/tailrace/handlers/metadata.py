@@ -15,6 +15,7 @@ Not done: authorized operations (always "not asked for"), racks, listeners other
 from tailrace.cluster.image import Topic
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
+from tailrace.handlers.topics import create_topic
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
@@ -65,7 +66,7 @@ def _find_or_create(
         planned = services.controller.plan_topic(wanted.name)
         if not may_create:
             return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        services.replicas.create_topic(planned)
+        create_topic(services.controller, services.replicas, planned)
     except TailraceError as error:
         return _missing(wanted.name, error_code(error))
     return _describe(services, planned)
@@ -81,7 +82,9 @@ def _describe(services: Services, topic: Topic) -> MetadataResponseTopic:
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=tuple(_describe_partition(services, topic, n) for n in range(topic.partition_count)),
+        partitions=tuple(
+            _describe_partition(services, topic, n) for n in range(topic.partition_count)
+        ),
     )
 
 

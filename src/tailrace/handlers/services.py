@@ -10,7 +10,6 @@ from tailrace.cluster.controller import (
     InvalidReplicationError,
     InvalidTopicError,
     TopicExistsError,
-    UnknownTopicError,
 )
 from tailrace.cluster.image import Topic
 from tailrace.errors import ConfigError, StorageError, TailraceError
@@ -26,7 +25,6 @@ _CODES: dict[type[Exception], ErrorCode] = {
     UnknownLeaderEpochError: ErrorCode.UNKNOWN_LEADER_EPOCH,
     InvalidTopicError: ErrorCode.INVALID_TOPIC_EXCEPTION,
     TopicExistsError: ErrorCode.TOPIC_ALREADY_EXISTS,
-    UnknownTopicError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     InvalidPartitionsError: ErrorCode.INVALID_PARTITIONS,
     InvalidReplicationError: ErrorCode.INVALID_REPLICATION_FACTOR,
     ConfigError: ErrorCode.INVALID_CONFIG,

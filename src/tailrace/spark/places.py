@@ -30,9 +30,6 @@ from tailrace.storage.names import parse_segment_file_name
 from tailrace.storage.reader import LogReader, list_partitions, open_log_reader
 from tailrace.storage.records_file import open_records_file
 
-RECORD_BYTES_ASSUMED = 200
-"""Bytes per record where only offsets are known, which is what a broker tells."""
-
 
 class Place(Protocol):
     """A directory or a broker."""
@@ -50,7 +47,7 @@ class Place(Protocol):
         ...
 
     def size_between(self, partition: TopicPartition, start: int, limit: int) -> int:
-        """About how many bytes of log a range has."""
+        """About how many bytes of log a range has; 0 if that is not known."""
         ...
 
     def batches(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[Batch]:
@@ -212,9 +209,9 @@ class BrokerPlace:
         return None if offset < 0 else offset
 
     def size_between(self, partition: TopicPartition, start: int, limit: int) -> int:
-        """A guess from the number of offsets: brokers are not asked for sizes."""
-        del partition
-        return (limit - start) * RECORD_BYTES_ASSUMED
+        """0: brokers are not asked for sizes."""
+        del partition, start, limit
+        return 0
 
     def batches(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[Batch]:
         """The batches of a range, as views of the answers."""

@@ -3,7 +3,9 @@
 A task costs 10 to 70 ms of CPU before it reads a byte, so small partitions share one; a large
 partition is cut, so that all cores have work. The rule:
 
-    1. All ranges stand one behind the other on a line; each is as long as it has bytes.
+    1. All ranges stand one behind the other on a line; each is as long as it has bytes of log, or
+       200 for each of its offsets if that is more: compressed logs are larger than they look, and
+       a broker does not tell sizes.
     2. There is one task for every 64 MB, but for no more than four rounds of the driver's cores;
        beyond that tasks grow, up to 1 GB each. `minPartitions` can only ask for more.
     3. The line is cut into that many pieces of equal length. Each piece is a task.
@@ -25,6 +27,9 @@ TASK_BYTES = 64 * 1024 * 1024
 TASK_BYTES_MAX = 1024 * 1024 * 1024
 """Bytes of a task at which trying it again after a failure begins to hurt."""
 
+RECORD_BYTES_MIN = 200
+"""What a record counts at least; a task of 64 MB then has 330 thousand small ones."""
+
 ROUNDS_MAX = 4
 """Tasks per core: enough to even out slow ones."""
 
@@ -42,7 +47,7 @@ class OffsetRange:
     limit: int
     """The offset after the last."""
     size: int
-    """About how many bytes of log it has."""
+    """About how many bytes of log it has; 0: not known."""
 
     @property
     def length(self) -> int:
@@ -64,8 +69,7 @@ def plan_tasks(
 ) -> list[ScanTask]:
     """The tasks that read the ranges; none has an empty range, and there may be none at all."""
     ranges = [each for each in ranges if each.length > 0]
-    # A record has at least a byte, which also keeps a wrong size from making the line too short.
-    sizes = [max(each.size, each.length) for each in ranges]
+    sizes = [max(each.size, each.length * RECORD_BYTES_MIN) for each in ranges]
     total = sum(sizes)
     wanted = max(
         min(_divided(total, TASK_BYTES), ROUNDS_MAX * core_count),
