@@ -66,6 +66,9 @@ class SpecialTimestamp(IntEnum):
     LATEST_TIERED = -5
 
 
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Topics in which Kafka keeps its own state: clients may read them by name and not write them."""
+
 NO_TIMESTAMP = -1
 """What a record without a timestamp carries."""
 

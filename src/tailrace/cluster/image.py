@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics in which Kafka keeps its own state; clients may read them and not write them."""
+from tailrace.model import INTERNAL_TOPICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

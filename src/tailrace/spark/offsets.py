@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, assert_never
 
 from tailrace.errors import ConfigError
-from tailrace.model import TopicPartition
+from tailrace.model import INTERNAL_TOPICS, TopicPartition
 from tailrace.spark.options import (
     Bound,
     Partitions,
@@ -23,9 +23,6 @@ from tailrace.spark.options import (
     SourceOptions,
     Topics,
 )
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Kafka's own state, which no pattern matches; `subscribe` and `assign` can name them."""
 
 
 class Extent(NamedTuple):

@@ -67,10 +67,16 @@ def test_a_large_partition_is_cut_into_equal_pieces() -> None:
     assert sizes(tasks) == [TASK_BYTES] * 4
 
 
+def test_compressed_logs_and_those_of_unknown_size_count_by_offsets() -> None:
+    """A million offsets in a few bytes are 200 MB, which is three tasks."""
+    for size in (0, MIB):
+        assert len(plan_tasks([ranged(0, 0, 1_000_000, size)], core_count=2)) == 3
+
+
 def test_tasks_grow_before_there_are_too_many_and_not_without_end() -> None:
     """4 GiB on two cores are eight tasks; a hundred times more is cut at 1 GiB."""
-    assert len(plan_tasks([ranged(0, 0, 10**9, 4096 * MIB)], core_count=2)) == 2 * ROUNDS_MAX
-    tasks = plan_tasks([ranged(0, 0, 10**9, 100 * TASK_BYTES_MAX)], core_count=2)
+    assert len(plan_tasks([ranged(0, 0, 10**7, 4096 * MIB)], core_count=2)) == 2 * ROUNDS_MAX
+    tasks = plan_tasks([ranged(0, 0, 10**7, 100 * TASK_BYTES_MAX)], core_count=2)
     assert len(tasks) == 100
 
 
