@@ -76,9 +76,7 @@ class BrokerProcess:
 
 
 @contextmanager
-def serving(
-    data: Path, *, settings: Mapping[str, str] = ONE_SEGMENT
-) -> Iterator[BrokerProcess]:
+def serving(data: Path, *, settings: Mapping[str, str] = ONE_SEGMENT) -> Iterator[BrokerProcess]:
     """A broker on `data`, killed at the end: its directory goes away with the stage.
 
     Raises:

@@ -3,8 +3,8 @@
 The bytes are in the page cache for both, and the reader throws them away: no consumer is measured.
 """
 
-from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from benchmarks.macro.brokers import BrokerProcess, serving
 from benchmarks.macro.load import (
@@ -18,7 +18,11 @@ from benchmarks.macro.load import (
     send_all,
 )
 from benchmarks.macro.peers import RANGE, PeerProcess, peer
-from benchmarks.measure import Bench, Cost, Figure, cost_of, gather_rounds
+from benchmarks.measure import Bench, Cost, Figure, cost_of, interleave
+from tailrace.client import BrokerAddress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TOPIC = "load"
 FETCH_BYTES = {"1 MB": 1024 * 1024, "50 MB": 50 * 1024 * 1024}
@@ -27,13 +31,14 @@ READS_PER_ROUND = 3
 """How often a round reads the whole log: one to two seconds."""
 
 PEER = "sendfile"
+RECEIVE_BYTES = 1024 * 1024
 ENVELOPE_BYTES_MAX = 200
 """What an answer has around its records."""
 
 
 def measure_fetch(bench: Bench) -> list[Figure]:
     """Throughput and CPU seconds per GB, for both sizes of request."""
-    batch = build_batch(1024 * 1024 // 64)
+    batch = build_batch(16 * 1024)
     batch_count = bench.scaled(LOG_BYTES, quick=60_000_000) // len(batch.data)
     data = bench.directory / "data"
     bench.say(f"fetch: writing {batch_count} batches")
@@ -57,7 +62,7 @@ def measure_fetch(bench: Bench) -> list[Figure]:
                         _send_file, process, size=batches_each * len(batch.data), fetches=fetches
                     ),
                 }
-                found = gather_rounds(bench, contenders)
+                found = interleave(bench, contenders)
                 gigabytes = fetches * READS_PER_ROUND * batches_each * len(batch.data) / 1e9
                 figures += _figures(label, found, gigabytes)
     return figures
@@ -83,10 +88,33 @@ def _figures(label: str, found: dict[str, list[Cost]], gigabytes: float) -> list
 
 
 def _fetch(broker: BrokerProcess, batch: Batch, *, batches_each: int, fetches: int) -> Cost:
-    """Read the log from its start; every answer holds as many whole batches as the request takes."""
+    """Read the log from its start; every answer is full, of whole batches."""
     bytes_max = batches_each * len(batch.data)
     requests = [
         fetch_frame(TOPIC, offset=number * batches_each * batch.record_count, bytes_max=bytes_max)
         for number in range(fetches)
     ] * READS_PER_ROUND
-    return _receive(broker.address, broker.process_id, requests, bytes_max)
+    return _receive(broker.address, broker.process_id, requests, size=bytes_max)
+
+
+def _send_file(process: PeerProcess, *, size: int, fetches: int) -> Cost:
+    """The same ranges of the same file."""
+    requests = [RANGE.pack(number * size, size) for number in range(fetches)] * READS_PER_ROUND
+    return _receive(process.address, process.process_id, requests, size=size)
+
+
+def _receive(address: BrokerAddress, process_id: int, requests: list[bytes], *, size: int) -> Cost:
+    """What the answers took; each must hold `size` bytes and little more.
+
+    Raises:
+        AssertionError: the answers hold less or more.
+    """
+    buffer = bytearray(RECEIVE_BYTES)
+    totals: list[int] = []
+    with connected(address) as channel:
+        cost = cost_of(
+            process_id, lambda: totals.append(receive_all(channel, requests, buffer=buffer))
+        )
+    spare = totals[0] - size * len(requests)
+    assert 0 <= spare <= ENVELOPE_BYTES_MAX * len(requests), totals
+    return cost

@@ -58,7 +58,7 @@ def peer(*arguments: object) -> Iterator[PeerProcess]:
 def run_sink(
     channel: socket.socket, path: str, *, frame_bytes: int, records_at: int, records_bytes: int
 ) -> None:
-    """Write the records of each frame to a new file, until the other side closes."""
+    """Write the records of each frame to a new file, which goes when the other side has no more."""
     buffer = memoryview(bytearray(frame_bytes))
     records = buffer[records_at : records_at + records_bytes]
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -67,6 +67,7 @@ def run_sink(
         assert written == records_bytes
         channel.sendall(ACKNOWLEDGEMENT)
     os.close(file)
+    os.unlink(path)
 
 
 def run_source(channel: socket.socket, path: str) -> None:

@@ -4,9 +4,10 @@ The record walk is measured in both its forms: in plain Python, as in a broker t
 started, and compiled, as in one that has taken two million records.
 """
 
-from collections.abc import Callable
+import socket
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 
 from benchmarks.macro.brokers import BrokerProcess, serving
 from benchmarks.macro.load import (
@@ -18,9 +19,13 @@ from benchmarks.macro.load import (
     send_all,
 )
 from benchmarks.macro.peers import PeerProcess, peer
-from benchmarks.measure import Bench, Cost, Figure, cost_of, gather_rounds
+from benchmarks.measure import Bench, Cost, Figure, cost_of, interleave
 from tailrace.kernels.kernel import WORTH_LOADING_RECORDS
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TOPIC = "load"
 BATCH_BYTES = {"16 KB": 16 * 1024, "1 MB": 1024 * 1024}
 BYTES_PER_ROUND = {"16 KB": 500_000_000, "1 MB": 1_500_000_000}
 """Less in small batches, which take longer: a round is one to three seconds."""
@@ -50,7 +55,7 @@ def _measure_size(bench: Bench, label: str) -> list[Figure]:
         peer("sink", sink, len(frame), records_at, size) as process,
     ):
         if not bench.is_quick:
-            _warm_up(broker, frame, batch=batch)
+            load_kernels(broker)
         numbers = count()
         contenders: dict[str, Callable[[], Cost]] = {
             "compiled": partial(_produce, broker, frame, batch=batch, batch_count=batch_count),
@@ -60,8 +65,7 @@ def _measure_size(bench: Bench, label: str) -> list[Figure]:
                 batch_count=plain_count,
             ),
         }  # fmt: skip
-        found = gather_rounds(bench, contenders)
-    sink.unlink()
+        found = interleave(bench, contenders)
     compiled_gb, plain_gb = batch_count * size / 1e9, plain_count * size / 1e9
     peers = found["peer"]
     return [
@@ -70,9 +74,6 @@ def _measure_size(bench: Bench, label: str) -> list[Figure]:
         *_figures(f"{label} batches, plain walk", found["plain"], plain_gb,
                   peers=peers, peer_gb=compiled_gb),
     ]  # fmt: skip
-
-
-TOPIC = "load"
 
 
 def _figures(
@@ -96,10 +97,11 @@ def _figures(
     ]
 
 
-def _warm_up(broker: BrokerProcess, frame: bytes, *, batch: Batch) -> None:
+def load_kernels(broker: BrokerProcess) -> None:
     """Send what makes the broker load its kernels, and wait until it has."""
+    batch = build_batch(BATCH_BYTES["1 MB"])
     batch_count = WORTH_LOADING_RECORDS // batch.record_count + 1
-    _produce(broker, frame, batch=batch, batch_count=batch_count)
+    _produce(broker, produce_frame(TOPIC, batch), batch=batch, batch_count=batch_count)
     broker.wait_for_kernels()
 
 
@@ -127,4 +129,8 @@ def _produce_to_new_broker(
 
 def _sink(process: PeerProcess, frame: bytes, frame_count: int) -> Cost:
     with connected(process.address) as channel:
-        return cost_of(process.process_id, lambda: send_all(channel, frame, frame_count))
+        cost = cost_of(process.process_id, lambda: send_all(channel, frame, frame_count))
+        # The peer removes its file now and then closes; the next round is not to wait for that.
+        channel.shutdown(socket.SHUT_WR)
+        assert channel.recv(1) == b""
+    return cost

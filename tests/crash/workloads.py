@@ -1,12 +1,12 @@
 """Scripted work on a directory of logs, and the oracle that says what a crash may leave of it."""
 
+import contextlib
 import random
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tailrace.model import TopicPartition
-from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage.config import LogConfig, log_config
 from tailrace.storage.directories import LogDirectory, open_log_directory
@@ -158,10 +158,8 @@ WORKLOADS: tuple[Callable[[Broker], None], ...] = (
 def run(workload: Callable[[Broker], None], files: MemoryFiles) -> Oracle:
     """Run a workload until it ends or the process is killed; returns what it had done."""
     oracle = Oracle()
-    try:
+    with contextlib.suppress(ProcessKilledError):
         workload(Broker(files, oracle))
-    except ProcessKilledError:
-        pass
     return oracle
 
 
@@ -177,7 +175,7 @@ def stored(files: MemoryFiles) -> dict[TopicPartition, list[bytes]]:
     broker = Broker(files, Oracle())
     found: dict[TopicPartition, list[bytes]] = {}
     for log in broker.logs:
-        batches: list[Batch] = list(log.batches(0))
+        batches = list(log.batches(0))
         for each in batches:
             each.check()
         found[log.partition] = [bytes(each.view) for each in batches]
@@ -201,7 +199,7 @@ def check(oracle: Oracle, found: dict[TopicPartition, list[bytes]], *, is_kill: 
 
 
 def crash_all_ways(files: MemoryFiles, seed: int) -> list[tuple[bool, MemoryFiles]]:
-    """Disks after a kill, after a power loss, and after some torn ones; and whether it was a kill."""
+    """Disks after a kill, a power loss and some torn ones; and whether it was a kill."""
     chance = random.Random(seed)
     torn = [(False, files.crash(chance=chance)) for _ in range(3)]
     return [(True, files.crash(keep_unsynced=True)), (False, files.crash()), *torn]

@@ -71,7 +71,7 @@ class LogReader:
                 continue
             if segment.base_offset >= limit_offset:
                 return
-            for position, batch in self._scan(number, start_offset, limit_offset):
+            for position, batch in self._scan(number, start_offset):
                 if batch.base_offset >= limit_offset:
                     return
                 end = batch.next_offset
@@ -99,9 +99,7 @@ class LogReader:
                 total += segment.size * (high - low) // max(limit - segment.base_offset, 1)
         return total
 
-    def _scan(
-        self, number: int, start_offset: int, limit_offset: int
-    ) -> Iterator[tuple[int, Batch]]:
+    def _scan(self, number: int, start_offset: int) -> Iterator[tuple[int, Batch]]:
         """Position and batch from near `start_offset` on; each fits between its neighbours.
 
         No checksum covers a batch's base offset, so it is held against what stands around it.
@@ -117,8 +115,6 @@ class LogReader:
                 if batch is not None:
                     _check_order(segment, position, batch, limit=following_batch.base_offset)
                     yield position, batch
-                    if following_batch.base_offset >= limit_offset:
-                        return
                 position, batch = next_position, following_batch
                 end = position + batch.size
         finally:
@@ -161,7 +157,7 @@ class LogReader:
         if not self.segments:
             return self.start_offset
         end = self.segments[-1].base_offset
-        for _, batch in self._scan(len(self.segments) - 1, INT64_MAX, INT64_MAX):
+        for _, batch in self._scan(len(self.segments) - 1, INT64_MAX):
             end = batch.next_offset
         return max(end, self.start_offset)
 

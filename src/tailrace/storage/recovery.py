@@ -121,9 +121,8 @@ def recover_segment(segment: Segment, config: LogConfig) -> Cut | None:
         OSError: the device refused.
     """
     offset_index, time_index = segment.offset_index, segment.time_index
-    offset_index.entries.clear(config.segment_index_bytes)
-    time_index.entries.clear(config.segment_index_bytes)
-    newest = time_index.last
+    segment.clear_indexes(config.segment_index_bytes)
+    newest = segment.newest
     good_bytes = last_entry_position = 0
     next_offset = segment.base_offset
     reason = "the last batch is not whole"

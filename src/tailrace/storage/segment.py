@@ -122,6 +122,12 @@ class Segment:
             )
         return next_offset
 
+    def clear_indexes(self, bytes_max: int) -> None:
+        """Forget all index entries, and give each index room for `bytes_max` of them."""
+        self.offset_index.entries.clear(bytes_max)
+        self.time_index.entries.clear(bytes_max)
+        self.newest = self.time_index.last
+
     def finish(self) -> None:
         """Complete and trim the indexes: nothing more will be appended.
 
@@ -174,7 +180,7 @@ def open_segment(
     """
     path = f"{directory}/{segment_file_name(base_offset, '')}"
     log = open_records_file(files, path + LOG_SUFFIX, create=create)
-    return Segment(
+    segment = Segment(
         log=log,
         offset_index=open_offset_index(
             files,
@@ -190,3 +196,7 @@ def open_segment(
         ),
         index_interval_bytes=config.index_interval_bytes,
     )
+    if create:
+        # An earlier attempt may have left index files, whose zeros would count as entries.
+        segment.clear_indexes(config.segment_index_bytes)
+    return segment

@@ -78,7 +78,7 @@ def filled(files: Files, count: int, *, config: LogConfig | None = None) -> Log:
 
 def records(log: Log, offset: int | None = None) -> list[Record]:
     """Every record from an offset, or the log start, on; each batch is checked."""
-    found = []
+    found: list[Record] = []
     for each in log.batches(log.start_offset if offset is None else offset):
         each.check()
         found += records_of(each)

@@ -63,7 +63,8 @@ class OffsetIndex:
         last = self.entries.last_or_none()
         if last is None:
             return
-        is_rising = self.entries.count == 1 or last > self.entries.entry(0)
+        first = self.entries.entry(0)
+        is_rising = self.entries.count == 1 or (last[0] > first[0] and last[1] > first[1])
         if not is_rising or last[0] < 0 or not 0 <= last[1] < log_size:
             raise CorruptionError(
                 f"the last entry {last} is outside of a log of {log_size} bytes",

@@ -90,8 +90,10 @@ class SparseIndex:
 
     def clear(self, bytes_max: int) -> None:
         """Forget all entries, and give the file at most `bytes_max` of zeros."""
-        self.resize(0)
-        self.resize(bytes_max // self._entry.size)
+        capacity = bytes_max // self._entry.size
+        if self.count or self.capacity != capacity:
+            self.resize(0)
+            self.resize(capacity)
 
     def sync(self) -> None:
         """Return when the entries are on the device."""

@@ -1,0 +1,84 @@
+"""What a run leaves: a file of JSON with every raw value, and a table in Markdown.
+
+The file, version 1:
+
+    version   1
+    checkout  short hash of the commit, with `-dirty` if the tree had changes when the run began
+    date      when the run ended, UTC
+    machine   cpu, cores, kernel, python
+    figures   name, unit, ours and peer (raw values by round), peer_name, ratio
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.measure import Figure
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+VERSION = 1
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """The figures as one Markdown table: median, then smallest and largest of the rounds."""
+    rows = [
+        "| figure | ours: median (min to max) | peer: median (min to max) | ours / peer |",
+        "|---|---|---|---|",
+    ]
+    rows += [
+        f"| {figure.name} | {_spread(figure.ours)} {figure.unit} "
+        f"| {figure.peer_name}: {_spread(figure.peer)} {figure.unit} | {figure.ratio:.2f} |"
+        for figure in figures
+    ]
+    return "\n".join(rows)
+
+
+def checkout_name() -> str:
+    """Short hash of the commit that is checked out, with `-dirty` where the tree has changes."""
+    is_dirty = _git("status", "--porcelain", "--", ".", ":!benchmarks/results")
+    return _git("rev-parse", "--short", "HEAD") + ("-dirty" if is_dirty else "")
+
+
+def write_results(figures: Sequence[Figure], *, checkout: str) -> Path:
+    """Write the file of a full run of the checkout with this `checkout_name`; returns its path."""
+    content = {
+        "version": VERSION,
+        "checkout": checkout,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {
+            "cpu": _cpu_model(),
+            "cores": len(os.sched_getaffinity(0)),
+            "kernel": platform.release(),
+            "python": platform.python_version(),
+        },
+        "figures": [asdict(figure) | {"ratio": figure.ratio} for figure in figures],
+    }
+    path = RESULTS / f"{checkout}.json"
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path
+
+
+def _spread(values: Sequence[float]) -> str:
+    if len(values) == 1:
+        return f"{values[0]:.3g}"
+    return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in {"model name", "Model"}:
+            return value.strip()
+    return platform.machine()
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()

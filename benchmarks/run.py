@@ -1,0 +1,75 @@
+"""`make bench`: measure, show a table of ratios, and write `benchmarks/results/<commit>.json`.
+
+    python -m benchmarks.run [--only STAGE ...] [--quick]
+
+From the root of the checkout. Only a full run writes the file: a stage that fails ends the run with
+its error, and one with `--only` or `--quick` just shows the table.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.macro.fetch import measure_fetch
+from benchmarks.macro.produce import measure_produce
+from benchmarks.macro.spark import measure_spark
+from benchmarks.macro.startup import measure_memory, measure_startup
+from benchmarks.measure import Bench, Figure
+from benchmarks.micro.records.columns import measure_decode
+from benchmarks.micro.storage.log import measure_append, measure_lookup
+from benchmarks.report import checkout_name, table, write_results
+
+STAGES: dict[str, Callable[[Bench], list[Figure]]] = {
+    "startup": measure_startup,
+    "memory": measure_memory,
+    "produce": measure_produce,
+    "fetch": measure_fetch,
+    "append": measure_append,
+    "lookup": measure_lookup,
+    "decode": measure_decode,
+    "spark": measure_spark,
+}
+
+DISK = "/var/tmp"
+"""Where the logs stand meanwhile; the usual directory for temporary files may be memory."""
+
+
+def run(names: Sequence[str], *, is_quick: bool, say: Callable[[str], None]) -> list[Figure]:
+    """The figures of these stages; their files are gone when this returns."""
+    figures = []
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="tailrace-bench-", dir=DISK) as directory:
+            bench = Bench(directory=Path(directory), is_quick=is_quick, say=say)
+            figures += STAGES[name](bench)
+    return figures
+
+
+def main() -> None:
+    """Read the arguments, run, show and write."""
+    parser = argparse.ArgumentParser(description="Measure Tailrace against its peers.")
+    parser.add_argument("--only", action="append", choices=STAGES, help="one stage; repeatable")
+    parser.add_argument(
+        "--quick", action="store_true", help="a smoke run; its figures mean nothing"
+    )
+    chosen = parser.parse_args()
+    started = time.monotonic()
+    # Before anything runs: the tree may change in the minutes that a run takes.
+    checkout = checkout_name()
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - started:6.1f} s  {line}", flush=True)
+
+    figures = run(chosen.only or list(STAGES), is_quick=chosen.quick, say=say)
+    print()
+    print(table(figures))
+    print()
+    if chosen.only or chosen.quick:
+        say("nothing written: not a full run")
+    else:
+        say(f"written to {write_results(figures, checkout=checkout)}")
+
+
+if __name__ == "__main__":
+    main()

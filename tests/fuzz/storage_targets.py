@@ -1,0 +1,197 @@
+"""What can stand on a disk: text files, indexes, a segment under a reader, a folder to recover.
+
+Where a target gives data back, the data is held against what was written.
+"""
+
+import json
+import struct
+import uuid
+from collections.abc import Callable, Iterable
+
+from tailrace.cluster.store import FILE, LocalStore
+from tailrace.errors import CorruptionError, DirectoryError, FatalError
+from tailrace.model import Codec, SpecialTimestamp
+from tailrace.records.batch import Batch, UnsupportedMagicError
+from tailrace.storage import checkpoints
+from tailrace.storage.directories import open_log_directory
+from tailrace.storage.reader import open_log_reader
+from tailrace.testing import MemoryFiles
+from tests.fuzz.engine import FuzzTarget
+from tests.unit.storage.builders import (
+    FOLDER,
+    NOW,
+    append,
+    batch,
+    filled,
+    open_at,
+    path,
+    settings,
+    stop_cleanly,
+)
+
+ID = uuid.UUID("12345678-1234-4234-8234-123456789abc")
+
+
+def _file(read: Callable[[MemoryFiles, str], object]) -> Callable[[bytes], object]:
+    """A target that reads the input as a file."""
+
+    def run(data: bytes) -> object:
+        files = MemoryFiles()
+        files.make_directory("data")
+        files.open("data/file", create=True)
+        files.overwrite("data/file", data)
+        return read(files, "data/file")
+
+    return run
+
+
+def open_directory(data: bytes) -> object:
+    """Open a log directory with this meta.properties."""
+    files = MemoryFiles()
+    files.make_directory("data")
+    files.open("data/meta.properties", create=True)
+    files.overwrite("data/meta.properties", data)
+    return open_log_directory(files, "data", node_id=1, new_id=ID)
+
+
+def load_image(data: bytes) -> object:
+    """Load a cluster's image; what is taken can be saved and read back."""
+    files = MemoryFiles()
+    files.make_directory("data")
+    files.open(f"data/{FILE}", create=True)
+    files.overwrite(f"data/{FILE}", data)
+    store = LocalStore(files, "data")
+    image = store.load()
+    store.save(image)
+    assert store.load() == image
+    return image
+
+
+_FILES = MemoryFiles()
+_LOG = filled(_FILES, 12, config=settings(segment_bytes=420, index_interval_bytes=60))
+append(_LOG, batch(b"x" * 100, b"y" * 40, codec=Codec.GZIP, timestamps=[NOW + 40, NOW + 30]))
+WRITTEN = {bytes(each.view) for each in _LOG.batches(0)}
+BASES = tuple(segment.base_offset for segment in _LOG.segments)
+stop_cleanly(_LOG)
+_LAST = BASES[-1]
+
+
+def _disk(name: str, data: bytes) -> MemoryFiles:
+    files = _FILES.crash(keep_unsynced=True)
+    files.overwrite(name, data)
+    return files
+
+
+def _hold(batches: Iterable[Batch]) -> int:
+    """Every batch that passes its check is, byte for byte, one that was written.
+
+    Base offset, epoch and length stand outside of the checksum, so they are not held; the reader
+    holds offsets against their neighbours, which leaves the last batch of a log.
+    """
+    known = {each[12 + 4 :] for each in WRITTEN}
+    count = 0
+    for each in batches:
+        each.check()
+        assert bytes(each.view[16:]) in known, each
+        count += 1
+    return count
+
+
+def read_segment(name: str) -> Callable[[bytes], object]:
+    """A target that reads the whole folder beside a broker, with one file replaced."""
+
+    def run(data: bytes) -> object:
+        reader = open_log_reader(_disk(name, data), FOLDER)
+        middle = (reader.start_offset + reader.end_offset) // 2
+        _hold(reader.batches(middle, reader.end_offset))
+        return _hold(reader.batches(reader.start_offset, reader.end_offset))
+
+    return run
+
+
+def recover_folder(name: str, *, is_clean: bool) -> Callable[[bytes], object]:
+    """A target that opens the folder with one file replaced, searches, reads and appends."""
+
+    def run(data: bytes) -> object:
+        files = _disk(name, data)
+        log = open_at(files, is_clean=is_clean, checkpoints=(_LAST, 0))
+        for timestamp in (SpecialTimestamp.MAX_TIMESTAMP, NOW + 5):
+            log.find_offset(timestamp)
+        for offset in (log.start_offset, log.end_offset // 2):
+            log.read(offset, bytes_max=1 << 20, is_first_whole=True)
+        count = _hold(log.batches(log.start_offset))
+        if not is_clean:
+            done = append(log, batch(b"more"))
+            assert done.base_offset == log.end_offset - 1
+        stop_cleanly(log)
+        return count
+
+    return run
+
+
+REFUSALS = (CorruptionError, DirectoryError, UnsupportedMagicError)
+
+_INDEX = struct.pack(">iiiiii", 1, 70, 2, 140, 3, 210)
+_TIMES = struct.pack(">qiqiqi", NOW + 1, 1, NOW + 2, 2, NOW + 3, 3)
+_IMAGE = json.dumps(
+    {
+        "version": 1,
+        "next_producer_id": 1000,
+        "topics": [
+            {
+                "name": "planes",
+                "id": checkpoints.format_topic_id(ID),
+                "partitions": [0, 1],
+                "configs": {"cleanup.policy": "compact"},
+            }
+        ],
+    }
+).encode()
+
+
+def _folder_targets() -> list[FuzzTarget]:
+    found = []
+    for base in (BASES[0], _LAST):
+        for suffix, extra in ((".log", b""), (".index", _INDEX), (".timeindex", _TIMES)):
+            name = path(base, suffix)
+            seeds = (_FILES.content(name) or extra, *([extra] if extra else []))
+            runs = {
+                "read": read_segment(name),
+                "open clean": recover_folder(name, is_clean=True),
+                "recover": recover_folder(name, is_clean=False),
+            }
+            found += [
+                FuzzTarget(name=f"{kind} {base}{suffix}", seeds=seeds, run=run, refusals=REFUSALS)
+                for kind, run in runs.items()
+            ]
+    return found
+
+
+TARGETS: tuple[FuzzTarget, ...] = (
+    FuzzTarget(
+        name="offset checkpoint",
+        seeds=(b"0\n2\nflights 0 84194\nflights 1 84194\n", b"0\n0\n"),
+        run=_file(checkpoints.read_offset_checkpoint),
+        refusals=(CorruptionError,),
+    ),
+    FuzzTarget(
+        name="epoch checkpoint",
+        seeds=(b"0\n2\n0 0\n3 170\n",),
+        run=_file(checkpoints.read_epoch_checkpoint),
+        refusals=(CorruptionError,),
+    ),
+    FuzzTarget(
+        name="partition.metadata",
+        seeds=(b"version: 0\ntopic_id: " + checkpoints.format_topic_id(ID).encode(),),
+        run=_file(checkpoints.read_partition_metadata),
+        refusals=(CorruptionError,),
+    ),
+    FuzzTarget(
+        name="meta.properties",
+        seeds=(b"#\nversion=1\nnode.id=1\ncluster.id=abc\ndirectory.id=def\n", b"broker.id=1\n"),
+        run=open_directory,
+        refusals=(DirectoryError,),
+    ),
+    FuzzTarget(name="cluster image", seeds=(_IMAGE,), run=load_image, refusals=(FatalError,)),
+    *_folder_targets(),
+)

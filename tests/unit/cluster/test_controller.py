@@ -1,0 +1,145 @@
+"""The image of the cluster, its only writer, and its file."""
+
+import json
+import random
+import uuid
+
+import pytest
+
+from tailrace.cluster import controller as room
+from tailrace.cluster.controller import Controller, TopicDefaults
+from tailrace.cluster.store import FILE, LocalStore
+from tailrace.errors import ConfigError, DirectoryError, StorageError
+from tailrace.model import TopicPartition
+from tailrace.testing import DiskFault, MemoryFiles
+
+DEFAULTS = TopicDefaults(partition_count=3, replication_factor=1, configs={})
+ID = uuid.UUID("12345678-1234-4234-8234-123456789abc")
+PATH = f"data/{FILE}"
+
+
+def started(files: MemoryFiles) -> Controller:
+    """A controller on a disk."""
+    files.make_directory("data")
+    return Controller(LocalStore(files, "data"), chance=random.Random(1), defaults=DEFAULTS)
+
+
+def test_a_topic_outlasts_a_crash_from_the_moment_it_is_added() -> None:
+    """With its id, partitions and settings; and is gone once it was removed."""
+    files = MemoryFiles()
+    controller = started(files)
+    topic = controller.plan_topic("planes", configs={"cleanup.policy": "compact"})
+    assert (topic.partitions, topic.topic_id.version) == ((0, 1, 2), 4)
+    assert not controller.image.topics
+    controller.add(topic)
+    again = started(files.crash())
+    assert again.image.topics == {"planes": topic}
+    assert again.image.topic_by_id(topic.topic_id) == topic
+    controller.remove(topic)
+    assert started(files.crash()).image.topics == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("", room.InvalidTopicError), (".", room.InvalidTopicError), ("..", room.InvalidTopicError),
+        ("a" * 250, room.InvalidTopicError), ("a/b", room.InvalidTopicError),
+        ("a b", room.InvalidTopicError), ("\u00e4", room.InvalidTopicError),
+        ("taken.name", room.TopicExistsError), ("taken_name", room.InvalidTopicError),
+    ],
+)  # fmt: skip
+def test_names_that_cannot_be_had(name: str, error: type[Exception]) -> None:
+    """Illegal ones, taken ones, and those that differ only in dots and underscores."""
+    controller = started(MemoryFiles())
+    controller.add(controller.plan_topic("taken.name"))
+    with pytest.raises(error):
+        controller.plan_topic(name)
+
+
+def test_counts_and_settings_that_cannot_be_had() -> None:
+    """Partitions, replicas, and all bad settings together."""
+    controller = started(MemoryFiles())
+    for count in (0, -2, room.PARTITIONS_MAX + 1):
+        with pytest.raises(room.InvalidPartitionsError):
+            controller.plan_topic("a", partition_count=count)
+    with pytest.raises(room.InvalidReplicationError):
+        controller.plan_topic("a", replication_factor=2)
+    with pytest.raises(ConfigError) as caught:
+        controller.plan_topic("a", configs={"segment.bytes": "x", "nonsense": "1"})
+    assert len(caught.value.faults) == 2
+
+
+def test_what_cannot_be_saved_did_not_happen() -> None:
+    """The image is as before, in memory and on the disk."""
+    files = MemoryFiles()
+    controller = started(files)
+    topic = controller.plan_topic("planes")
+    files.faults.append(DiskFault(operation="write"))
+    with pytest.raises(StorageError):
+        controller.add(topic)
+    assert controller.image.topics == {}
+    assert started(files.crash(keep_unsynced=True)).image.topics == {}
+
+
+def test_a_producer_id_is_handed_out_once() -> None:
+    """Also across a crash, which skips the rest of a block."""
+    files = MemoryFiles()
+    controller = started(files)
+    ids = [controller.next_producer_id() for _ in range(room.PRODUCER_ID_BLOCK + 2)]
+    assert ids == list(range(room.PRODUCER_ID_BLOCK + 2))
+    assert started(files.crash()).next_producer_id() == 2 * room.PRODUCER_ID_BLOCK
+
+
+def test_folders_without_a_topic_are_adopted() -> None:
+    """With the id they carry; known topics get partitions they did not have."""
+    controller = started(MemoryFiles())
+    controller.adopt(
+        {TopicPartition("b", 2): ID, TopicPartition("b", 0): ID, TopicPartition("a", 0): None}
+    )
+    topics = controller.image.topics
+    assert (topics["b"].partitions, topics["b"].topic_id) == ((0, 2), ID)
+    assert topics["a"].topic_id.version == 4
+
+
+GOOD = {"name": "a", "id": "EjRWeBI0QjSCNBI0Vniavw", "partitions": [0], "configs": {}}
+
+
+BAD_TOPICS: tuple[object, ...] = (
+    5, [5], ["x"], [{}], [GOOD, GOOD], [{**GOOD, "name": "../../etc"}],
+    [{**GOOD, "name": 5}], [{**GOOD, "id": "x"}], [{**GOOD, "partitions": [-1]}],
+    [{**GOOD, "partitions": [0, 0]}], [{**GOOD, "partitions": [2**31]}],
+    [{**GOOD, "partitions": [1e400]}], [{**GOOD, "configs": []}],
+    [{**GOOD, "configs": {"a": 1}}],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{}", b"[]", b"\xff", b"[" * 100_000, b'{"version": 2}', b'{"version": 1}',
+        *(
+            json.dumps({"version": 1, "next_producer_id": 0, "topics": topics}).encode()
+            for topics in BAD_TOPICS
+        ),
+        b'{"version": 1, "next_producer_id": -1, "topics": []}',
+        b'{"version": 1, "next_producer_id": 1e400, "topics": []}',
+    ],
+)  # fmt: skip
+def test_an_image_that_cannot_be_is_refused(content: bytes) -> None:
+    """In one line that names the file, and the file stays."""
+    files = MemoryFiles()
+    files.make_directory("data")
+    files.open(PATH, create=True)
+    files.overwrite(PATH, content)
+    with pytest.raises(DirectoryError, match="tailrace-cluster") as caught:
+        started(files)
+    assert "\n" not in str(caught.value)
+    assert files.content(PATH) == content
+
+
+def test_an_image_that_cannot_be_read_is_refused() -> None:
+    """A directory in its place, for example."""
+    files = MemoryFiles()
+    files.make_directory(PATH)
+    with pytest.raises(DirectoryError):
+        started(files)

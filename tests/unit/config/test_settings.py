@@ -1,0 +1,97 @@
+"""Settings: parsed once, all faults together; and the texts they come from."""
+
+import pytest
+
+from tailrace.config import (
+    Setting,
+    Value,
+    describe_settings,
+    parse_assignments,
+    parse_settings,
+    read_properties,
+)
+from tailrace.errors import ConfigError
+
+DECLARED = (
+    Setting(name="segment.bytes", kind="int", default=100, low=10, high=200, text="Size."),
+    Setting(name="ratio", kind="float", default=0.5, low=0, high=1, text="Share."),
+    Setting(name="enable", kind="bool", default=False, text="Whether."),
+    Setting(name="policy", kind="list", default=("a",), choices=("a", "b"), text="Which."),
+    Setting(name="kind", kind="string", default="x", choices=("x", "y"), text="What."),
+    Setting(name="path", kind="string", default="", text="Where.", is_stored_only=True),
+)
+
+
+def test_what_is_not_given_has_its_default() -> None:
+    """Every declared setting is there."""
+    assert parse_settings(DECLARED, {}) == {
+        "segment.bytes": 100, "ratio": 0.5, "enable": False, "policy": ("a",), "kind": "x",
+        "path": "",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("segment.bytes", " 10 ", 10), ("segment.bytes", "200", 200), ("ratio", "1", 1.0),
+        ("enable", "TRUE", True), ("policy", "b, a", ("b", "a")), ("policy", "", ()),
+        ("kind", "y", "y"), ("path", "/a b", "/a b"),
+    ],
+)  # fmt: skip
+def test_text_becomes_a_value_and_back(name: str, text: str, value: Value) -> None:
+    """Spaces around it do not count; `format` is the way back."""
+    setting = next(each for each in DECLARED if each.name == name)
+    assert parse_settings(DECLARED, {name: text})[name] == value
+    assert setting.parse(setting.format(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("segment.bytes", "9"), ("segment.bytes", "201"), ("segment.bytes", "1_0"),
+        ("segment.bytes", "x"), ("segment.bytes", "12.0"), ("segment.bytes", "9" * 5000),
+        ("ratio", "nan"), ("ratio", "inf"), ("ratio", "-0.1"), ("enable", "yes"),
+        ("policy", "a,c"), ("kind", "z"),
+    ],
+)  # fmt: skip
+def test_a_bad_value_is_a_sentence_with_its_name(name: str, text: str) -> None:
+    """Of the wrong kind, or out of range."""
+    with pytest.raises(ConfigError) as caught:
+        parse_settings(DECLARED, {name: text})
+    [fault] = caught.value.faults
+    assert fault.startswith(f"{name}: ")
+    assert len(fault) < 6000
+
+
+def test_all_faults_come_together_and_unknown_names_with_a_suggestion() -> None:
+    """One start is enough to know everything that is wrong."""
+    with pytest.raises(ConfigError) as caught:
+        parse_settings(DECLARED, {"segment.byte": "5", "ratio": "x", "zzz": "1"})
+    assert caught.value.faults == [
+        "segment.byte: no such setting; did you mean segment.bytes?",
+        "ratio: 'x' is not a number",
+        "zzz: no such setting",
+    ]
+
+
+def test_the_reference_has_a_line_for_each_setting() -> None:
+    """With default, range, and a note where it has no effect."""
+    text = describe_settings(DECLARED)
+    assert "| `segment.bytes` | 100 | 10 to 200 | Size. |" in text
+    assert "| `path` | (none) |  | Where. *(kept and reported; no effect yet)* |" in text
+
+
+def test_a_properties_file_is_read_as_java_does() -> None:
+    """Comments, both separators, continued lines, spaces; the last of two wins."""
+    text = "# comment\n! too\n\n a = 1 \nb:2\nc=x\\\n   y\nurl=a=b:c\nempty=\nalone\na=3\nlast=z\\"
+    assert read_properties(text) == {
+        "a": "3", "b": "2", "c": "xy", "url": "a=b:c", "empty": "", "alone": "", "last": "z",
+    }  # fmt: skip
+
+
+def test_words_are_name_and_value() -> None:
+    """All that are not are told at once."""
+    assert parse_assignments(["a=1", " b = x=y "]) == {"a": "1", "b": "x=y"}
+    with pytest.raises(ConfigError) as caught:
+        parse_assignments(["a", "b=1", "c"])
+    assert caught.value.faults == ["'a' is not NAME=VALUE", "'c' is not NAME=VALUE"]

@@ -1,0 +1,144 @@
+"""The offset index."""
+
+import pytest
+
+from tailrace.errors import CorruptionError
+from tailrace.storage.index.offset import OffsetIndex, open_offset_index
+from tailrace.testing import DiskFault, MemoryFiles
+
+NAME = "00000000000000000100.index"
+
+
+def opened(files: MemoryFiles, bytes_max: int = 100) -> OffsetIndex:
+    """The index of a segment with base offset 100."""
+    return open_offset_index(files, NAME, base_offset=100, bytes_max=bytes_max)
+
+
+def filled(files: MemoryFiles) -> OffsetIndex:
+    """Entries for 101, 110 and 150."""
+    index = opened(files)
+    for offset, position in ((101, 70), (110, 200), (150, 900)):
+        index.append(offset, position)
+    return index
+
+
+def test_a_new_index_has_its_full_size_rounded_down() -> None:
+    """100 bytes give room for 12 entries of 8."""
+    files = MemoryFiles()
+    index = opened(files)
+    assert len(files.content(NAME)) == 96
+    assert index.entries.capacity == 12
+    assert index.entries.count == 0
+
+
+@pytest.mark.parametrize(
+    ("offset", "found"),
+    [
+        (0, (100, 0)), (100, (100, 0)), (101, (101, 70)), (109, (101, 70)), (110, (110, 200)),
+        (149, (110, 200)), (150, (150, 900)), (10**12, (150, 900)),
+    ],
+)  # fmt: skip
+def test_lookup_gives_the_floor_entry(offset: int, found: tuple[int, int]) -> None:
+    """The last entry at or below, or the start of the segment."""
+    assert filled(MemoryFiles()).lookup(offset) == found
+
+
+def test_every_offset_of_a_long_index_finds_its_floor() -> None:
+    """Binary search agrees with a scan, at and between all entries."""
+    index = opened(MemoryFiles(), bytes_max=8 * 37)
+    entries = [(100 + 3 * number, 50 * number) for number in range(1, 38)]
+    for entry in entries:
+        index.append(*entry)
+    for offset in range(98, 220):
+        floor = max((entry for entry in entries if entry[0] <= offset), default=(100, 0))
+        assert index.lookup(offset) == floor
+
+
+def test_offsets_must_rise() -> None:
+    """An entry at or below the last one is a mistake of ours."""
+    with pytest.raises(AssertionError):
+        filled(MemoryFiles()).append(150, 1000)
+
+
+def test_a_full_index_takes_no_more() -> None:
+    """`is_full` says so first, and the segment rolls."""
+    index = opened(MemoryFiles(), bytes_max=16)
+    index.append(101, 1)
+    seen = [index.is_full]
+    index.append(102, 2)
+    assert [*seen, index.is_full] == [False, True]
+    with pytest.raises(AssertionError):
+        index.append(103, 3)
+
+
+def test_trimmed_and_opened_again_it_has_its_entries_and_its_room() -> None:
+    """The file is as long as its entries until the segment takes writes again."""
+    files = MemoryFiles()
+    index = filled(files)
+    index.entries.trim()
+    index.entries.close()
+    assert len(files.content(NAME)) == 24
+    again = opened(files)
+    assert (again.entries.count, again.entries.capacity) == (3, 12)
+    assert again.lookup(120) == (110, 200)
+    again.append(160, 1000)
+    assert again.lookup(160) == (160, 1000)
+
+
+def test_an_index_with_more_entries_than_room_keeps_them() -> None:
+    """A smaller setting makes the index full, not shorter."""
+    files = MemoryFiles()
+    filled(files).entries.trim()
+    again = opened(files, bytes_max=8)
+    assert again.is_full
+    assert again.lookup(150) == (150, 900)
+
+
+def test_a_failed_entry_does_not_count() -> None:
+    """A full disk leaves the index as it was."""
+    files = MemoryFiles()
+    index = filled(files)
+    files.faults.append(DiskFault(operation="write"))
+    with pytest.raises(OSError, match="error"):
+        index.append(160, 1000)
+    assert index.entries.last_or_none() == (50, 900)
+
+
+def test_a_failed_trim_leaves_the_index_usable() -> None:
+    """Lookups go on, and the trim may be repeated."""
+    files = MemoryFiles()
+    index = filled(files)
+    files.faults.append(DiskFault(operation="resize"))
+    with pytest.raises(OSError, match="error"):
+        index.entries.trim()
+    assert index.lookup(120) == (110, 200)
+    files.faults.clear()
+    index.entries.trim()
+    assert len(files.content(NAME)) == 24
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        bytes(16), b"\xff" * 8, bytes.fromhex("0000000100000000 0000000100000000"),
+        bytes.fromhex("00000001 000003e8"), bytes.fromhex("00000005 00000046 00000001 00000050"),
+        bytes.fromhex("00000001 00000046 0000"),
+    ],
+)  # fmt: skip
+def test_the_ends_of_an_index_that_cannot_be(content: bytes) -> None:
+    """Zeros, negative or falling entries, positions behind the log and odd lengths are found."""
+    files = MemoryFiles()
+    files.open(NAME, create=True)
+    files.overwrite(NAME, content)
+    with pytest.raises(CorruptionError) as caught:
+        opened(files).check(log_size=1000)
+    assert caught.value.path == NAME
+
+
+def test_sound_indexes_pass_the_check() -> None:
+    """Empty, a single entry at the base offset, and several."""
+    opened(MemoryFiles()).check(log_size=0)
+    filled(MemoryFiles()).check(log_size=901)
+    other = open_offset_index(MemoryFiles(), NAME, base_offset=100, bytes_max=80)
+    other.append(100, 0)
+    other.check(log_size=1)

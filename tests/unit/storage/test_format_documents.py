@@ -1,0 +1,128 @@
+"""docs/formats/log-directory.md and indexes.md say what the code does."""
+
+import re
+import uuid
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from tailrace.cluster.image import ClusterImage, Topic
+from tailrace.cluster.store import FILE, LocalStore
+from tailrace.model import TopicPartition
+from tailrace.storage import checkpoints, names
+from tailrace.storage.directories import open_log_directory
+from tailrace.storage.index.offset import OffsetIndex, open_offset_index
+from tailrace.storage.index.time import TimeIndex, open_time_index
+from tailrace.testing import MemoryFiles
+
+DOCUMENTS = Path(__file__).parents[3] / "docs" / "formats"
+DIRECTORY = (DOCUMENTS / "log-directory.md").read_text()
+INDEXES = (DOCUMENTS / "indexes.md").read_text()
+ID = uuid.UUID("12345678-1234-4234-8234-123456789abc")
+
+
+def block(language: str) -> bytes:
+    """The fenced block of a language in log-directory.md."""
+    [text] = re.findall(rf"```{language}\n(.*?)```", DIRECTORY, re.DOTALL)
+    return str(text).encode()
+
+
+def rows(first_column: str) -> list[list[str]]:
+    """The cells of the table of indexes.md that begins with this column."""
+    lines = INDEXES.splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith(f"| {first_column} |"))
+    found = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        found.append([cell.strip().strip("`") for cell in line.strip("|").split("|")])
+    return found
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    """A disk with an empty directory."""
+    disk = MemoryFiles()
+    disk.make_directory("data")
+    return disk
+
+
+def test_meta_properties(files: MemoryFiles) -> None:
+    """The block is what a new directory gets."""
+    open_log_directory(files, "data", node_id=1, new_id=ID)
+    assert files.content("data/meta.properties") == block("properties")
+
+
+def test_checkpoints(files: MemoryFiles) -> None:
+    """The blocks are what the writers write."""
+    offsets = {TopicPartition("flights", 0): 84194, TopicPartition("flights", 1): 84190}
+    checkpoints.write_offset_checkpoint(files, "data", "a", offsets=offsets)
+    assert files.content("data/a") == block("checkpoint")
+    checkpoints.write_epoch_checkpoint(files, "data", "b", entries=[(0, 0), (3, 170)])
+    assert files.content("data/b") == block("epochs")
+
+
+def test_partition_metadata(files: MemoryFiles) -> None:
+    """The block, less the newline that Markdown needs."""
+    checkpoints.write_partition_metadata(files, "data", "a", topic_id=ID)
+    assert files.content("data/a") == block("metadata")[:-1]
+
+
+def test_cluster_image(files: MemoryFiles) -> None:
+    """The block is an image that was saved."""
+    topic = Topic(
+        name="planes",
+        topic_id=ID,
+        partitions=(0,),
+        configs=MappingProxyType({"cleanup.policy": "compact"}),
+    )
+    image = ClusterImage(topics=MappingProxyType({"planes": topic}), next_producer_id=1000)
+    LocalStore(files, "data").save(image)
+    assert files.content(f"data/{FILE}") == block("json")
+
+
+def test_every_name_of_the_code_is_in_the_tables() -> None:
+    """Files of the directory and of a partition, and folders that are parsed as they should."""
+    listed = set(re.findall(r"^\| `([^`]+)` \|", DIRECTORY, re.MULTILINE))
+    segment = {names.segment_file_name(170, s) for s in (".log", ".index", ".timeindex")}
+    folders = {
+        names.partition_directory_name(TopicPartition("flights", 0)),
+        names.delete_directory_name(TopicPartition("flights", 0), "0123456789abcdef" * 2),
+    }
+    assert listed == {
+        names.LOCK, names.META_PROPERTIES, names.CLEAN_SHUTDOWN, names.RECOVERY_POINTS,
+        names.LOG_START_OFFSETS, names.LEADER_EPOCHS, names.PARTITION_METADATA, FILE,
+        *segment, *folders,
+    }  # fmt: skip
+
+
+def example_indexes(files: MemoryFiles) -> tuple[OffsetIndex, TimeIndex]:
+    """The two indexes of the example, written by the code."""
+    offsets = open_offset_index(files, "a", base_offset=170, bytes_max=80)
+    times = open_time_index(files, "b", base_offset=170, bytes_max=80)
+    for _, offset, position in rows("Bytes of `.index`"):
+        offsets.append(int(offset), int(position))
+    for _, timestamp, offset in rows("Bytes of `.timeindex`"):
+        times.maybe_append(int(timestamp), int(offset))
+    return offsets, times
+
+
+def test_the_bytes_of_the_example(files: MemoryFiles) -> None:
+    """The code writes what the tables show."""
+    offsets, times = example_indexes(files)
+    offsets.entries.trim()
+    times.entries.trim()
+    for name, column in (("a", "Bytes of `.index`"), ("b", "Bytes of `.timeindex`")):
+        assert files.content(name) == bytes.fromhex("".join(row[0] for row in rows(column)))
+
+
+@pytest.mark.parametrize(("asked", "answer"), rows("Asked for"))
+def test_the_searches_of_the_example(files: MemoryFiles, asked: str, answer: str) -> None:
+    """The code answers as the last table does."""
+    offsets, times = example_indexes(files)
+    kind, number = asked.split()
+    if kind == "offset":
+        assert answer == f"position {offsets.lookup(int(number)).position}"
+    else:
+        assert answer == f"offset {times.lookup(int(number)).offset}"

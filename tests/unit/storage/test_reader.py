@@ -1,0 +1,158 @@
+"""A folder read beside a broker, or without one."""
+
+import pytest
+
+from tailrace.errors import CorruptionError, OffsetOutOfRangeError
+from tailrace.model import TopicPartition
+from tailrace.records.builder import records_of
+from tailrace.storage.reader import LogReader, list_partitions, open_log_reader
+from tailrace.testing import MemoryFiles
+from tests.unit.storage.builders import (
+    FOLDER,
+    append_values,
+    bases,
+    batch,
+    filled,
+    flip,
+    open_at,
+    path,
+    stop_cleanly,
+)
+
+SIZE = len(batch(b"value 0"))
+
+
+def offsets(reader: LogReader, start: int, limit: int) -> list[int]:
+    """Offsets of the records in the batches of a range."""
+    return [r.offset for each in reader.batches(start, limit) for r in records_of(each)]
+
+
+def test_every_range_of_a_live_log_is_read() -> None:
+    """With padded indexes and across segments; nothing on the disk changes."""
+    files = MemoryFiles()
+    filled(files, 20)
+    files.operations.clear()
+    reader = open_log_reader(files, FOLDER)
+    assert (reader.start_offset, reader.end_offset) == (0, 20)
+    for start in range(21):
+        for limit in range(start, 21):
+            assert offsets(reader, start, limit) == list(range(start, limit))
+    assert not files.operations
+
+
+def test_what_comes_later_is_not_seen() -> None:
+    """A reader keeps the offsets of its opening while the log grows and rolls."""
+    files = MemoryFiles()
+    log = filled(files, 5)
+    reader = open_log_reader(files, FOLDER)
+    append_values(log, *[b"later"] * 10)
+    assert len(bases(log)) > 1
+    assert reader.end_offset == 5
+    assert offsets(reader, 0, 5) == [0, 1, 2, 3, 4]
+    with pytest.raises(OffsetOutOfRangeError):
+        offsets(reader, 0, 6)
+
+
+def test_an_append_in_progress_is_left_out() -> None:
+    """A batch that is not whole at the very end is no damage."""
+    files = MemoryFiles()
+    filled(files, 3)
+    files.overwrite(path(0, ".log"), files.content(path(0, ".log")) + bytes(batch())[:40])
+    reader = open_log_reader(files, FOLDER)
+    assert offsets(reader, 0, reader.end_offset) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("position", [2 * SIZE + 65, 2 * SIZE + 7, 2 * SIZE + 10, 2 * SIZE + 16])
+def test_damage_is_located_and_never_returned(position: int) -> None:
+    """In records, base offset, length or magic, of which the checksum covers only the first."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 20))
+    flip(files, path(0, ".log"), position)
+    reader = open_log_reader(files, FOLDER)
+    found = []
+    with pytest.raises(CorruptionError) as caught:  # noqa: PT012 - what came before counts
+        for each in reader.batches(0, 20):
+            found += [record.offset for record in records_of(each)]
+    assert found == list(range(len(found)))
+    assert len(found) <= 2
+    assert caught.value.path == path(0, ".log")
+
+
+def test_a_closed_segment_that_is_too_short_is_damage() -> None:
+    """Half a batch is only in order at the end of the log."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 20))
+    files.overwrite(path(0, ".log"), files.content(path(0, ".log"))[:-5])
+    with pytest.raises(CorruptionError, match="not whole"):
+        offsets(open_log_reader(files, FOLDER), 0, 20)
+
+
+def test_a_log_that_was_cut_after_the_opening_is_not_just_shorter() -> None:
+    """Whoever was promised records up to an offset hears that they are gone."""
+    files = MemoryFiles()
+    filled(files, 3)
+    reader = open_log_reader(files, FOLDER)
+    files.overwrite(path(0, ".log"), files.content(path(0, ".log"))[:SIZE])
+    with pytest.raises(CorruptionError, match="ends at offset 1"):
+        offsets(reader, 0, 3)
+
+
+@pytest.mark.parametrize("content", [b"\xff" * 64, b"\0" * 13, b"\0\0\0\1\0\0\0\x11" * 5, None])
+def test_damaged_indexes_do_not_matter(content: bytes | None) -> None:
+    """The log is read from the segment's start instead."""
+    files = MemoryFiles()
+    log = filled(files, 20)
+    for base in bases(log):
+        if content is None:
+            files.remove(path(base, ".index"))
+        else:
+            files.overwrite(path(base, ".index"), content)
+    reader = open_log_reader(files, FOLDER)
+    for start in range(20):
+        assert offsets(reader, start, 20) == list(range(start, 20))
+
+
+def test_the_log_start_offset_comes_from_the_checkpoint_beside_the_folder() -> None:
+    """Or from the caller."""
+    files = MemoryFiles()
+    filled(files, 5)
+    files.open("data/log-start-offset-checkpoint", create=True)
+    files.overwrite("data/log-start-offset-checkpoint", b"0\n1\nflights 0 3\n")
+    reader = open_log_reader(files, FOLDER)
+    assert (reader.start_offset, offsets(reader, 3, 5)) == (3, [3, 4])
+    assert open_log_reader(files, FOLDER, log_start_offset=2).start_offset == 2
+    beyond = open_log_reader(files, FOLDER, log_start_offset=9)
+    assert (beyond.start_offset, beyond.end_offset) == (9, 9)
+
+
+def test_an_empty_folder_is_an_empty_log() -> None:
+    """From 0 to 0; a missing one is an error."""
+    files = MemoryFiles()
+    files.make_directory(FOLDER)
+    reader = open_log_reader(files, FOLDER)
+    assert (reader.start_offset, reader.end_offset, offsets(reader, 0, 0)) == (0, 0, [])
+    with pytest.raises(FileNotFoundError):
+        open_log_reader(files, "data/none-0")
+
+
+def test_sizes_of_ranges_add_up() -> None:
+    """About the bytes of the range; the whole log is exact."""
+    files = MemoryFiles()
+    log = filled(files, 9)
+    reader = open_log_reader(files, FOLDER)
+    assert reader.size_between(0, 9) == log.size
+    assert abs(reader.size_between(2, 4) - 2 * SIZE) <= 2
+    assert reader.size_between(4, 4) == 0
+
+
+def test_partitions_are_listed_without_those_on_their_way_out() -> None:
+    """Live partition folders only."""
+    files = MemoryFiles()
+    open_at(files)
+    for name in ("data/flights-1.ab-delete", "data/other", "data/a-b-7"):
+        files.make_directory(name)
+    files.open("data/file-3", create=True)
+    assert list_partitions(files, "data") == {
+        TopicPartition("a-b", 7): "data/a-b-7",
+        TopicPartition("flights", 0): FOLDER,
+    }

@@ -1,0 +1,333 @@
+"""From a folder in any state to a log."""
+
+import struct
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.model import SpecialTimestamp
+from tailrace.records.batch import UnsupportedMagicError
+from tailrace.testing import DiskFault, MemoryFiles
+
+if TYPE_CHECKING:
+    from tailrace.storage.recovery import Cut
+from tests.unit.storage.builders import (
+    FOLDER,
+    NOW,
+    append,
+    append_values,
+    bases,
+    batch,
+    filled,
+    flip,
+    open_at,
+    path,
+    records,
+    settings,
+    stop_cleanly,
+    values,
+)
+
+SIZE = len(batch(b"value 0"))
+
+
+def expected_values(count: int) -> list[bytes]:
+    """Values of the first batches of `filled`."""
+    return [b"value %d" % number for number in range(count)]
+
+
+def test_a_new_folder_gets_an_empty_log() -> None:
+    """At offset 0, or where the checkpoint says that the log starts."""
+    log = open_at(MemoryFiles())
+    assert (log.start_offset, log.end_offset, log.size) == (0, 0, 0)
+    log = open_at(MemoryFiles(), checkpoints=(0, 500))
+    assert (log.start_offset, log.end_offset, bases(log)) == (500, 500, [500])
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_stopped_log_is_as_it_was(is_clean: bool) -> None:  # noqa: FBT001 - a parameter
+    """Records, segments, searches and appends; the next roll is not sooner than it was."""
+    files = MemoryFiles()
+    log = filled(files, 12)
+    before, old_bases = records(log), bases(log)
+    stop_cleanly(log)
+    files.operations.clear()
+    log = open_at(files, is_clean=is_clean, checkpoints=(12, 0))
+    assert (records(log), bases(log)) == (before, old_bases)
+    assert log.positions.recovery_point == 12
+    assert log.find_offset(SpecialTimestamp.MAX_TIMESTAMP) == ((NOW + 11, 11), 0)
+    append_values(log, b"next")
+    assert values(log) == [*expected_values(12), b"next"]
+    assert bases(log) == old_bases
+
+
+def test_a_killed_process_loses_nothing_and_nothing_is_cut() -> None:
+    """What was written is in the page cache."""
+    files = MemoryFiles()
+    before = records(filled(files, 12))
+    cuts: list[Cut] = []
+    log = open_at(files.crash(keep_unsynced=True), report=cuts.append)
+    assert records(log) == before
+    assert not cuts
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 100, b"\xff" * 30, bytes(batch(b"torn"))[:50], b"x"])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_torn_tail_is_cut_and_told(tail: bytes, is_clean: bool) -> None:  # noqa: FBT001
+    """Zeros, garbage, a part of a batch; even where the last stop claims to have been orderly."""
+    files = MemoryFiles()
+    log = filled(files, 3)
+    stop_cleanly(log)
+    files.overwrite(path(0, ".log"), files.content(path(0, ".log")) + tail)
+    cuts: list[Cut] = []
+    log = open_at(files, is_clean=is_clean, report=cuts.append)
+    assert values(log) == expected_values(3)
+    [cut] = cuts
+    assert (cut.path, cut.position, cut.bytes_cut) == (path(0, ".log"), 3 * SIZE, len(tail))
+    assert cut.reason
+    append_values(log, b"next")
+    assert values(log) == [*expected_values(3), b"next"]
+
+
+def test_a_header_torn_before_its_magic_is_damage_and_no_old_format() -> None:
+    """Offset and length arrived, the rest of the sector is zeros: that is magic 0."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 2))
+    torn = struct.pack(">qi", 2, 80) + bytes(80)
+    files.overwrite(path(0, ".log"), files.content(path(0, ".log")) + torn)
+    assert values(open_at(files)) == expected_values(2)
+
+
+def test_a_sound_message_of_an_old_format_is_not_cut() -> None:
+    """A topic from before Kafka 0.11 is refused, and its bytes stay."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 1))
+    body = bytes([1, 0]) + struct.pack(">qii", NOW, -1, -1)
+    message = struct.pack(">qiI", 1, len(body) + 4, zlib.crc32(body)) + body
+    whole = files.content(path(0, ".log")) + message
+    files.overwrite(path(0, ".log"), whole)
+    with pytest.raises(UnsupportedMagicError, match="v1"):
+        open_at(files)
+    assert files.content(path(0, ".log")) == whole
+
+
+def test_damage_in_the_middle_drops_what_lies_behind() -> None:
+    """The damaged batch, the rest of its segment, and every later segment; all of it is told."""
+    files = MemoryFiles()
+    log = filled(files, 20)
+    first, second, *later = bases(log)
+    stop_cleanly(log)
+    flip(files, path(second, ".log"), SIZE + 65)
+    cuts: list[Cut] = []
+    log = open_at(files, report=cuts.append)
+    assert values(log) == expected_values(second + 1)
+    assert [cut.path for cut in cuts] == [
+        path(second, ".log"), *(path(base, ".log") for base in reversed(later)),
+    ]  # fmt: skip
+    assert bases(log) == [first, second]
+    assert not files.exists(path(later[0], ".log"))
+    append_values(log, *[b"n%d" % number for number in range(3)])
+    assert bases(log) == [first, second]
+
+
+def test_a_segment_cut_to_nothing_takes_writes_again() -> None:
+    """Its indexes have their full size, so it does not roll at once."""
+    files = MemoryFiles()
+    log = filled(files, 20)
+    first, second, *_ = bases(log)
+    stop_cleanly(log)
+    flip(files, path(second, ".log"), 65)
+    log = open_at(files)
+    append_values(log, b"a", b"b", b"c")
+    assert values(log) == [*expected_values(second), b"a", b"b", b"c"]
+    assert bases(log) == [first, second]
+
+
+def test_only_segments_behind_the_recovery_point_are_checked() -> None:
+    """Damage below it is not met at the start; it is met when it is read."""
+    files = MemoryFiles()
+    log = filled(files, 20)
+    _, second, third, *_ = bases(log)
+    stop_cleanly(log)
+    flip(files, path(0, ".log"), 65)
+    log = open_at(files, checkpoints=(third, 0))
+    assert log.end_offset == 20
+    with pytest.raises(CorruptionError, match="CRC"):
+        records(log)
+    log = open_at(files, checkpoints=(second - 1, 0))
+    assert log.end_offset == 0
+
+
+def test_a_lost_tail_that_ends_between_batches_drops_what_lies_behind() -> None:
+    """Nothing is torn, and yet there would be a hole; below the recovery point there is none."""
+    files = MemoryFiles()
+    log = filled(files, 20)
+    second = bases(log)[1]
+    stop_cleanly(log)
+    files.overwrite(path(0, ".log"), files.content(path(0, ".log"))[:-SIZE])
+    cuts: list[Cut] = []
+    log = open_at(files, report=cuts.append)
+    assert values(log) == expected_values(second - 1)
+    assert len(cuts) > 1
+
+
+def test_on_a_compacted_topic_a_gap_between_segments_is_in_order() -> None:
+    """Compaction takes the end of a segment away; nothing is dropped."""
+    files = MemoryFiles()
+    config = settings(cleanup_policy="compact")
+    log = filled(files, 20, config=config)
+    second = bases(log)[1]
+    stop_cleanly(log)
+    files.overwrite(path(0, ".log"), files.content(path(0, ".log"))[:-SIZE])
+    log = open_at(files, config=config)
+    assert log.end_offset == 20
+    assert records(log, second - 1)[0].offset == second
+
+
+def test_a_recovery_point_beyond_the_end_is_brought_back() -> None:
+    """The device has lied, or another log's checkpoint was left."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 3))
+    log = open_at(files, checkpoints=(1000, 0))
+    assert (log.end_offset, log.positions.recovery_point) == (3, 3)
+
+
+def test_a_log_start_offset_above_everything_begins_anew() -> None:
+    """The records below were deleted on request; what goes is told."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 12))
+    cuts: list[Cut] = []
+    log = open_at(files, checkpoints=(0, 100), report=cuts.append)
+    assert (log.start_offset, log.end_offset, bases(log)) == (100, 100, [100])
+    assert len(cuts) > 1
+    append_values(log, b"next")
+    assert records(log)[0].offset == 100
+
+
+def test_a_log_start_offset_within_hides_what_is_below() -> None:
+    """The segments stay; Kafka deletes them when it comes to it."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 12))
+    log = open_at(files, is_clean=True, checkpoints=(12, 7))
+    assert (log.start_offset, log.end_offset) == (7, 12)
+
+
+DAMAGED_INDEXES = {
+    "missing": None,
+    "zeros": bytes(120),
+    "garbage": b"\xff" * 120,
+    "odd": b"\0\0\0\1\0\0\0",
+    "falling": struct.pack(">qiqi", 9 << 32 | 70, 1, 1 << 32 | 60, 0),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED_INDEXES)
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_damaged_indexes_are_written_anew(
+    damage: str,
+    suffix: str,
+    is_clean: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """Of closed and active segments, after any kind of stop; searches find what they should."""
+    files = MemoryFiles()
+    log = filled(files, 12)
+    all_bases = bases(log)
+    stop_cleanly(log)
+    good = {base: files.content(path(base, suffix)) for base in all_bases}
+    for base in all_bases:
+        content = DAMAGED_INDEXES[damage]
+        if content is None:
+            files.remove(path(base, suffix))
+        else:
+            files.overwrite(path(base, suffix), content)
+    log = open_at(files, is_clean=is_clean)
+    assert values(log) == expected_values(12)
+    for number in range(12):
+        assert log.find_offset(NOW + number) == ((NOW + number, number), 0)
+        assert records(log, number)[0].offset == number
+    stop_cleanly(log)
+    for base in all_bases[:-1]:
+        assert files.content(path(base, suffix)) == good[base]
+
+
+def test_rebuilding_with_smaller_indexes_stops_when_they_are_full() -> None:
+    """A changed setting makes searches longer, and nothing else."""
+    files = MemoryFiles()
+    big = settings(segment_bytes=10**5, segment_index_bytes=1200, index_interval_bytes=0)
+    stop_cleanly(filled(files, 12, config=big))
+    log = open_at(files, config=settings(segment_index_bytes=36, index_interval_bytes=0))
+    assert values(log) == expected_values(12)
+    assert log.segments.active.offset_index.entries.count == 2
+    assert log.find_offset(NOW + 11) == ((NOW + 11, 11), 0)
+
+
+def test_damage_inside_of_an_index_does_not_mislead_a_reader() -> None:
+    """The ends look sound, so it is trusted; an entry that fits no batch is passed over."""
+    files = MemoryFiles()
+    config = settings(segment_bytes=10**5, index_interval_bytes=0)
+    stop_cleanly(filled(files, 9, config=config))
+    content = bytearray(files.content(path(0, ".index")))
+    content[8:56] = b"\x00\x00\x00\x03\x00\x00\x00\x11" * 6
+    files.overwrite(path(0, ".index"), bytes(content))
+    log = open_at(files, config=config, is_clean=True)
+    for offset in range(9):
+        assert records(log, offset)[0].offset == offset
+
+
+def test_indexes_without_a_log_and_leftovers_are_removed() -> None:
+    """Files of deletions and of replaced checkpoints too; strangers stay."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 2))
+    gone = [path(50, ".index"), path(50, ".timeindex"), path(0, ".log.deleted"), f"{FOLDER}/x.tmp"]
+    stays = [f"{FOLDER}/notes.txt", path(0, ".snapshot"), path(0, ".txnindex")]
+    for name in gone + stays:
+        files.open(name, create=True)
+    open_at(files)
+    assert not any(files.exists(name) for name in gone)
+    assert all(files.exists(name) for name in stays)
+
+
+def test_a_compaction_left_half_done_is_refused_and_nothing_is_touched() -> None:
+    """Only Apache Kafka knows how to complete it; deleted originals may be needed."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 2))
+    for name in (path(0, ".log.swap"), path(0, ".log.deleted")):
+        files.open(name, create=True)
+    before = files.list(FOLDER)
+    with pytest.raises(DirectoryError, match="compaction"):
+        open_at(files)
+    assert files.list(FOLDER) == before
+
+
+def test_epochs_behind_the_end_are_forgotten() -> None:
+    """They were noted for records that are lost."""
+    files = MemoryFiles()
+    log = filled(files, 3)
+    append(log, batch(b"lost"), epoch=4)
+    log.close()
+    files.overwrite(path(0, ".log"), files.content(path(0, ".log"))[: 3 * SIZE])
+    assert open_at(files).epochs.latest == 0
+
+
+def test_a_malformed_epoch_file_is_an_error() -> None:
+    """It is not guessed at, and the log is not touched."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 3))
+    files.overwrite(f"{FOLDER}/leader-epoch-checkpoint", b"garbage")
+    with pytest.raises(CorruptionError, match="version"):
+        open_at(files)
+
+
+def test_a_device_that_fails_during_recovery_is_an_error_and_not_a_cut() -> None:
+    """The next attempt finds everything there."""
+    files = MemoryFiles()
+    filled(files, 12)
+    files = files.crash(keep_unsynced=True)
+    files.faults.append(DiskFault(operation="resize", after=2))
+    with pytest.raises(OSError, match="error"):
+        open_at(files)
+    files.faults.clear()
+    assert values(open_at(files)) == expected_values(12)
