@@ -1,6 +1,9 @@
-"""What all tests share: how many inputs a fuzz target gets."""
+"""What all tests share: how many inputs a fuzz target gets, and how many examples a property."""
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("slow", max_examples=10_000, deadline=None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,11 +1,10 @@
 """What a peer can send us: every request a broker reads, every response our client reads."""
 
-from tests.fuzz.engine import FuzzTarget
-from tests.unit.protocol.strategies import full_message
-
 from tailrace.protocol import frames
 from tailrace.protocol.apis import APIS, Api
 from tailrace.protocol.errors import MalformedMessageError
+from tests.fuzz.engine import FuzzTarget
+from tests.unit.protocol.strategies import full_message
 
 
 def read_request(data: bytes) -> object:

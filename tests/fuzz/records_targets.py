@@ -2,8 +2,6 @@
 
 from functools import partial
 
-from tests.fuzz.engine import FuzzTarget
-
 from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.model import Codec
 from tailrace.records.batch import UnsupportedMagicError, read_batches
@@ -11,6 +9,7 @@ from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.records.checks import check_records
 from tailrace.records.codecs import compress, decompress
 from tailrace.records.columns import ColumnsBuilder
+from tests.fuzz.engine import FuzzTarget
 
 OUTPUT_LIMIT = 1 << 20
 REFUSALS = (CorruptionError, UnsupportedCodecError, UnsupportedMagicError)

@@ -137,6 +137,7 @@ _IMAGE = json.dumps(
     {
         "version": 1,
         "next_producer_id": 1000,
+        "deleted_topics": ["7Rk6cAZWQ4qCoFh1BkZxVw"],
         "topics": [
             {
                 "name": "planes",

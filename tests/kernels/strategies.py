@@ -1,6 +1,7 @@
 """Payloads for kernels: sound ones, and sound ones with a few bytes changed."""
 
 from hypothesis import strategies as st
+
 from tests.naive import NaiveRecord, write_records
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

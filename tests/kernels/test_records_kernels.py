@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.kernels.strategies import INT64, SMALL, damaged_payloads, naive_records
-from tests.naive import Malformed, NaiveRecord, read_records, varint, wrapped, write_records
 
 from tailrace import kernels
 from tailrace.kernels import Kernel, RecordFault, Total
+from tests.kernels.strategies import INT64, SMALL, damaged_payloads, naive_records
+from tests.naive import Malformed, NaiveRecord, read_records, varint, wrapped, write_records
 
 Engine = Callable[..., int]
 ENGINES: dict[str, Callable[[Kernel], Engine]] = {

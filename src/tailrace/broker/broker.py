@@ -20,6 +20,7 @@ from tailrace.cluster.controller import Controller
 from tailrace.cluster.store import LocalStore
 from tailrace.handlers.services import Services
 from tailrace.handlers.topics import open_topics
+from tailrace.model import TopicPartition
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime import Runtime
 from tailrace.server.dispatch import Dispatcher
@@ -131,6 +132,18 @@ class RunningBroker:
         logger.info("kernels_loaded")
 
 
+def _existing_folders(
+    logs: LogManager, controller: Controller
+) -> dict[TopicPartition, uuid.UUID | None]:
+    """The partition folders of the directory, without those of deleted topics, which go now."""
+    folders = logs.find_partitions()
+    for partition, topic_id in tuple(folders.items()):
+        if topic_id in controller.image.deleted_topic_ids:
+            logs.discard(partition)
+            del folders[partition]
+    return folders
+
+
 async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
     """Open the data directory and listen; the broker takes requests when this returns.
 
@@ -152,7 +165,7 @@ async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
             defaults=config.topic_defaults,
         )
         replicas = Replicas(logs)
-        controller.adopt(logs.find_partitions())
+        controller.adopt(_existing_folders(logs, controller))
         await runtime.threads.run(lambda: open_topics(controller, replicas))
         broker = RunningBroker(
             config=config,

@@ -116,14 +116,21 @@ class Controller:
     def remove(self, topic: Topic) -> None:
         """Take a topic out of the cluster; its logs are the caller's to remove.
 
+        Its id is kept until the next start, so that folders which a crash leaves are not adopted.
+
         Raises:
             StorageError: the image could not be saved; the topic is still there.
         """
         topics = {name: t for name, t in self.image.topics.items() if name != topic.name}
-        self._become(replace(self.image, topics=MappingProxyType(topics)))
+        deleted = self.image.deleted_topic_ids | {topic.topic_id}
+        self._become(
+            replace(self.image, topics=MappingProxyType(topics), deleted_topic_ids=deleted)
+        )
 
     def adopt(self, folders: Mapping[TopicPartition, uuid.UUID | None]) -> None:
         """Take in partitions that are on disk and in no image: another broker wrote them.
+
+        The caller has removed the folders of deleted topics; their ids are forgotten.
 
         Raises:
             StorageError: the image could not be saved.
@@ -140,8 +147,10 @@ class Controller:
                 )
             if number not in known.partitions:
                 topics[name] = replace(known, partitions=tuple(sorted((*known.partitions, number))))
-        if topics != self.image.topics:
-            self._become(replace(self.image, topics=MappingProxyType(topics)))
+        if topics != self.image.topics or self.image.deleted_topic_ids:
+            self._become(
+                replace(self.image, topics=MappingProxyType(topics), deleted_topic_ids=frozenset())
+            )
 
     def next_producer_id(self) -> int:
         """A producer id that was never handed out before, also not before a crash.

@@ -39,6 +39,8 @@ class ClusterImage:
     """By name."""
     next_producer_id: int = 0
     """Ids below it may be in use."""
+    deleted_topic_ids: frozenset[uuid.UUID] = frozenset()
+    """Topics whose folders may still be there: they are not to be taken for topics again."""
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
         """The topic with an id, or None."""

@@ -1,6 +1,7 @@
 """Where the image is kept on one node: `tailrace-cluster.json` in the log directory.
 
     {"version": 1, "next_producer_id": 1000,
+     "deleted_topics": ["Xk…"],
      "topics": [{"name": "planes", "id": "b1…", "partitions": [0],
                  "configs": {"cleanup.policy": "compact"}}]}
 
@@ -60,6 +61,7 @@ class LocalStore:
             return ClusterImage(
                 topics=MappingProxyType(by_name),
                 next_producer_id=_whole(content["next_producer_id"], INT64_MAX),
+                deleted_topic_ids=frozenset(map(parse_topic_id, content["deleted_topics"])),
             )
         except DirectoryError:
             raise
@@ -87,6 +89,7 @@ class LocalStore:
         content = {
             "version": VERSION,
             "next_producer_id": image.next_producer_id,
+            "deleted_topics": sorted(map(format_topic_id, image.deleted_topic_ids)),
             "topics": [
                 {
                     "name": topic.name,

@@ -142,6 +142,19 @@ class LogManager:
             raise StorageError(str(unusable(folder, error))) from error
         return folder
 
+    def discard(self, partition: TopicPartition) -> None:
+        """Remove the folder of a partition that is not open: its topic was deleted before a crash.
+
+        Raises:
+            DirectoryError: the folder cannot be removed.
+        """
+        assert partition not in self._logs
+        folder = f"{self._directory.path}/{names.partition_directory_name(partition)}"
+        try:
+            self._files.remove_tree(folder)
+        except OSError as error:
+            raise unusable(folder, error) from error
+
     def remove_deleted(self, folder: str) -> None:
         """Remove what `delete` left; may take long, so call it from a thread."""
         self._files.remove_tree(folder)

@@ -1,6 +1,7 @@
 """A whole broker on memory disk, memory network and the jumping clock: no socket, no file."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -38,7 +39,14 @@ from tailrace.protocol.messages.metadata import (
 from tailrace.protocol.messages.produce import ProduceResponse
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import records_of
-from tailrace.testing import DiskFault, MemoryFiles, Outside, Peer, virtual_runtime
+from tailrace.testing import (
+    DiskFault,
+    MemoryFiles,
+    Outside,
+    Peer,
+    ProcessKilledError,
+    virtual_runtime,
+)
 from tests.unit.broker.brokers import (
     BY_NAME_FETCH,
     BY_NAME_PRODUCE,
@@ -453,3 +461,36 @@ def test_what_was_acknowledged_survives_a_kill() -> None:
         outside.run(write(outside))
     with virtual_runtime(files=disks[0]) as outside:
         outside.run(read(outside))
+
+
+def test_a_topic_does_not_come_back_after_a_crash_in_its_deletion() -> None:
+    """Stopped at any file operation of a deletion, the topic is whole or gone after the restart."""
+
+    async def delete(outside: Outside, operation: int) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t", partitions=3, configs={"retention.ms": "5"})
+            disk = outside.files
+            disk.stop_at = len(disk.operations) + operation
+            request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
+            peer.send(ApiKey.DELETE_TOPICS, request)
+            with suppress(ProcessKilledError):
+                await outside.pass_time(0.1)
+            disks.append(disk.crash(keep_unsynced=True))
+            raise ProcessKilledError
+
+    async def look(outside: Outside) -> None:
+        async with running(outside) as broker:
+            topic = broker.controller.image.topics.get("t")
+            folders = [name for name in outside.files.list("data") if name.startswith("t-")]
+            if topic is None:
+                assert not folders
+            else:
+                assert (len(folders), topic.configs) == (3, {"retention.ms": "5"})
+
+    for operation in range(12):
+        disks: list[MemoryFiles] = []
+        with virtual_runtime() as outside, suppress(ProcessKilledError):
+            outside.run(delete(outside, operation))
+        with virtual_runtime(files=disks[0]) as outside:
+            outside.run(look(outside))

@@ -112,17 +112,19 @@ BAD_TOPICS: tuple[object, ...] = (
     [{**GOOD, "configs": {"a": 1}}],
 )  # fmt: skip
 
+EMPTY = {"version": 1, "next_producer_id": 0, "deleted_topics": [], "topics": []}
+
 
 @pytest.mark.parametrize(
     "content",
     [
         b"", b"{}", b"[]", b"\xff", b"[" * 100_000, b'{"version": 2}', b'{"version": 1}',
         *(
-            json.dumps({"version": 1, "next_producer_id": 0, "topics": topics}).encode()
+            json.dumps(EMPTY | {"topics": topics}).encode()
             for topics in BAD_TOPICS
         ),
-        b'{"version": 1, "next_producer_id": -1, "topics": []}',
-        b'{"version": 1, "next_producer_id": 1e400, "topics": []}',
+        b'{"version": 1, "next_producer_id": -1, "deleted_topics": [], "topics": []}',
+        b'{"version": 1, "next_producer_id": 1e400, "deleted_topics": [], "topics": []}',
     ],
 )  # fmt: skip
 def test_an_image_that_cannot_be_is_refused(content: bytes) -> None:

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
-from tests.unit.protocol.strategies import NAMES, QUICK, SERVED, full_message, messages
 
 from tailrace.protocol import codec
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message, wire_fields
+from tests.unit.protocol.strategies import NAMES, QUICK, SERVED, full_message, messages
 
 with warnings.catch_warnings():
     # kafka-python loads its schemas through functions that Python 3.11 calls old.

@@ -4,7 +4,6 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from tests.unit.protocol.strategies import NAMES, SERVED, full_message
 
 from tailrace.errors import FatalError
 from tailrace.protocol import codec
@@ -15,6 +14,7 @@ from tailrace.protocol.messages.fetch import FetchRequest
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.protocol.messages.produce import ProduceRequest
+from tests.unit.protocol.strategies import NAMES, SERVED, full_message
 
 LARGEST_UVARINT = b"\xff\xff\xff\xff\x0f"
 

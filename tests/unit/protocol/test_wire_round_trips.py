@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.protocol.strategies import NAMES, QUICK, SERVED, full_message, messages
 
 from tailrace.protocol import codec
 from tailrace.protocol.fields import Message
+from tests.unit.protocol.strategies import NAMES, QUICK, SERVED, full_message, messages
 
 
 @pytest.mark.parametrize(("message", "version"), SERVED, ids=NAMES)

@@ -2,13 +2,13 @@
 
 import crc32c
 from hypothesis import strategies as st
-from tests.naive import NaiveRecord, write_record
 
 from tailrace.model import Codec
 from tailrace.records import layout
 from tailrace.records.batch import Batch, read_batches
 from tailrace.records.builder import BatchBuilder, Record
 from tailrace.records.codecs import compress
+from tests.naive import NaiveRecord, write_record
 
 CONTENT = st.none() | st.binary(max_size=20) | st.binary(min_size=60, max_size=140)
 HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9)), max_size=3)

@@ -6,13 +6,13 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
 from hypothesis import given, settings
-from tests.unit.records.batches import ROWS, built
 
 from tailrace.model import Codec, TimestampType
 from tailrace.records import layout
 from tailrace.records.batch import Batch, read_batches
 from tailrace.records.builder import BatchBuilder, Record, records_of, zigzag
 from tailrace.records.checks import check_records
+from tests.unit.records.batches import ROWS, built
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python 3.11 calls deprecated.

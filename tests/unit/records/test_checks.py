@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 import pytest
-from tests.naive import NaiveRecord, varint, write_record
-from tests.unit.records.batches import GOOD, batch_with
 
 from tailrace.kernels import RecordFault
 from tailrace.model import Codec
 from tailrace.records.builder import records_of
 from tailrace.records.checks import CorruptRecordError, check_records
+from tests.naive import NaiveRecord, varint, write_record
+from tests.unit.records.batches import GOOD, batch_with
 
 
 def body(*fields: bytes) -> bytes:

@@ -6,8 +6,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.naive import NaiveRecord, write_record
-from tests.unit.records.batches import GOOD, ROWS, batch_with, built
 
 from tailrace.model import Codec, TimestampType
 from tailrace.records.batch import Batch, read_batches, stamp
@@ -20,6 +18,8 @@ from tailrace.records.columns import (
     Column,
     ColumnsBuilder,
 )
+from tests.naive import NaiveRecord, write_record
+from tests.unit.records.batches import GOOD, ROWS, batch_with, built
 
 EVERYTHING = {"start_offset": 0, "limit_offset": 2**62}
 
