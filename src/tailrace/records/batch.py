@@ -111,7 +111,9 @@ class Batch:
     @property
     def timestamp_type(self) -> TimestampType:
         """Whether the producer or the broker has set the timestamps."""
-        return TimestampType((self.attributes & layout.LOG_APPEND_TIME_FLAG) >> 3)
+        if self.attributes & layout.LOG_APPEND_TIME_FLAG:
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:

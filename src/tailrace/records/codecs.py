@@ -65,15 +65,19 @@ class CorruptCompressionError(CorruptionError):
     """A payload that is not what its codec writes, or that decompresses to too much."""
 
 
+_CODECS: Final = tuple(Codec)
+"""By number: looking one up costs a tenth of calling the enum."""
+
+
 def codec_of(number: int) -> Codec:
     """The codec with this number in a batch's attributes.
 
     Raises:
         UnsupportedCodecError: Kafka has not given the number to any codec.
     """
-    if number > Codec.ZSTD:
+    if number >= len(_CODECS):
         raise UnsupportedCodecError(f"compression codec {number} is unknown; 0 to 4 are in use")
-    return Codec(number)
+    return _CODECS[number]
 
 
 def compress(codec: Codec, data: Octets) -> Octets:

@@ -15,7 +15,6 @@ import mmap
 import os
 import shutil
 import weakref
-from collections.abc import Sequence
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -27,9 +26,6 @@ A POSIX lock belongs to the process, so it would let a second broker of the same
 open and close the file once more would drop it.
 """
 
-IOV_MAX = 1024
-"""Linux refuses longer vectors (UIO_MAXIOV)."""
-
 
 class File(Protocol):
     """One open file; positions and sizes in bytes."""
@@ -38,8 +34,8 @@ class File(Protocol):
         """Current length."""
         ...
 
-    def write(self, position: int, buffers: Sequence[Buffer]) -> None:
-        """Write all buffers one behind the other, from `position` on, into the page cache."""
+    def write(self, position: int, data: Buffer) -> None:
+        """Write all of `data` from `position` on, into the page cache."""
         ...
 
     def read(self, position: int, size: int) -> bytes:
@@ -130,16 +126,11 @@ class DiskFile:
         """Current length in bytes."""
         return os.fstat(self._descriptor).st_size
 
-    def write(self, position: int, buffers: Sequence[Buffer]) -> None:
-        """Write all buffers from `position` on; a short write is continued."""
-        pending = [memoryview(buffer) for buffer in buffers if len(buffer)]
-        while pending:
-            written = os.pwritev(self._descriptor, pending[:IOV_MAX], position)
-            position += written
-            while pending and written >= len(pending[0]):
-                written -= len(pending.pop(0))
-            if written:
-                pending[0] = pending[0][written:]
+    def write(self, position: int, data: Buffer) -> None:
+        """Write all of `data` from `position` on; a short write is continued."""
+        written = os.pwrite(self._descriptor, data, position)
+        while written < len(data):
+            written += os.pwrite(self._descriptor, memoryview(data)[written:], position + written)
 
     def read(self, position: int, size: int) -> bytes:
         """A copy of at most `size` bytes from `position` on."""

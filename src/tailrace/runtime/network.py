@@ -15,7 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tailrace.errors import ListenError
-from tailrace.runtime.files import IOV_MAX, Buffer
+from tailrace.runtime.files import Buffer
+
+IOV_MAX = 1024
+"""Linux refuses longer vectors (UIO_MAXIOV)."""
 
 BACKLOG = 512
 """Connections that the kernel may hold before they are accepted; a test harness opens many."""

@@ -3,10 +3,11 @@ r"""One client's connection: frames in, answers out, in order.
     socket -> input (64 KiB, shared by small frames) -> frame -> dispatch -> output -> socket
                   \-> a frame that does not fit gets a buffer of its own
 
-One request at a time: the next is not looked at before the answer to this one has been handed to
-the kernel. That keeps the order that Kafka promises, and bounds what one connection can hold: one
-frame and one answer. A frame's buffer grows with what has arrived, not with what its length
-claims, so a lying length costs its sender the bytes.
+One request at a time, in order, as Kafka promises. Answers to frames that arrived together leave
+together, since a system call costs as much as a small request, and no more is read before they are
+with the kernel. That bounds what one connection can hold: the input, one large frame, and some
+answers. A frame's buffer grows with what has arrived, not with what its length claims, so a lying
+length costs its sender the bytes.
 """
 
 import asyncio
@@ -29,6 +30,9 @@ INPUT_BYTES: Final = 64 * 1024
 
 FRAME_BYTES_FIRST: Final = 1024 * 1024
 """First size of a large frame's buffer: the usual most of a produce request."""
+
+OUTPUT_BUFFERS_MAX: Final = 64
+"""Buffers of answers that are collected before they are sent; a small answer is one."""
 
 ORDINARY_FRAME_BYTES_MAX: Final = 8 * 1024 * 1024
 """Most that a request other than Produce may have. Its fields become objects, up to thirty times
@@ -63,6 +67,8 @@ class Connection:
         self._answering: asyncio.Task[None] | None = None
         self._is_closed = False
         self._is_reading = False
+        self._is_blocked = False
+        """Whether answers wait for room in the kernel's buffer."""
         self._read_more()
 
     @property
@@ -147,18 +153,23 @@ class Connection:
         return bool(received)
 
     def _work(self) -> None:
-        """Answer whole frames, until one has to wait or the answer does not leave at once."""
-        while not self._is_closed and not self._output and self._answering is None:
+        """Answer the whole frames that are here, until one waits or the kernel has no room."""
+        while not self._is_closed and self._answering is None and not self._is_blocked:
             frame = self._next_frame()
             if frame is None:
-                self._read_more()
-                return
+                break
             answer = self._dispatcher.dispatch(frame)
             if isinstance(answer, Awaitable):
-                self._pause()
                 self._answering = asyncio.ensure_future(self._answer(answer))
             else:
-                self._send(answer)
+                self._output += answer
+                if len(self._output) >= OUTPUT_BUFFERS_MAX:
+                    self._flush()
+        self._flush()
+        if self._answering is None and not self._is_blocked:
+            self._read_more()
+        else:
+            self._pause()
 
     def _next_frame(self) -> memoryview | None:
         if self._large is not None:
@@ -198,26 +209,22 @@ class Connection:
         self._guard(lambda: self._send_and_work(buffers))
 
     def _send_and_work(self, buffers: list[Buffer]) -> None:
-        self._send(buffers)
+        self._output += buffers
         self._work()
-
-    def _send(self, buffers: list[Buffer]) -> None:
-        if not self._is_closed and buffers:
-            self._output = buffers
-            self._flush()
 
     def _flush(self) -> None:
         """Hand over what the kernel takes; wait for room for the rest."""
-        while self._output:
+        while self._output and not self._is_closed and not self._is_blocked:
             sent = self._socket.send(self._output)
             if sent is None:
-                self._pause()
+                self._is_blocked = True
                 self._socket.watch_writes(self._on_writable)
-                return
-            self._output = _without_front(self._output, sent)
+            else:
+                self._output = _without_front(self._output, sent)
 
     def _on_writable(self) -> None:
         self._socket.watch_writes(None)
+        self._is_blocked = False
         self._guard(self._flush_and_work)
 
     def _flush_and_work(self) -> None:

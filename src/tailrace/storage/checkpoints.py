@@ -39,7 +39,7 @@ def write_atomically(files: Files, directory: str, name: str, *, text: str) -> N
     file = files.open(temporary, create=True)
     try:
         file.resize(0)
-        file.write(0, [data])
+        file.write(0, data)
         file.sync()
     finally:
         file.close()

@@ -112,7 +112,7 @@ class Log:
         self.epochs.assign(leader_epoch, planned.base_offset)
         self.segments.active.append(
             SegmentAppend(
-                buffers=[apply_stamps(planned)],
+                data=apply_stamps(planned),
                 last_offset=planned.last_offset,
                 max_timestamp=planned.max_timestamp,
                 max_timestamp_offset=planned.last_offset,

@@ -8,7 +8,7 @@ Reads are slices of a map that is renewed when the file has grown past it.
 import contextlib
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tailrace.errors import CorruptionError
 from tailrace.records.batch import Batch, UnsupportedMagicError, read_batches
@@ -28,7 +28,7 @@ class RecordsFile:
         self._file = file
         self._view = memoryview(b"")
 
-    def append(self, buffers: Sequence[Buffer]) -> int:
+    def append(self, data: Buffer) -> int:
         """Write batches behind the last one; returns the position where they start.
 
         In the page cache when this returns: a killed process keeps them, a lost machine may not.
@@ -38,12 +38,12 @@ class RecordsFile:
         """
         position = self.size
         try:
-            self._file.write(position, buffers)
+            self._file.write(position, data)
         except OSError:
             with contextlib.suppress(OSError):
                 self._file.resize(position)
             raise
-        self.size = position + sum(len(buffer) for buffer in buffers)
+        self.size = position + len(data)
         return position
 
     def view(self, start: int, limit: int) -> memoryview:

@@ -8,7 +8,7 @@ Invariant: the indexes only ever point at or before what they promise, so that a
 from there finds it. They may be behind the log, never ahead of it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tailrace.config.settings import INT32_MAX
@@ -32,7 +32,7 @@ from tailrace.storage.records_file import RecordsFile, open_records_file
 class SegmentAppend:
     """What a segment needs to know of the batches it is given."""
 
-    buffers: Sequence[Buffer]
+    data: Buffer
     last_offset: int
     max_timestamp: int
     """Largest record timestamp in the batches, in milliseconds, or -1."""
@@ -87,7 +87,7 @@ class Segment:
             if is_entry_due:
                 self.offset_index.append(planned.last_offset, self.log.size)
                 self.time_index.maybe_append(*newest)
-            position = self.log.append(planned.buffers)
+            position = self.log.append(planned.data)
         except OSError:
             self.offset_index.entries.count, self.time_index.entries.count = counts
             raise

@@ -10,7 +10,6 @@ import errno
 import os
 import posixpath
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Union
 
@@ -107,10 +106,10 @@ class MemoryFile:
         """Current length."""
         return len(self._inode.data)
 
-    def write(self, position: int, buffers: Sequence[Buffer]) -> None:
-        """Write all buffers from `position` on."""
+    def write(self, position: int, data: Buffer) -> None:
+        """Write all of `data` from `position` on."""
         self._need_open(writable=True)
-        data = b"".join(bytes(buffer) for buffer in buffers)
+        data = bytes(data)
         allowed = self._disk.allow_write(self._path, position + len(data) - self.size(), len(data))
         self._put(position, data[: allowed.size])
         if allowed.error is not None:

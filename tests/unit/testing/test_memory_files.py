@@ -10,7 +10,7 @@ from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError
 
 def written(files: MemoryFiles, path: str, data: bytes) -> None:
     """A file with this content, not synced."""
-    files.open(path, create=True).write(0, [data])
+    files.open(path, create=True).write(0, data)
 
 
 def test_content_needs_sync_and_names_need_sync_of_their_directory() -> None:
@@ -23,7 +23,7 @@ def test_content_needs_sync_and_names_need_sync_of_their_directory() -> None:
     assert files.crash(keep_unsynced=True).content("d/content") == b"abc"
     files.sync_directory("d")
     assert files.crash().content("d/content") == b"abc"
-    files.open("d/content").write(0, [b"X"])
+    files.open("d/content").write(0, b"X")
     assert files.crash().content("d/content") == b"abc"
     written(files, "d/name", b"abc")
     files.sync_directory("d")
@@ -66,7 +66,7 @@ def test_a_torn_crash_keeps_some_sectors() -> None:
     written(files, "f", b"o" * 640)
     files.open("f").sync()
     files.sync_directory(".")
-    files.open("f").write(0, [b"n" * 1280])
+    files.open("f").write(0, b"n" * 1280)
     seen = set()
     for seed in range(60):
         content = files.crash(chance=random.Random(seed)).content("f")
@@ -84,12 +84,12 @@ def test_a_killed_process_does_nothing_more() -> None:
     written(files, "f", b"abc")
     files.stop_at, files.stop_partial_bytes = len(files.operations), 2
     with pytest.raises(ProcessKilledError):
-        files.open("f").write(0, [b"XYZ"])
+        files.open("f").write(0, b"XYZ")
     for call in (lambda: files.open("g", create=True), lambda: files.remove("f")):
         with pytest.raises(ProcessKilledError):
             call()
     with pytest.raises(ProcessKilledError):
-        files.open("f").write(0, [b"123"])
+        files.open("f").write(0, b"123")
     after = files.crash(keep_unsynced=True)
     assert (after.content("f"), after.list(".")) == (b"XYc", ["f"])
 

@@ -73,7 +73,7 @@ class SparseIndex:
             OSError: the device is full; the entry does not count.
         """
         assert self.count < self.capacity
-        self._file.write(self.count * self._entry.size, [self._entry.pack(*fields)])
+        self._file.write(self.count * self._entry.size, self._entry.pack(*fields))
         self.count += 1
 
     def resize(self, capacity: int) -> None:
