@@ -33,8 +33,12 @@ RECORD_BYTES_MIN = 200
 ROUNDS_MAX = 4
 """Tasks per core: enough to even out slow ones."""
 
-COMPILED_RECORDS = 1_000_000
-"""Records per core from which compiled kernels pay: a second of plain code, as loading costs."""
+CACHED_KERNEL_RECORDS = 50_000
+"""Records per core from which compiled kernels pay: plain Python decodes a hundred thousand in a
+second, and reading the kernels from Numba's cache takes half of one."""
+
+UNCACHED_KERNEL_RECORDS = 600_000
+"""The same where they have to be compiled first, which takes six seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +69,16 @@ class ScanTask:
 
 
 def plan_tasks(
-    ranges: Sequence[OffsetRange], *, core_count: int, task_count_min: int = 1
+    ranges: Sequence[OffsetRange],
+    *,
+    core_count: int,
+    compiled_records: int = CACHED_KERNEL_RECORDS,
+    task_count_min: int = 1,
 ) -> list[ScanTask]:
-    """The tasks that read the ranges; none has an empty range, and there may be none at all."""
+    """The tasks that read the ranges; none has an empty range, and there may be none at all.
+
+    `compiled_records` is how many records a core must have for compiled kernels to be worth it.
+    """
     ranges = [each for each in ranges if each.length > 0]
     sizes = [max(each.size, each.length * RECORD_BYTES_MIN) for each in ranges]
     total = sum(sizes)
@@ -84,7 +95,7 @@ def plan_tasks(
         position += size
     filled = [tuple(task) for task in tasks if task]
     records = sum(each.length for each in ranges)
-    is_compiled = bool(filled) and records // min(len(filled), core_count) >= COMPILED_RECORDS
+    is_compiled = bool(filled) and records // min(len(filled), core_count) >= compiled_records
     return [ScanTask(ranges=task, is_compiled=is_compiled) for task in filled]
 
 

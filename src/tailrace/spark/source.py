@@ -37,7 +37,13 @@ from tailrace.errors import ConfigError
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import SourceOptions, parse_options
 from tailrace.spark.places import Place, open_place
-from tailrace.spark.planning import OffsetRange, ScanTask, plan_tasks
+from tailrace.spark.planning import (
+    CACHED_KERNEL_RECORDS,
+    UNCACHED_KERNEL_RECORDS,
+    OffsetRange,
+    ScanTask,
+    plan_tasks,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -152,7 +158,14 @@ def plan_scan(options: SourceOptions, place: Place, *, core_count: int) -> list[
         ]
     finally:
         place.close()
-    return plan_tasks(ranges, core_count=core_count, task_count_min=options.task_count_min)
+    return plan_tasks(
+        ranges,
+        core_count=core_count,
+        compiled_records=CACHED_KERNEL_RECORDS
+        if _has_compiled_kernels()
+        else UNCACHED_KERNEL_RECORDS,
+        task_count_min=options.task_count_min,
+    )
 
 
 def schema_faults(schema: StructType) -> list[str]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tailrace.model import TopicPartition
 from tailrace.spark.planning import (
-    COMPILED_RECORDS,
+    CACHED_KERNEL_RECORDS,
     ROUNDS_MAX,
     TASK_BYTES,
     TASK_BYTES_MAX,
@@ -94,7 +94,7 @@ def test_nothing_to_read_is_no_task() -> None:
 
 def test_compiled_kernels_are_for_plans_that_earn_them() -> None:
     """The records that each core will decode decide."""
-    large = [ranged(0, 0, 2 * COMPILED_RECORDS, 4 * TASK_BYTES)]
+    large = [ranged(0, 0, 2 * CACHED_KERNEL_RECORDS, 4 * TASK_BYTES)]
     assert all(task.is_compiled for task in plan_tasks(large, core_count=2))
     assert not any(task.is_compiled for task in plan_tasks(large, core_count=3))
 
