@@ -10,11 +10,15 @@ directory.
 import atexit
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from tailrace.errors import FatalError
@@ -77,10 +81,36 @@ def session(
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    with warnings.catch_warnings():
+    with _deferred_interrupt(), warnings.catch_warnings():
         # PySpark looks for pandas when it starts, and warns of every major version after 2.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
         return builder.getOrCreate()
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[None]:
+    """Have Ctrl-C wait until the block is over; pressed twice, it does not wait.
+
+    PySpark that is interrupted while its JVM starts removes the directory through which the two
+    would meet, and the JVM stays behind for ever. It takes a few seconds, and then dies with us.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    pressed = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        pressed.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if pressed:
+            raise KeyboardInterrupt
 
 
 def _temporary_warehouse() -> str:

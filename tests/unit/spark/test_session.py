@@ -70,3 +70,20 @@ def test_importing_the_package_is_light() -> None:
         text=True,
     )
     assert answer.stdout.strip() == "[]"
+
+
+@pytest.mark.spark
+def test_an_interrupt_while_spark_starts_leaves_no_jvm_behind() -> None:
+    """Ctrl-C in the middle of the start ends the process and the JVM that it launched."""
+    program = (
+        "import os, signal, threading\n"
+        "from tailrace.spark import session\n"
+        "threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "session()\n"
+    )
+    # The pipes are open for as long as any process has them, so a JVM left behind times out.
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode != 0
+    assert "KeyboardInterrupt" in done.stderr
