@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from tailrace.cluster.image import Topic
 from tailrace.errors import OffsetOutOfRangeError, TailraceError
-from tailrace.handlers.services import Services, error_code, storage_error
+from tailrace.handlers.services import Services, error_code
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
@@ -133,8 +133,7 @@ def _read_partition(
             records=b"",
         )
     except (TailraceError, OSError) as error:
-        ours = storage_error(error) if isinstance(error, OSError) else error
-        return _failed(wanted, error_code(ours))
+        return _failed(wanted, error_code(error))
     room.bytes_left = max(room.bytes_left - len(found.view), 0)
     room.is_empty = room.is_empty and not found.view
     return PartitionData(

@@ -10,7 +10,7 @@ Not done: OFFSET_NOT_AVAILABLE, since the high watermark is never behind its lea
 """
 
 from tailrace.errors import TailraceError
-from tailrace.handlers.services import Services, error_code, storage_error
+from tailrace.handlers.services import Services, error_code
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.list_offsets import (
@@ -50,9 +50,8 @@ def _find(
         partition.check_epoch(wanted.current_leader_epoch)
         answer = partition.log.find_offset(wanted.timestamp)
     except (TailraceError, OSError) as error:
-        ours = storage_error(error) if isinstance(error, OSError) else error
         return ListOffsetsPartitionResponse(
-            partition_index=wanted.partition_index, error_code=error_code(ours)
+            partition_index=wanted.partition_index, error_code=error_code(error)
         )
     if answer is None:
         return ListOffsetsPartitionResponse(

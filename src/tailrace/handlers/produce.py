@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from tailrace.cluster.image import Topic
 from tailrace.errors import TailraceError
-from tailrace.handlers.services import Services, error_code, storage_error
+from tailrace.handlers.services import Services, error_code
 from tailrace.model import Acks, Codec, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
@@ -118,8 +118,7 @@ def _append(
     try:
         appended = partition.append(records, now_ms=services.clock.now_ms())
     except (TailraceError, OSError) as error:
-        ours = storage_error(error) if isinstance(error, OSError) else error
-        return _refused(data.index, _Refusal(error_code(ours), str(ours)))
+        return _refused(data.index, _Refusal(error_code(error), str(error)))
     return PartitionProduceResponse(
         index=data.index,
         error_code=ErrorCode.NONE,

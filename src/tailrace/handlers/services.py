@@ -12,7 +12,7 @@ from tailrace.cluster.controller import (
     TopicExistsError,
 )
 from tailrace.cluster.image import Topic
-from tailrace.errors import ConfigError, StorageError, TailraceError
+from tailrace.errors import ConfigError, TailraceError
 from tailrace.protocol.errors import ErrorCode, code_for
 from tailrace.protocol.fields import NO_UUID
 from tailrace.replication.partition import FencedLeaderEpochError, UnknownLeaderEpochError
@@ -53,11 +53,8 @@ class Services:
         return image.topics.get(name) if topic_id == NO_UUID else image.topic_by_id(topic_id)
 
 
-def error_code(error: TailraceError) -> ErrorCode:
-    """The wire's number for an error of the rooms below."""
+def error_code(error: TailraceError | OSError) -> ErrorCode:
+    """The wire's number for an error of the rooms below; one of the system is the device's."""
+    if not isinstance(error, TailraceError):
+        return ErrorCode.KAFKA_STORAGE_ERROR
     return _CODES.get(type(error), code_for(error))
-
-
-def storage_error(error: OSError) -> TailraceError:
-    """An error of the device as the branch of ours that it belongs to."""
-    return error if isinstance(error, TailraceError) else StorageError(str(error))

@@ -229,8 +229,8 @@ def test_acks_other_than_three_are_refused() -> None:
         outside.run(scenario(outside))
 
 
-def test_a_full_disk_is_told_and_survived() -> None:
-    """A produce onto a full disk gets KAFKA_STORAGE_ERROR; with room again the next one goes in."""
+def test_a_full_disk_is_told_and_survived(caplog: pytest.LogCaptureFixture) -> None:
+    """A full disk is an error to the client and one line to the operator, and it may pass."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:
@@ -239,8 +239,13 @@ def test_a_full_disk_is_told_and_survived() -> None:
             outside.files.faults.append(
                 DiskFault(operation="write", path_part=".log", error=28, partial_bytes=30)
             )
-            answer = await produce(peer, "t", batch(b"lost"))
-            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            for _ in range(3):
+                answer = await produce(peer, "t", batch(b"lost"))
+                assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            told = [line for line in caplog.messages if line.startswith("append_refused")]
+            assert len(told) == 1
+            assert "data/t-0" in told[0]
+            assert "the disk is full; free some space" in told[0]
             outside.files.faults.clear()
             assert (await produce(peer, "t", batch(b"kept"))).base_offset == 0
             assert values_of((await fetch(peer, fetch_request("t", 0))).records) == [b"kept"]
