@@ -1,9 +1,12 @@
 """What all tests share: how many inputs a fuzz target gets, and how many examples a property."""
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("slow", max_examples=10_000, deadline=None)
+QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
+
+settings.register_profile("default", max_examples=200, deadline=None, suppress_health_check=QUIET)
+settings.register_profile("slow", max_examples=10_000, deadline=None, suppress_health_check=QUIET)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
