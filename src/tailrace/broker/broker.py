@@ -71,6 +71,7 @@ class RunningBroker:
             Dispatcher(handler_table(services)),
             address=(config.host, config.port),
             frame_bytes_max=config.frame_bytes_max,
+            idle_ms_max=config.idle_ms_max,
         )
         self._tasks = [
             asyncio.ensure_future(self._checkpoint_regularly()),

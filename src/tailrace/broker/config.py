@@ -72,6 +72,13 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         text="Largest produce request in bytes; other requests have a lower limit of their own.",
     ),
     Setting(
+        name="connections.max.idle.ms",
+        kind="int",
+        default=600_000,
+        low=1,
+        text="How long a connection may be silent before the broker closes it.",
+    ),
+    Setting(
         name="fetch.max.bytes",
         kind="int",
         default=55 * 1024 * 1024,
@@ -113,6 +120,7 @@ class BrokerConfig:
     """Host and port for clients; None: where the broker listens."""
     auto_create_topics: bool
     frame_bytes_max: int
+    idle_ms_max: int
     fetch_bytes_max: int
     checkpoint_interval_ms: int
     topic_defaults: TopicDefaults
@@ -150,6 +158,7 @@ def broker_config(given: Mapping[str, str]) -> BrokerConfig:
         advertised=advertised,
         auto_create_topics=bool(values["auto.create.topics.enable"]),
         frame_bytes_max=int(str(values["socket.request.max.bytes"])),
+        idle_ms_max=int(str(values["connections.max.idle.ms"])),
         fetch_bytes_max=int(str(values["fetch.max.bytes"])),
         checkpoint_interval_ms=int(str(values["log.flush.offset.checkpoint.interval.ms"])),
         topic_defaults=TopicDefaults(

@@ -69,6 +69,8 @@ class Connection:
         self._is_reading = False
         self._is_blocked = False
         """Whether answers wait for room in the kernel's buffer."""
+        self._loop = asyncio.get_running_loop()
+        self._active_at = self._loop.time()
         self._read_more()
 
     @property
@@ -80,6 +82,11 @@ class Connection:
     def buffered_bytes(self) -> int:
         """Memory held for requests that are not whole yet."""
         return len(self._input) + len(self._large or b"")
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since bytes last went in or out; 0 while a request is being answered."""
+        return 0 if self._answering is not None else self._loop.time() - self._active_at
 
     def close(self) -> None:
         """End the connection; a request being answered is given up."""
@@ -150,6 +157,7 @@ class Connection:
             self._end += received or 0
         if received == 0:
             self.close()
+        self._active_at = self._loop.time()
         return bool(received)
 
     def _work(self) -> None:
@@ -221,6 +229,7 @@ class Connection:
                 self._socket.watch_writes(self._on_writable)
             else:
                 self._output = _without_front(self._output, sent)
+                self._active_at = self._loop.time()
 
     def _on_writable(self) -> None:
         self._socket.watch_writes(None)

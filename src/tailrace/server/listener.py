@@ -1,5 +1,6 @@
 """A port and the connections that came through it."""
 
+import asyncio
 import logging
 from dataclasses import dataclass
 
@@ -29,11 +30,14 @@ class Server:
         *,
         address: tuple[str, int],
         frame_bytes_max: int,
+        idle_ms_max: int,
     ) -> None:
         self._dispatcher = dispatcher
         self._frame_bytes_max = frame_bytes_max
+        self._idle_s_max = idle_ms_max / 1000
         self._connections: set[Connection] = set()
         self._listener = network.listen(*address, self._accepted)
+        self._sweeping = self._sweep_later()
 
     @property
     def host(self) -> str:
@@ -55,8 +59,20 @@ class Server:
     def close(self) -> None:
         """Accept no more and end every connection."""
         self._listener.close()
+        self._sweeping.cancel()
         for connection in tuple(self._connections):
             connection.close()
+
+    def _sweep_later(self) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(self._idle_s_max / 2, self._sweep)
+
+    def _sweep(self) -> None:
+        """End connections that have been silent for too long, half-open ones among them."""
+        for connection in tuple(self._connections):
+            if connection.idle_s >= self._idle_s_max:
+                logger.info("connection_idle peer=%s", connection.peer)
+                connection.close()
+        self._sweeping = self._sweep_later()
 
     def _accepted(self, socket: Socket) -> None:
         connection = Connection(

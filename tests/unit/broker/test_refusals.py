@@ -129,3 +129,20 @@ def test_a_cut_connection_is_forgotten() -> None:
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
+
+
+def test_a_silent_connection_is_closed() -> None:
+    """After connections.max.idle.ms without a byte a connection ends; one that asks stays."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside, {"connections.max.idle.ms": "60000"}) as broker:
+            silent, busy = connect(outside, broker), connect(outside, broker)
+            silent.send_bytes(GOOD[:5])
+            for _ in range(4):
+                await outside.pass_time(30)
+                await busy.ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
+            assert await silent.is_closed()
+            assert broker.statistics().connection_count == 1
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
