@@ -1,11 +1,12 @@
-"""A decoder and an encoder of v2 records that are obviously right, and slow.
+"""A decoder and an encoder of records that are obviously right, and slow.
 
-They follow the drawing in docs/formats/record-batch.md word by word and share no code with the
+They follow the drawings in docs/formats word by word and share no code with the
 product, which is tested against them.
 """
 
 from io import BytesIO
 from typing import NamedTuple
+from zlib import crc32
 
 
 class Malformed(Exception):  # noqa: N818 (a word of the tests, not an error of the product)
@@ -144,3 +145,32 @@ def write_records(records: list[NaiveRecord]) -> bytes:
 def wrapped(number: int) -> int:
     """`number` as int64 arithmetic would have it."""
     return (number + 2**63) % 2**64 - 2**63
+
+
+class LegacyMessage(NamedTuple):
+    """A message of format v0 or v1 as it is written: nothing is made up, nothing is checked."""
+
+    magic: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int = -1
+    attributes: int = 0
+
+
+def write_legacy(message: LegacyMessage) -> bytes:
+    """The entry, by the drawing in docs/formats/legacy-messages.md."""
+    body = bytes([message.magic, message.attributes])
+    if message.magic == 1:
+        body += message.timestamp.to_bytes(8, "big", signed=True)
+    for content in (message.key, message.value):
+        body += b"\xff\xff\xff\xff" if content is None else len(content).to_bytes(4, "big")
+        body += content or b""
+    checked = crc32(body).to_bytes(4, "big") + body
+    offset = message.offset.to_bytes(8, "big", signed=True)
+    return offset + len(checked).to_bytes(4, "big") + checked
+
+
+def write_all_legacy(messages: list[LegacyMessage]) -> bytes:
+    """The entries, one after the other."""
+    return b"".join(map(write_legacy, messages))

@@ -53,9 +53,15 @@ def cli() -> str:
 def _helps() -> Iterator[str]:
     context = click.Context(commands, info_name="tailrace", max_content_width=100)
     yield f"```text\n{commands.get_help(context)}\n```\n"
-    for name, command in sorted(commands.commands.items()):
+    yield from _helps_of(commands, context)
+
+
+def _helps_of(group: click.Group, context: click.Context) -> Iterator[str]:
+    for name, command in sorted(group.commands.items()):
         inner = click.Context(command, info_name=name, parent=context, max_content_width=100)
-        yield f"## tailrace {name}\n\n```text\n{command.get_help(inner)}\n```\n"
+        yield f"## {inner.command_path}\n\n```text\n{command.get_help(inner)}\n```\n"
+        if isinstance(command, click.Group):
+            yield from _helps_of(command, inner)
 
 
 def file_map() -> str:

@@ -16,6 +16,7 @@ from tests.unit.storage.builders import NOW, batch
 
 ONE = TopicPartition("flights", 0)
 TWO = TopicPartition("planes", 1)
+PRODUCER_ID = 7
 IDS = {ONE: uuid.UUID(int=1), TWO: uuid.UUID(int=2)}
 CONFIG = log_config(
     {"segment.bytes": "500", "segment.index.bytes": "60", "index.interval.bytes": "80"}
@@ -57,10 +58,16 @@ class Broker:
         self.oracle.sent.setdefault(partition, [])
 
     def append(self, partition: TopicPartition, value: bytes) -> None:
-        """Append a batch of two records."""
+        """Append a batch of two records; its sequence numbers are its offsets."""
         log = self.logs.get(partition)
         assert log is not None
-        data = batch(value, value[::-1])
+        data = batch(
+            value,
+            value[::-1],
+            producer_id=PRODUCER_ID,
+            producer_epoch=0,
+            base_sequence=2 * len(self.oracle.sent[partition]),
+        )
         stamped = bytearray(data)
         stamped[:8] = log.end_offset.to_bytes(8, "big")
         stamped[12:16] = bytes(4)
@@ -181,6 +188,8 @@ def stored(files: MemoryFiles) -> dict[TopicPartition, list[bytes]]:
         found[log.partition] = [bytes(each.view) for each in batches]
         expected_end = batches[-1].next_offset if batches else log.start_offset
         assert log.end_offset == expected_end
+        producer = log.producers.get(PRODUCER_ID)
+        assert (-1 if producer is None else producer.last_sequence) == len(batches) * 2 - 1
     broker.stop()
     return found
 

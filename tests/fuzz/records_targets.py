@@ -1,15 +1,20 @@
 """Fuzz targets of the `records` room: reading batches, codecs, walking records, columns."""
 
+import zlib
 from functools import partial
 
 from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.model import Codec
+from tailrace.records import layout
 from tailrace.records.batch import UnsupportedMagicError, read_batches
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.records.checks import check_records
 from tailrace.records.codecs import compress, decompress
 from tailrace.records.columns import ColumnsBuilder
+from tailrace.records.control import ControlType, EndTransactionMarker, read_end_transaction_marker
+from tailrace.records.legacy import read_all_batches
 from tests.fuzz.engine import FuzzTarget
+from tests.naive import LegacyMessage, write_all_legacy, write_legacy
 
 OUTPUT_LIMIT = 1 << 20
 REFUSALS = (CorruptionError, UnsupportedCodecError, UnsupportedMagicError)
@@ -54,6 +59,40 @@ def decode_unchecked(data: bytes) -> int:
     return builder.row_count
 
 
+def seed_legacy(magic: int, codec: Codec) -> bytes:
+    """Two records and, with a codec, the wrapper around them."""
+    inner = write_all_legacy(
+        [
+            LegacyMessage(magic, 0, b"key", b"value" * 9, 1_600_000_000_000),
+            LegacyMessage(magic, 1, None, None, 17),
+        ]
+    )
+    if codec is Codec.NONE:
+        return inner
+    return write_legacy(LegacyMessage(magic, 1, None, bytes(compress(codec, inner)), 17, codec))
+
+
+def read_legacy(data: bytes) -> int:
+    """Reads entries of v0 and v1, after putting the checksum of the first right."""
+    mended = bytearray(data)
+    if len(mended) >= layout.FRAME_SIZE:
+        size = layout.LOG_OVERHEAD + layout.LENGTH.unpack_from(mended, layout.LENGTH_POSITION)[0]
+        crc = zlib.crc32(mended[layout.MAGIC_POSITION : max(size, 0)])
+        layout.CRC.pack_into(mended, layout.LOG_OVERHEAD, crc)
+    total = 0
+    for _, batch in read_all_batches(memoryview(mended)):
+        batch.check()
+        count = check_records(batch).records
+        assert sum(1 for _ in records_of(batch)) == count
+        total += count
+    return total
+
+
+def read_marker(data: bytes) -> EndTransactionMarker:
+    """Reads key and value of a control record, one behind the other."""
+    return read_end_transaction_marker(data[:4], data[4:])
+
+
 def decompress_bounded(data: bytes, *, codec: Codec) -> int:
     """Decompresses with a limit, which holds."""
     size = len(decompress(codec, memoryview(data), OUTPUT_LIMIT))
@@ -61,6 +100,7 @@ def decompress_bounded(data: bytes, *, codec: Codec) -> int:
     return size
 
 
+_MARKER = EndTransactionMarker(type=ControlType.COMMIT, coordinator_epoch=3)
 _BATCHES = tuple(seed_batch(codec) for codec in Codec)
 _TEXTS = (b"", b"one line\n" * 40, bytes(range(256)) * 300)
 
@@ -77,6 +117,20 @@ TARGETS: tuple[FuzzTarget, ...] = (
         seeds=_BATCHES[:1] * 3 + _BATCHES,
         run=decode_unchecked,
         refusals=REFUSALS,
+    ),
+    FuzzTarget(
+        name="read legacy messages",
+        seeds=tuple(
+            seed_legacy(magic, codec) for magic in (0, 1) for codec in Codec if codec < Codec.ZSTD
+        ),
+        run=read_legacy,
+        refusals=REFUSALS,
+    ),
+    FuzzTarget(
+        name="read transaction markers",
+        seeds=(_MARKER.key + _MARKER.value,),
+        run=read_marker,
+        refusals=(CorruptionError,),
     ),
     *(
         FuzzTarget(

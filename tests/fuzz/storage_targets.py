@@ -8,12 +8,20 @@ import struct
 import uuid
 from collections.abc import Callable, Iterable
 
+import crc32c
+
 from tailrace.cluster.store import FILE, LocalStore
 from tailrace.errors import CorruptionError, DirectoryError, FatalError
 from tailrace.model import Codec, SpecialTimestamp
 from tailrace.records.batch import Batch, UnsupportedMagicError
 from tailrace.storage import checkpoints
 from tailrace.storage.directories import open_log_directory
+from tailrace.storage.producers import (
+    KnownBatch,
+    KnownProducer,
+    decode_snapshot,
+    encode_snapshot,
+)
 from tailrace.storage.reader import open_log_reader
 from tailrace.testing import MemoryFiles
 from tests.fuzz.engine import FuzzTarget
@@ -129,10 +137,23 @@ def recover_folder(name: str, *, is_clean: bool) -> Callable[[bytes], object]:
     return run
 
 
+def read_snapshot(data: bytes) -> object:
+    """Decode a snapshot of producers whose CRC holds; what is taken can be written again."""
+    if len(data) >= 6:
+        data = data[:2] + struct.pack(">I", crc32c.crc32c(data[6:])) + data[6:]
+    found = decode_snapshot(data)
+    assert decode_snapshot(encode_snapshot(found)) == found
+    return found
+
+
 REFUSALS = (CorruptionError, DirectoryError, UnsupportedMagicError)
 
 _INDEX = struct.pack(">iiiiii", 1, 70, 2, 140, 3, 210)
 _TIMES = struct.pack(">qiqiqi", NOW + 1, 1, NOW + 2, 2, NOW + 3, 3)
+_PRODUCERS = {
+    7: KnownProducer(2, (KnownBatch(5, 11, 1, NOW),), NOW),
+    8: KnownProducer(0, (), NOW, 3, 40),
+}
 _IMAGE = json.dumps(
     {
         "version": 1,
@@ -194,5 +215,11 @@ TARGETS: tuple[FuzzTarget, ...] = (
         refusals=(DirectoryError,),
     ),
     FuzzTarget(name="cluster image", seeds=(_IMAGE,), run=load_image, refusals=(FatalError,)),
+    FuzzTarget(
+        name="producer snapshot",
+        seeds=(encode_snapshot(_PRODUCERS), encode_snapshot({})),
+        run=read_snapshot,
+        refusals=(CorruptionError,),
+    ),
     *_folder_targets(),
 )

@@ -9,6 +9,7 @@ import click
 
 from tailrace import __version__
 from tailrace.cli.demo import demo
+from tailrace.cli.log import log
 from tailrace.cli.serve import serve
 from tailrace.errors import ConfigError, TailraceError
 
@@ -21,6 +22,7 @@ def commands() -> None:
 
 commands.add_command(serve)
 commands.add_command(demo)
+commands.add_command(log)
 
 
 def main() -> None:

@@ -7,10 +7,12 @@ Behaviour:
   - acks 0 is not answered; if a partition failed the connection is closed, which is how Kafka
     tells such a client. acks 1 and -1 are the same on one node.
   - Internal topics are refused (INVALID_TOPIC_EXCEPTION).
+  - A batch that an idempotent producer sends again is a success with the offset it got the first
+    time (one of its last five); a gap is OUT_OF_ORDER_SEQUENCE_NUMBER, an old epoch
+    INVALID_PRODUCER_EPOCH.
 Version notes: zstd needs v7 (UNSUPPORTED_COMPRESSION_TYPE below); v8 adds the message; v13 names
     topics by id (UNKNOWN_TOPIC_ID).
-Not done: sequence checks of idempotent producers, transactions (INVALID_TXN_STATE), record errors
-    one by one, quotas.
+Not done: transactions (INVALID_TXN_STATE), record errors one by one, quotas.
 """
 
 from collections.abc import Iterator

@@ -19,6 +19,7 @@ from tailrace.replication.partition import FencedLeaderEpochError, UnknownLeader
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.clock import Clock
 from tailrace.runtime.threads import Threads
+from tailrace.storage.producers import InvalidProducerEpochError, OutOfOrderSequenceError
 
 _CODES: dict[type[Exception], ErrorCode] = {
     FencedLeaderEpochError: ErrorCode.FENCED_LEADER_EPOCH,
@@ -28,6 +29,8 @@ _CODES: dict[type[Exception], ErrorCode] = {
     InvalidPartitionsError: ErrorCode.INVALID_PARTITIONS,
     InvalidReplicationError: ErrorCode.INVALID_REPLICATION_FACTOR,
     ConfigError: ErrorCode.INVALID_CONFIG,
+    InvalidProducerEpochError: ErrorCode.INVALID_PRODUCER_EPOCH,
+    OutOfOrderSequenceError: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
 }
 
 

@@ -7,8 +7,8 @@ bytes are those that were written is what `Batch.check` finds out.
 Invariant: a `Batch` always has its whole 61-byte header and as many bytes as the header says.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
 
 import crc32c
 
@@ -16,6 +16,9 @@ from tailrace.errors import CorruptionError, FatalError
 from tailrace.model import NO_PRODUCER_ID, Codec, TimestampType
 from tailrace.records import layout
 from tailrace.records.codecs import OUTPUT_SIZE_MAX, codec_of, decompress
+
+if TYPE_CHECKING:
+    from tailrace.records.legacy import LegacyEntry
 
 BATCH_SIZE_MAX: Final = 2**31 - 1
 """The largest size that the length field and an int32 segment position allow."""
@@ -26,14 +29,14 @@ class CorruptBatchError(CorruptionError):
 
 
 class UnsupportedMagicError(FatalError, ValueError):
-    """A batch of message format v0 or v1, which this version does not read yet."""
+    """A batch of message format v0 or v1, where only v2 is taken."""
 
     def __init__(self, magic: int, *, position: int) -> None:
         self.magic = magic
         self.position = position
         super().__init__(
-            f"position {position}: message format v{magic} is not read yet; "
-            "rewrite the topic with a broker that writes format v2 (Kafka 0.11 or later)"
+            f"position {position}: message format v{magic} is not taken here, only v2; "
+            "use a client that writes v2 (Kafka 0.11 or later)"
         )
 
 
@@ -48,6 +51,7 @@ class Batch:
         "crc",
         "last_offset_delta",
         "leader_epoch",
+        "legacy",
         "length",
         "magic",
         "max_timestamp",
@@ -58,7 +62,7 @@ class Batch:
         "view",
     )
 
-    def __init__(self, view: memoryview) -> None:
+    def __init__(self, view: memoryview, *, legacy: "LegacyEntry | None" = None) -> None:
         """Takes exactly the bytes of one batch, as `read_batches` cuts them."""
         (
             self.base_offset,
@@ -76,7 +80,10 @@ class Batch:
             self.record_count,
         ) = layout.HEADER.unpack_from(view)
         self.view = view
-        self.size = len(view)
+        self.legacy = legacy
+        """The entry of format v0 or v1 that the view was made from; it is not what is stored."""
+        self.size = len(view) if legacy is None else legacy.size
+        """Bytes that the batch takes where it is stored."""
 
     def __repr__(self) -> str:
         return (
@@ -158,9 +165,10 @@ class Batch:
             CorruptBatchError: the stored CRC-32C is not that of the bytes, the size is not what
                 the header says, or a count or delta is negative.
         """
-        if self.length != self.size - layout.LOG_OVERHEAD:
+        size = len(self.view)
+        if self.length != size - layout.LOG_OVERHEAD:
             raise self._corrupt(
-                f"the header says {self.length + layout.LOG_OVERHEAD} bytes, there are {self.size}"
+                f"the header says {self.length + layout.LOG_OVERHEAD} bytes, there are {size}"
             )
         if self.magic != layout.MAGIC:
             raise self._corrupt(f"the magic is {self.magic}, not {layout.MAGIC}")
@@ -179,11 +187,19 @@ class Batch:
 class BatchReader:
     """Iterates over `(position, batch)`; `position` then says where the whole batches end."""
 
-    __slots__ = ("_size_max", "_view", "position")
+    __slots__ = ("_convert", "_size_max", "_view", "position")
 
-    def __init__(self, view: memoryview, position: int, size_max: int) -> None:
+    def __init__(
+        self,
+        view: memoryview,
+        position: int,
+        *,
+        size_max: int,
+        convert: Callable[[memoryview], Batch] | None = None,
+    ) -> None:
         self._view = view
         self._size_max = size_max
+        self._convert = convert
         self.position = position
         """Where the next batch would start; less than the view's size if a partial one follows."""
 
@@ -214,9 +230,10 @@ class BatchReader:
             raise CorruptBatchError(
                 f"the magic is {magic}, more than {layout.MAGIC}", position=position, offset=offset
             )
-        if magic < layout.MAGIC:
+        is_legacy = magic < layout.MAGIC
+        if is_legacy and self._convert is None:
             raise UnsupportedMagicError(magic, position=position)
-        if size < layout.HEADER_SIZE:
+        if size < layout.HEADER_SIZE and not is_legacy:
             raise CorruptBatchError(
                 f"the batch has {size} bytes, less than its header's {layout.HEADER_SIZE}",
                 position=position,
@@ -224,14 +241,22 @@ class BatchReader:
             )
         if size > remaining:
             raise StopIteration
+        cut = self._view[position : position + size]
+        try:
+            batch = self._convert(cut) if self._convert and is_legacy else Batch(cut)
+        except CorruptionError as error:
+            error.position = position
+            raise
         self.position = position + size
-        return position, Batch(self._view[position : position + size])
+        return position, batch
 
 
 def read_batches(
     view: memoryview, position: int = 0, *, size_max: int = BATCH_SIZE_MAX
 ) -> BatchReader:
     """The whole batches of `view` from `position` on; ends silently at a partial one.
+
+    For format v2 only, which is all that may be produced; `legacy.read_all_batches` reads a log.
 
     Raises:
         CorruptBatchError: from the iteration, at a frame that no writer makes.
@@ -242,7 +267,7 @@ def read_batches(
         >>> sizes = [batch.size for _, batch in reader]
         >>> tail = len(view) - reader.position
     """
-    return BatchReader(view, position, size_max)
+    return BatchReader(view, position, size_max=size_max)
 
 
 def sequence_after(sequence: int, count: int) -> int:

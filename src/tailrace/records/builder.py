@@ -3,7 +3,8 @@
 Bulk data does not come this way (see `columns`). `BatchBuilder` writes what a producer, a
 coordinator or a test has at hand; `records_of` reads a batch for a caller who asked for objects.
 
-Invariant: a built batch passes `Batch.check` and `check_records`, and its offsets are consecutive.
+Invariant: a built batch passes `Batch.check` and `check_records`, and its offsets are consecutive
+unless the caller has given them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from tailrace.kernels.records import read_record, read_varint, wrapping_sum
 from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, Codec, TimestampType
 from tailrace.records import layout
 from tailrace.records.checks import check_records
-from tailrace.records.codecs import compress
+from tailrace.records.codecs import Octets, compress
 
 if TYPE_CHECKING:
     from tailrace.records.batch import Batch
@@ -68,8 +69,9 @@ class BatchBuilder:
         "_attributes",
         "_base_timestamp",
         "_codec",
+        "_last_offset_delta",
         "_max_timestamp",
-        "_parts",
+        "_payload",
         "_producer",
         "_size",
         "record_count",
@@ -95,10 +97,11 @@ class BatchBuilder:
             | (layout.TRANSACTIONAL_FLAG if is_transactional else 0)
             | (layout.CONTROL_FLAG if is_control else 0)
         )
-        self._parts: list[bytes] = []
+        self._payload = bytearray()
         self._size = layout.HEADER_SIZE
         self._base_timestamp = NO_TIMESTAMP
         self._max_timestamp = NO_TIMESTAMP
+        self._last_offset_delta = -1
         self.record_count = 0
 
     @property
@@ -108,20 +111,28 @@ class BatchBuilder:
 
     def append(
         self,
-        key: bytes | None,
-        value: bytes | None,
+        key: Octets | None,
+        value: Octets | None,
         *,
         timestamp: int = NO_TIMESTAMP,
         headers: Sequence[Header] = (),
+        offset_delta: int | None = None,
     ) -> None:
-        """Adds one record; the first one's timestamp (ms) becomes the base of the others."""
+        """Adds one record; the first one's timestamp (ms) becomes the base of the others.
+
+        Its offset is the next one, or the batch's first plus `offset_delta`, which may leave a gap.
+        """
         if not self.record_count:
-            self._base_timestamp = timestamp
+            self._base_timestamp = self._max_timestamp = timestamp
+        if offset_delta is None:
+            offset_delta = self._last_offset_delta + 1
+        assert offset_delta > self._last_offset_delta
+        self._last_offset_delta = offset_delta
         self._max_timestamp = max(self._max_timestamp, timestamp)
-        fields = [
+        fields: list[Octets] = [
             b"\x00",
             _varint(wrapping_sum(timestamp, -self._base_timestamp)),
-            _varint(self.record_count),
+            _varint(offset_delta),
             *_sized(key),
             *_sized(value),
             _varint(len(headers)),
@@ -130,7 +141,8 @@ class BatchBuilder:
             fields += (*_sized(name.encode()), *_sized(content))
         body = b"".join(fields)
         length = _varint(len(body))
-        self._parts += (length, body)
+        self._payload += length
+        self._payload += body
         self._size += len(length) + len(body)
         self.record_count += 1
 
@@ -139,7 +151,7 @@ class BatchBuilder:
 
         Its offsets start at 0 and its leader epoch is unknown: `stamp` sets both in a copy.
         """
-        payload = compress(self._codec, b"".join(self._parts))
+        payload = compress(self._codec, self._payload)
         batch = bytearray(layout.HEADER_SIZE)
         batch += payload
         layout.HEADER.pack_into(
@@ -151,7 +163,7 @@ class BatchBuilder:
             layout.MAGIC,
             0,
             self._attributes,
-            max(0, self.record_count - 1),
+            max(0, self._last_offset_delta),
             self._base_timestamp,
             self._max_timestamp,
             *self._producer,
@@ -208,5 +220,5 @@ def _slice_or_none(data: bytes, position: int, size: int) -> bytes | None:
     return None if size < 0 else data[position : position + size]
 
 
-def _sized(content: bytes | None) -> tuple[bytes, ...]:
+def _sized(content: Octets | None) -> tuple[Octets, ...]:
     return (_NULL,) if content is None else (_varint(len(content)), content)

@@ -122,6 +122,43 @@ def decompress(codec: Codec, data: memoryview, limit: int = OUTPUT_SIZE_MAX) -> 
         raise CorruptCompressionError(f"the {codec.name.lower()} payload: {error}") from error
 
 
+def with_lz4_checksum(data: memoryview) -> memoryview:
+    """The lz4 frame `data` with the right checksum in its header, whatever it has there.
+
+    Too short or foreign bytes come back as they are, for `decompress` to refuse.
+    """
+    if len(data) < len(LZ4_HEADER) or bytes(data[:4]) != LZ4_MAGIC:
+        return data
+    position = _lz4_checksum_position(data[4])
+    if position >= len(data):
+        return data
+    mended = bytearray(data)
+    mended[position] = _xxhash32(bytes(data[4:position])) >> 8 & 0xFF
+    return memoryview(mended)
+
+
+def _lz4_checksum_position(flags: int) -> int:
+    """Content size takes 8 bytes, a dictionary id 4; the checksum is the header's last byte."""
+    return 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+
+
+def _xxhash32(data: bytes) -> int:
+    """XXH32 with seed 0, of fewer than 16 bytes: its loop for long inputs is left out."""
+    assert len(data) < 16
+    mask = 2**32 - 1
+    number = 0x165667B1 + len(data)
+    whole = len(data) // 4 * 4
+    for start in range(0, whole, 4):
+        number += int.from_bytes(data[start : start + 4], "little") * 0xC2B2AE3D
+        number = (number << 17 | (number & mask) >> 15) * 0x27D4EB2F & mask
+    for octet in data[whole:]:
+        number = number + octet * 0x165667B1 & mask
+        number = (number << 11 | number >> 21) * 0x9E3779B1 & mask
+    number = (number ^ number >> 15) * 0x85EBCA77 & mask
+    number = (number ^ number >> 13) * 0xC2B2AE3D & mask
+    return number ^ number >> 16
+
+
 def _compress_snappy(data: memoryview) -> bytes:
     parts: list[Octets] = [XERIAL_HEADER]
     for start in range(0, len(data), XERIAL_BLOCK_SIZE):
@@ -222,8 +259,7 @@ def _lz4_output_size_max(data: memoryview) -> int:
         raise CorruptCompressionError("the lz4 payload does not start with a frame header")
     flags, descriptor = data[4], data[5]
     has_block_checksum = bool(flags & 0x10)
-    # Content size takes 8 bytes, a dictionary id 4; the checksum of the header is the last byte.
-    position = 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+    position = _lz4_checksum_position(flags) + 1
     block_size_max = 1 << (8 + 2 * (descriptor >> 4 & 7))
     total = 0
     while True:

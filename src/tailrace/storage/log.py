@@ -1,7 +1,7 @@
 """A partition's log: append, read, find by time, roll, flush, close.
 
 Owns the order of calls, and no rules: what may enter is `appends`, where offsets stand is
-`positions`, what a file holds is `segment`.
+`positions`, which batch was sent before is `producers`, what a file holds is `segment`.
 
 One writer per log, synchronous: an append is a write to the page cache and costs microseconds.
 `sync_rolled` and `sync` wait for the device and may be called from another thread, as may reads.
@@ -25,6 +25,7 @@ from tailrace.storage.config import LogConfig
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.positions import Positions
+from tailrace.storage.producers import KnownBatch, ProducerStates
 from tailrace.storage.segment import Segment, SegmentAppend, open_segment
 from tailrace.storage.segments import Segments
 
@@ -36,7 +37,10 @@ class Appended:
     base_offset: int
     last_offset: int
     log_append_time: int
-    """The broker's timestamp in milliseconds, or -1 where records keep their own."""
+    """The broker's timestamp in milliseconds, or -1 where records keep their own.
+
+    Of a batch that was in the log before: its largest timestamp, on either kind of topic.
+    """
     log_start_offset: int
 
 
@@ -64,11 +68,13 @@ class Log:
         segments: Segments,
         positions: Positions,
         epochs: LeaderEpochs,
+        producers: ProducerStates,
     ) -> None:
         self.partition = partition
         self.directory = directory
         self.positions = positions
         self.epochs = epochs
+        self.producers = producers
         self.segments = segments
         self._files = files
         self._config = config
@@ -93,11 +99,14 @@ class Log:
     def append(self, records: memoryview, *, leader_epoch: int, now_ms: int) -> Appended:
         """Write one batch as its leader; `records` is stamped in place and must be writable.
 
-        When this returns the batch is in the page cache and readable.
+        When this returns the batch is in the page cache and readable. A batch that an idempotent
+        producer sends again is not written again; the answer says where it went the first time.
 
         Raises:
             CorruptionError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError,
             UnsupportedCodecError: as `appends.plan_append`; the log is unchanged.
+            InvalidProducerEpochError, OutOfOrderSequenceError: as `ProducerStates.check`; the log
+                is unchanged.
             OSError: the device is full or failing; the log is unchanged.
         """
         planned = plan_append(
@@ -107,7 +116,13 @@ class Log:
             leader_epoch=leader_epoch,
             now_ms=now_ms,
         )
+        batch = planned.batch
+        if batch.producer_id >= 0:
+            known = self.producers.check(batch)
+            if known is not None:
+                return self._appended_before(known)
         if self._must_roll(planned):
+            self.producers.expire(now_ms)
             self.roll()
         self.epochs.assign(leader_epoch, planned.base_offset)
         self.segments.active.append(
@@ -119,6 +134,13 @@ class Log:
             )
         )
         self.positions.advance_end(planned.last_offset + 1)
+        if batch.producer_id >= 0:
+            self.producers.note(
+                batch,
+                last_offset=planned.last_offset,
+                timestamp=planned.max_timestamp,
+                now_ms=now_ms,
+            )
         time = planned.log_append_time_or_none
         return Appended(
             base_offset=planned.base_offset,
@@ -190,7 +212,8 @@ class Log:
     def roll(self) -> Segment:
         """Close the active segment and begin a new one at the log end offset.
 
-        An active segment without a batch is the new one already.
+        An active segment without a batch is the new one already. The state of the producers is
+        written beside it; like the segment, it gets to the device in the device's own time.
 
         Raises:
             OSError: the new segment cannot be made; the next append tries again before it writes.
@@ -212,6 +235,7 @@ class Log:
         except OSError:
             segment.close()
             raise
+        self.producers.write_snapshot(self.end_offset)
         self.segments.add(segment)
         self._is_roll_due = False
         return segment
@@ -233,8 +257,15 @@ class Log:
         self._sync(self.end_offset)
 
     def finish(self) -> None:
-        """Complete and trim the indexes of the active segment; nothing may be appended after."""
+        """Complete and trim the indexes of the active segment, and write a snapshot of producers.
+
+        Nothing may be appended after.
+
+        Raises:
+            OSError: the indexes cannot be completed.
+        """
         self.segments.active.finish()
+        self.producers.write_snapshot(self.end_offset, is_synced=True)
 
     def close(self) -> None:
         """Release all files; does not wait for the device."""
@@ -267,6 +298,14 @@ class Log:
             or active.time_index.is_full
             or not active.can_hold(planned.last_offset)
         ) and active.size > 0
+
+    def _appended_before(self, known: KnownBatch) -> Appended:
+        return Appended(
+            base_offset=known.base_offset,
+            last_offset=known.last_offset,
+            log_append_time=known.timestamp,
+            log_start_offset=self.start_offset,
+        )
 
     def _slice(self, offset: int, *, bytes_max: int, is_first_whole: bool) -> memoryview:
         for segment in self.segments.from_offset(offset):

@@ -4,6 +4,7 @@
         00000000000000000170.log        a segment: base offset, 20 digits
         00000000000000000170.index
         00000000000000000170.timeindex
+        00000000000000000170.snapshot   producers just before that offset
     flights-3.5f0c….-delete/            a partition on its way out
 
 Topic names may hold dots and dashes themselves, which is why the split is at the last dash.
@@ -17,6 +18,7 @@ from tailrace.model import TopicPartition
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 DELETE_DIRECTORY_SUFFIX = "-delete"
 SWAP_SUFFIX = ".swap"

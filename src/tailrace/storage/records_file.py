@@ -6,16 +6,12 @@ Reads are slices of a map that is renewed when the file has grown past it.
 """
 
 import contextlib
-import struct
-import zlib
 from collections.abc import Iterator
 
 from tailrace.errors import CorruptionError
-from tailrace.records.batch import Batch, UnsupportedMagicError, read_batches
+from tailrace.records.batch import Batch
+from tailrace.records.legacy import read_all_batches
 from tailrace.runtime.files import Buffer, File, Files
-
-_LEGACY = struct.Struct(">iI")
-"""From position 8 of a message of format v0 or v1: size of the rest, and its CRC-32."""
 
 
 class RecordsFile:
@@ -56,26 +52,18 @@ class RecordsFile:
     def batches(self, position: int = 0) -> Iterator[tuple[int, Batch]]:
         """Each batch from `position` on, with its position; ends before a partial one.
 
+        Entries of format v0 and v1 come as batches of v2 in memory; see `records.legacy`.
+
         Raises:
-            CorruptionError: bytes that cannot be the start of a batch; it has path and position.
-            UnsupportedMagicError: a sound batch of an older format.
+            CorruptionError: bytes that cannot be the start of a batch, or a damaged entry of an
+                older format; it has path and position.
         """
         try:
-            for start, batch in read_batches(self.view(position, self.size)):
+            for start, batch in read_all_batches(self.view(position, self.size)):
                 yield position + start, batch
         except CorruptionError as error:
             raise error.located(
                 path=self.path, position=position + (error.position or 0)
-            ) from error
-        except UnsupportedMagicError as error:
-            start = position + error.position
-            if _is_legacy(self.view(start, self.size)):
-                raise UnsupportedMagicError(error.magic, position=start) from error
-            # A torn write or a flipped bit can leave any magic; a format has its checksum, too.
-            raise CorruptionError(
-                f"the magic is {error.magic}, and the checksum is not of that format",
-                path=self.path,
-                position=start,
             ) from error
 
     def truncate(self, size: int) -> None:
@@ -107,10 +95,3 @@ def open_records_file(
 ) -> RecordsFile:
     """Open the log file of a segment, or create an empty one."""
     return RecordsFile(path=path, file=files.open(path, create=create, read_only=read_only))
-
-
-def _is_legacy(view: memoryview) -> bool:
-    """Whether a message of format v0 or v1, with a right CRC-32, is at the start."""
-    size, crc = _LEGACY.unpack_from(view, 8)
-    end = size + 12
-    return end <= len(view) and bool(zlib.crc32(view[16:end]) == crc)

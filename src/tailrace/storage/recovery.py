@@ -7,6 +7,7 @@
     .log without an index, or with  that segment is recovered
       one that cannot be its
     170.log after an unclean stop   recovered, if it reaches behind the recovery point
+    170.snapshot                    the newest is read, and the batches behind it; see `producers`
 
 To recover a segment is to check each batch (CRC, offsets rising), to write both indexes anew, and
 to cut behind the last good batch. When anything was cut, the segments behind it are deleted: what
@@ -31,6 +32,7 @@ from tailrace.storage.epochs import open_leader_epochs
 from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.log import Log
 from tailrace.storage.positions import Positions
+from tailrace.storage.producers import open_producers
 from tailrace.storage.segment import Segment, open_segment
 from tailrace.storage.segments import Segments
 
@@ -214,13 +216,17 @@ def _assemble(
         log_end = log_start
     epochs = open_leader_epochs(files, directory)
     epochs.cut_end(log_end)
+    segments = Segments(opened)
     return Log(
         partition=partition,
         directory=directory,
         files=files,
         config=config,
-        segments=Segments(opened),
+        segments=segments,
         epochs=epochs,
+        producers=open_producers(
+            files, directory, segments=segments, log_start=log_start, log_end=log_end
+        ),
         positions=Positions(
             log_start=log_start,
             recovery_point=min(recovery_point, log_end),

@@ -38,7 +38,7 @@ from tailrace.protocol.messages.metadata import (
 )
 from tailrace.protocol.messages.produce import ProduceResponse
 from tailrace.records.batch import read_batches
-from tailrace.records.builder import records_of
+from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.testing import (
     DiskFault,
     MemoryFiles,
@@ -499,3 +499,62 @@ def test_a_topic_does_not_come_back_after_a_crash_in_its_deletion() -> None:
             outside.run(delete(outside, operation))
         with virtual_runtime(files=disks[0]) as outside:
             outside.run(look(outside))
+
+
+def sequenced(value: bytes, sequence: int, *, epoch: int = 0) -> bytes:
+    """A batch of one record of idempotent producer 7."""
+    builder = BatchBuilder(producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+    builder.append(b"k", value, timestamp=1_700_000_000_000)
+    return builder.build()
+
+
+def test_a_batch_sent_again_gets_its_first_offset() -> None:
+    """The log has it once; a gap and an old epoch are refused with Kafka's codes."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            for number in range(3):
+                await produce(peer, "t", sequenced(b"%d" % number, number, epoch=1))
+            again = await produce(peer, "t", sequenced(b"1", 1, epoch=1))
+            assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 1)
+            gap = await produce(peer, "t", sequenced(b"x", 4, epoch=1))
+            assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert "sequence 4 where 3 is due" in (gap.error_message or "")
+            old = await produce(peer, "t", sequenced(b"x", 0))
+            assert old.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+            assert (await produce(peer, "t", sequenced(b"3", 0, epoch=2))).base_offset == 3
+            found = await fetch(peer, fetch_request("t", 0))
+            assert values_of(found.records) == [b"0", b"1", b"2", b"3"]
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+@pytest.mark.parametrize("is_kill", [True, False])
+def test_sequences_are_known_after_a_restart(is_kill: bool) -> None:  # noqa: FBT001 - a parameter
+    """A batch whose answer the stop has eaten is sent again and appended once; a gap is refused."""
+
+    async def write(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t", configs={"segment.bytes": "200"})
+            for number in range(5):
+                await produce(peer, "t", sequenced(b"%d" % number, number))
+            disks.append(outside.files.crash(keep_unsynced=True))
+
+    async def go_on(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            assert (await produce(peer, "t", sequenced(b"4", 4))).base_offset == 4
+            gap = await produce(peer, "t", sequenced(b"6", 6))
+            assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert (await produce(peer, "t", sequenced(b"5", 5))).base_offset == 5
+
+    disks: list[MemoryFiles] = []
+    with virtual_runtime() as outside:
+        outside.run(write(outside))
+        stopped = outside.files.crash()
+    with virtual_runtime(files=disks[0] if is_kill else stopped) as outside:
+        outside.run(go_on(outside))

@@ -126,7 +126,7 @@ def test_older_formats_are_recognised(magic: int) -> None:
     """A v0 or v1 message is named as such, not as damage."""
     data = bytearray(small_batch())
     data[16] = magic
-    with pytest.raises(UnsupportedMagicError, match=f"v{magic} is not read yet"):
+    with pytest.raises(UnsupportedMagicError, match=f"v{magic} is not taken here"):
         next(read_batches(memoryview(data)))
 
 

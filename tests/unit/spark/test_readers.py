@@ -165,13 +165,12 @@ def test_a_broken_record_under_a_right_checksum_is_located_too(tmp_path: Path) -
     assert (caught.value.path, caught.value.position) == (str(path), len(good))
 
 
-def test_an_old_format_names_its_folder(tmp_path: Path) -> None:
-    """Message format v1 is an error that says where and what to do."""
-    message = struct.pack(">bbqii", 1, 0, 0, -1, -1)
+def test_an_old_format_is_read(tmp_path: Path) -> None:
+    """A message of format v1 is a row like any other."""
+    message = struct.pack(">bbqii", 1, 0, 0, -1, 1) + b"v"
     old = struct.pack(">qiI", 0, 4 + len(message), zlib.crc32(message)) + message
     write_segment(tmp_path, T0, 0, old)
-    with pytest.raises(FatalError, match=r"t-0: .*message format v1 is not read yet"):
-        read(tmp_path)
+    assert read(tmp_path, "offset", "key", "value") == [{"offset": 0, "key": None, "value": b"v"}]
 
 
 def test_records_that_went_between_plan_and_task_are_missed(tmp_path: Path) -> None:

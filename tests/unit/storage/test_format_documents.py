@@ -14,11 +14,18 @@ from tailrace.storage import checkpoints, names
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.index.offset import OffsetIndex, open_offset_index
 from tailrace.storage.index.time import TimeIndex, open_time_index
+from tailrace.storage.producers import KnownBatch, KnownProducer, encode_snapshot
 from tailrace.testing import MemoryFiles
 
 DOCUMENTS = Path(__file__).parents[3] / "docs" / "formats"
 DIRECTORY = (DOCUMENTS / "log-directory.md").read_text()
 INDEXES = (DOCUMENTS / "indexes.md").read_text()
+SUFFIXES = (
+    names.LOG_SUFFIX,
+    names.OFFSET_INDEX_SUFFIX,
+    names.TIME_INDEX_SUFFIX,
+    names.SNAPSHOT_SUFFIX,
+)
 ID = uuid.UUID("12345678-1234-4234-8234-123456789abc")
 
 
@@ -69,6 +76,13 @@ def test_partition_metadata(files: MemoryFiles) -> None:
     assert files.content("data/a") == block("metadata")[:-1]
 
 
+def test_snapshot() -> None:
+    """The block, in hex, is the snapshot that its sentence describes."""
+    last = KnownBatch(last_sequence=5, last_offset=11, offset_delta=1, timestamp=1_700_000_000_000)
+    producers = {7: KnownProducer(epoch=2, batches=(last,), timestamp=last.timestamp)}
+    assert encode_snapshot(producers) == bytes.fromhex(block("snapshot").decode())
+
+
 def test_cluster_image(files: MemoryFiles) -> None:
     """The block is an image that was saved."""
     topic = Topic(
@@ -85,7 +99,7 @@ def test_cluster_image(files: MemoryFiles) -> None:
 def test_every_name_of_the_code_is_in_the_tables() -> None:
     """Files of the directory and of a partition, and folders that are parsed as they should."""
     listed = set(re.findall(r"^\| `([^`]+)` \|", DIRECTORY, re.MULTILINE))
-    segment = {names.segment_file_name(170, s) for s in (".log", ".index", ".timeindex")}
+    segment = {names.segment_file_name(170, s) for s in SUFFIXES}
     folders = {
         names.partition_directory_name(TopicPartition("flights", 0)),
         names.delete_directory_name(TopicPartition("flights", 0), "0123456789abcdef" * 2),

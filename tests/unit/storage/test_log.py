@@ -8,6 +8,12 @@ from tailrace.errors import OffsetOutOfRangeError, RecordTooLargeError
 from tailrace.model import Codec, SpecialTimestamp
 from tailrace.records.batch import read_batches
 from tailrace.storage.log import Log
+from tailrace.storage.producers import (
+    EXPIRATION_MS,
+    InvalidProducerEpochError,
+    OutOfOrderSequenceError,
+    decode_snapshot,
+)
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,
@@ -375,3 +381,101 @@ def test_a_roll_that_failed_is_made_up_before_the_next_append() -> None:
     assert bases(log) == [0, 2]
     killed = open_at(files.crash(keep_unsynced=True))
     assert values(killed) == [b"value 0", b"value 1", b"small"]
+
+
+def sequenced(sequence: int, *contents: bytes, epoch: int = 0, timestamp: int = NOW) -> bytearray:
+    """A batch of idempotent producer 7."""
+    return batch(
+        *contents,
+        timestamps=[timestamp] * len(contents),
+        producer_id=7,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+
+
+@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
+def test_a_batch_sent_again_is_in_the_log_once(timestamp_type: str) -> None:
+    """The answer has the offsets and the time of the first; the disk is not touched."""
+    files = MemoryFiles()
+    log = open_at(files, config=settings(message_timestamp_type=timestamp_type))
+    append_values(log, b"other")
+    first = append(log, sequenced(0, b"a", b"b"), now_ms=NOW + 5)
+    append(log, sequenced(2, b"c"), now_ms=NOW + 6)
+    operations, epoch = len(files.operations), log.epochs.latest
+    again = append(log, sequenced(0, b"a", b"b"), now_ms=NOW + 9, epoch=3)
+    assert (
+        (again.base_offset, again.last_offset) == (first.base_offset, first.last_offset) == (1, 2)
+    )
+    assert again.log_append_time == (NOW if timestamp_type == "CreateTime" else NOW + 5)
+    assert (len(files.operations), log.epochs.latest) == (operations, epoch)
+    assert values(log) == [b"other", b"a", b"b", b"c"]
+
+
+def test_a_batch_sent_again_does_not_roll() -> None:
+    """Not even where a new batch of its size would."""
+    log = open_at(MemoryFiles(), config=settings(segment_bytes=2 * SIZE))
+    for number in range(2):
+        append(log, sequenced(number, b"value 0"))
+    append(log, sequenced(1, b"value 0"))
+    assert bases(log) == [0]
+    append(log, sequenced(2, b"value 0"))
+    assert bases(log) == [0, 2]
+
+
+def test_a_refused_or_failed_batch_leaves_no_trace_in_the_sequence() -> None:
+    """After a gap, an old epoch and a full disk the next number is what it was."""
+    files = MemoryFiles()
+    log = open_at(files)
+    append(log, sequenced(0, b"a", epoch=1))
+    with pytest.raises(OutOfOrderSequenceError):
+        append(log, sequenced(2, b"gap", epoch=1))
+    with pytest.raises(InvalidProducerEpochError):
+        append(log, sequenced(0, b"old"))
+    files.faults.append(DiskFault(operation="write", path_part=".log"))
+    with pytest.raises(OSError, match="error"):
+        append(log, sequenced(1, b"failed", epoch=1))
+    files.faults.clear()
+    append(log, sequenced(1, b"b", epoch=1))
+    assert values(log) == [b"a", b"b"]
+
+
+def test_snapshots_are_written_at_each_roll_and_at_the_end() -> None:
+    """Named after the offset that comes next; an empty log has none."""
+    files = MemoryFiles()
+    stop_cleanly(open_at(files))
+    assert not [name for name in files.list(FOLDER) if name.endswith(".snapshot")]
+    log = open_at(files)
+    for number in range(3):
+        append(log, sequenced(number, b"v"))
+    log.roll()
+    assert decode_snapshot(files.content(path(3, ".snapshot")))[7].last_sequence == 2
+    append(log, sequenced(3, b"v"))
+    stop_cleanly(log)
+    assert decode_snapshot(files.content(path(4, ".snapshot")))[7].last_sequence == 3
+
+
+def test_a_snapshot_that_cannot_be_written_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """It only saves time at the next start; the operator is told."""
+    files = MemoryFiles()
+    log = open_at(files)
+    append(log, sequenced(0, b"a"))
+    files.faults.append(DiskFault(operation="write", path_part=".snapshot"))
+    log.roll()
+    append(log, sequenced(1, b"b"))
+    stop_cleanly(log)
+    assert "producer_snapshot_failed" in caplog.text
+    files.faults.clear()
+    log = open_at(files, is_clean=True)
+    assert append(log, sequenced(1, b"b")).base_offset == 1
+
+
+def test_idle_producers_are_forgotten_when_the_log_rolls() -> None:
+    """A day after their last batch, by the broker's clock."""
+    log = open_at(MemoryFiles(), config=settings(segment_bytes=2 * SIZE))
+    append(log, sequenced(0, b"value 0"))
+    later = NOW + EXPIRATION_MS
+    for _ in range(2):
+        append(log, batch(b"value 0"), now_ms=later)
+    assert len(log.producers) == 0
+    assert append(log, sequenced(5, b"v"), now_ms=later).base_offset == 3

@@ -8,7 +8,13 @@ import pytest
 
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import SpecialTimestamp
-from tailrace.records.batch import UnsupportedMagicError
+from tailrace.storage.log import Log
+from tailrace.storage.producers import (
+    KnownBatch,
+    KnownProducer,
+    OutOfOrderSequenceError,
+    encode_snapshot,
+)
 from tailrace.testing import DiskFault, MemoryFiles
 
 if TYPE_CHECKING:
@@ -101,15 +107,14 @@ def test_a_header_torn_before_its_magic_is_damage_and_no_old_format() -> None:
 
 
 def test_a_sound_message_of_an_old_format_is_not_cut() -> None:
-    """A topic from before Kafka 0.11 is refused, and its bytes stay."""
+    """A topic from before Kafka 0.11 is opened, and its bytes stay."""
     files = MemoryFiles()
     stop_cleanly(filled(files, 1))
     body = bytes([1, 0]) + struct.pack(">qii", NOW, -1, -1)
     message = struct.pack(">qiI", 1, len(body) + 4, zlib.crc32(body)) + body
     whole = files.content(path(0, ".log")) + message
     files.overwrite(path(0, ".log"), whole)
-    with pytest.raises(UnsupportedMagicError, match="v1"):
-        open_at(files)
+    assert values(open_at(files)) == [*expected_values(1), None]
     assert files.content(path(0, ".log")) == whole
 
 
@@ -282,7 +287,7 @@ def test_indexes_without_a_log_and_leftovers_are_removed() -> None:
     files = MemoryFiles()
     stop_cleanly(filled(files, 2))
     gone = [path(50, ".index"), path(50, ".timeindex"), path(0, ".log.deleted"), f"{FOLDER}/x.tmp"]
-    stays = [f"{FOLDER}/notes.txt", path(0, ".snapshot"), path(0, ".txnindex")]
+    stays = [f"{FOLDER}/notes.txt", path(0, ".txnindex")]
     for name in gone + stays:
         files.open(name, create=True)
     open_at(files)
@@ -331,3 +336,133 @@ def test_a_device_that_fails_during_recovery_is_an_error_and_not_a_cut() -> None
         open_at(files)
     files.faults.clear()
     assert values(open_at(files)) == expected_values(12)
+
+
+def sequenced(sequence: int) -> bytearray:
+    """A batch of one record of idempotent producer 7."""
+    return batch(b"v", producer_id=7, producer_epoch=2, base_sequence=sequence)
+
+
+def with_producer(files: MemoryFiles, count: int = 12) -> Log:
+    """A log of several segments, all written by producer 7; sequence equals offset."""
+    log = open_at(files)
+    for number in range(count):
+        append(log, sequenced(number))
+    return log
+
+
+def snapshots(files: MemoryFiles) -> list[int]:
+    """Offsets of the snapshots in the folder."""
+    found = [name for name in files.list(FOLDER) if name.endswith(".snapshot")]
+    return [int(name.partition(".")[0]) for name in found]
+
+
+def last_sequence(log: Log) -> int:
+    """Of producer 7."""
+    known = log.producers.get(7)
+    assert known is not None
+    assert known.epoch == 2
+    return known.last_sequence
+
+
+@pytest.mark.parametrize("is_kill", [True, False])
+def test_the_sequence_goes_on_after_a_stop(is_kill: bool) -> None:  # noqa: FBT001 - a parameter
+    """The last batch sent again gets its offset, a gap is refused, the next one is taken."""
+    files = MemoryFiles()
+    log = with_producer(files)
+    if is_kill:
+        files = files.crash(keep_unsynced=True)
+    else:
+        stop_cleanly(log)
+    log = open_at(files, is_clean=not is_kill)
+    assert append(log, sequenced(11)).base_offset == 11
+    with pytest.raises(OutOfOrderSequenceError):
+        append(log, sequenced(13))
+    assert append(log, sequenced(12)).base_offset == 12
+    assert log.end_offset == 13
+
+
+def test_a_snapshot_spares_the_batches_before_it() -> None:
+    """It counts for what it says, and the batches behind it come on top."""
+    files = MemoryFiles()
+    log = with_producer(files)
+    newest = bases(log)[-1]
+    log.close()
+    other = {9: KnownProducer(4, (KnownBatch(80, 0, 0, NOW),), NOW)}
+    files.overwrite(path(newest, ".snapshot"), encode_snapshot(other))
+    log = open_at(files)
+    assert log.producers.get(9) == other[9]
+    assert last_sequence(log) == 11
+    files.overwrite(path(newest, ".log"), b"")
+    log = open_at(files)
+    assert log.end_offset == newest
+    assert log.producers.get(7) is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0\1", b"\xff" * 56])
+def test_damaged_snapshots_are_removed_and_an_older_one_or_the_log_serves(damage: bytes) -> None:
+    """First the newest is damaged, then all of them."""
+    files = MemoryFiles()
+    stop_cleanly(with_producer(files))
+    offsets = snapshots(files)
+    for damaged in (offsets[-1:], offsets[:-1]):
+        for offset in damaged:
+            files.overwrite(path(offset, ".snapshot"), damage)
+        log = open_at(files, is_clean=True)
+        log.close()
+        assert last_sequence(log) == 11
+        assert not set(damaged) & set(snapshots(files))
+    assert snapshots(files) == []
+
+
+def test_snapshots_of_segments_and_the_newest_stay() -> None:
+    """Others go, and so do those behind the end, for good, before offsets are given out again."""
+    files = MemoryFiles()
+    log = with_producer(files)
+    kept = bases(log)[1:]
+    stop_cleanly(log)
+    for offset in (2, 11, 13, 500):
+        files.open(path(offset, ".snapshot"), create=True)
+        files.overwrite(path(offset, ".snapshot"), files.content(path(12, ".snapshot")))
+    files.sync_directory(FOLDER)
+    open_at(files, is_clean=True)
+    assert snapshots(files) == [*kept, 12]
+    assert 500 not in snapshots(files.crash())
+
+
+def test_snapshots_below_the_log_start_do_not_count() -> None:
+    """What remains of the log decides."""
+    files = MemoryFiles()
+    log = with_producer(files)
+    log.close()
+    below = [offset for offset in snapshots(files) if offset < 11]
+    assert below
+    log = open_at(files, checkpoints=(0, 11))
+    assert last_sequence(log) == 11
+    assert not set(below) & set(snapshots(files))
+
+
+def test_a_lost_tail_is_lost_for_the_sequence_too() -> None:
+    """The producer may send again what the machine has lost."""
+    files = MemoryFiles()
+    log = with_producer(files, count=2)
+    log.sync()
+    for number in range(2, 12):
+        append(log, sequenced(number))
+    log = open_at(files.crash())
+    end = log.end_offset
+    assert end < 12
+    assert last_sequence(log) == end - 1
+    assert append(log, sequenced(end)).base_offset == end
+
+
+def test_damage_in_a_trusted_segment_leaves_the_producers_of_the_others() -> None:
+    """The log opens, as it does without producers, and the operator is told."""
+    files = MemoryFiles()
+    log = with_producer(files)
+    stop_cleanly(log)
+    for offset in snapshots(files):
+        files.remove(path(offset, ".snapshot"))
+    flip(files, path(0, ".log"), SIZE + 8)
+    log = open_at(files, is_clean=True)
+    assert last_sequence(log) == 11

@@ -1,0 +1,108 @@
+"""What a directory holds, from the headers of its batches alone: 61 bytes of each are read.
+
+Checksums are not computed and records not looked into; `tailrace.offline.verify` does that.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tailrace.errors import CorruptionError
+from tailrace.model import Codec, TimestampType, TopicPartition
+from tailrace.offline.directory import list_segments, log_start_offsets, unreadable
+from tailrace.records import layout
+from tailrace.records.batch import Batch, UnsupportedMagicError
+from tailrace.runtime.files import Files
+from tailrace.storage.records_file import open_records_file
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionScan:
+    """One partition in numbers."""
+
+    partition: TopicPartition
+    start_offset: int = 0
+    """The first offset that a reader may ask for."""
+    end_offset: int = 0
+    """The offset behind the last whole batch that could be read."""
+    oldest_timestamp: int | None = None
+    """Smallest timestamp (ms) that a batch begins with; None without any."""
+    newest_timestamp: int | None = None
+    """Largest timestamp (ms) of all batches; None without any."""
+    segments: int = 0
+    bytes: int = 0
+    """Size of all log files."""
+    batches: int = 0
+    records: int = 0
+    """Sum of the headers' counts, markers of transactions included."""
+    codecs: Counter[str] = field(default_factory=Counter)
+    """Batches by codec."""
+    damage: list[str] = field(default_factory=list)
+    """A sentence for each segment whose headers cannot be walked to its end."""
+    tail_bytes: int = 0
+    """Behind the last whole batch: an append in progress, or a torn one."""
+
+    def add(self, batch: Batch) -> None:
+        """Count one batch."""
+        self.batches += 1
+        self.records += max(0, batch.record_count)
+        self.end_offset = max(self.end_offset, batch.next_offset)
+        self.codecs[_codec_name(batch.attributes & layout.CODEC_MASK)] += 1
+        is_first_known = (
+            batch.timestamp_type is TimestampType.CREATE_TIME
+            and batch.delete_horizon_or_none is None
+        )
+        oldest = batch.base_timestamp if is_first_known else batch.max_timestamp
+        if oldest >= 0:
+            known = self.oldest_timestamp
+            self.oldest_timestamp = oldest if known is None else min(known, oldest)
+        if batch.max_timestamp >= 0:
+            self.newest_timestamp = max(self.newest_timestamp or 0, batch.max_timestamp)
+
+
+def scan_partition(
+    files: Files, root: str, partition: TopicPartition, *, folder: str
+) -> PartitionScan:
+    """The partition in numbers; `root` has the checkpoints.
+
+    Raises:
+        DirectoryError: a file cannot be read.
+    """
+    found = PartitionScan(partition=partition)
+    segments, _ = list_segments(files, folder)
+    found.segments = len(segments)
+    found.bytes = sum(segment.size for segment in segments)
+    first = segments[0].base_offset if segments else 0
+    found.start_offset = max(first, log_start_offsets(files, root).get(partition, 0))
+    found.end_offset = found.start_offset
+    for number, segment in enumerate(segments):
+        found.end_offset = max(found.end_offset, segment.base_offset)
+        try:
+            log = open_records_file(files, segment.path, read_only=True)
+        except FileNotFoundError:
+            continue  # A broker has just deleted it.
+        except OSError as error:
+            raise unreadable(segment.path, error) from error
+        end = 0
+        try:
+            for position, batch in log.batches():
+                found.add(batch)
+                end = position + batch.size
+        except CorruptionError as error:
+            found.damage.append(str(error))
+        except UnsupportedMagicError as error:
+            found.damage.append(f"{segment.path}, {error}")
+        else:
+            if number == len(segments) - 1:
+                found.tail_bytes = log.size - end
+            elif end < log.size:
+                found.damage.append(f"{segment.path}, position {end}: a batch is not whole")
+        finally:
+            log.close()
+    return found
+
+
+def _codec_name(number: int) -> str:
+    try:
+        return Codec(number).name.lower()
+    except ValueError:
+        return f"unknown-{number}"

@@ -1,0 +1,180 @@
+"""`tailrace log` as it is typed: what it prints and which code it exits with."""
+
+import json
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from click.testing import CliRunner, Result
+
+from tailrace import Broker
+from tailrace.cli import commands
+from tailrace.model import Codec, TopicPartition
+from tailrace.records.builder import Record
+from tests.spark.directories import batch_of, write_numbered, write_segment
+
+FLIGHTS = TopicPartition("flights", 0)
+
+
+def run(*arguments: object) -> Result:
+    """The command's outcome."""
+    return CliRunner().invoke(commands, ["log", *map(str, arguments)])
+
+
+def lines(*arguments: object) -> list[str]:
+    """Lines of standard output of a command that succeeds."""
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+def offsets(*arguments: object) -> list[int]:
+    """Offsets of the records that `cat` finds."""
+    return [json.loads(line)["offset"] for line in lines("cat", *arguments, "--format", "json")]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Two segments of flights-0 with offsets 0 to 49, and flights-1 with 0 to 4."""
+    write_numbered(tmp_path, FLIGHTS, limit=30)
+    write_numbered(tmp_path, FLIGHTS, first=30, limit=50)
+    write_numbered(tmp_path, TopicPartition("flights", 1), limit=5)
+    return tmp_path
+
+
+def test_scan_counts_and_says_where_the_time_goes(data: Path) -> None:
+    """One row for each partition, or one object."""
+    first, second = (json.loads(line) for line in lines("scan", data, "--json"))
+    assert first["format"] == "tailrace.scan/1"
+    expected = {
+        "topic": "flights", "partition": 0, "start_offset": 0, "end_offset": 50, "records": 50,
+        "batches": 5, "segments": 2, "codecs": {"none": 5}, "damage": [], "tail_bytes": 0,
+        "oldest_timestamp": 0, "newest_timestamp": 49000,
+    }  # fmt: skip
+    assert {name: first[name] for name in expected} == expected
+    assert (second["partition"], second["end_offset"]) == (1, 5)
+    table = lines("scan", data)
+    assert len(table) == 3
+    assert "1970-01-01T00:00:49.000Z" in table[1]
+    assert len(lines("scan", data / "flights-1")) == 2
+
+
+def test_scan_says_what_is_damaged_and_goes_on(data: Path) -> None:
+    """A segment whose frames do not hold, and the other partition all the same."""
+    path = data / "flights-0" / f"{0:020d}.log"
+    content = path.read_bytes()
+    second_batch = int.from_bytes(content[8:12], "big") + 12
+    path.write_bytes(content[:second_batch] + b"\xff" * 50 + content[second_batch + 50 :])
+    first, second = (json.loads(line) for line in lines("scan", data, "--json"))
+    assert str(path) in first["damage"][0]
+    assert f"position {second_batch}" in first["damage"][0]
+    assert (first["records"], first["end_offset"], second["end_offset"]) == (30, 50, 5)
+
+
+def test_cat_chooses_by_offset_time_key_and_count(data: Path) -> None:
+    """Each bound for itself and all together."""
+    assert offsets(data, "flights-0") == list(range(50))
+    assert offsets(data, "flights") == [*range(50), *range(5)]
+    assert offsets(data, "flights", "--partition", 1) == list(range(5))
+    assert offsets(data, "flights-0", "--from-offset", 27, "--to-offset", 33) == list(range(27, 33))
+    assert offsets(data, "flights-0", "--from-offset", 99) == []
+    assert offsets(data, "flights-0", "--limit", 3) == [0, 1, 2]
+    assert offsets(data, "flights-0", "--key", "key-7") == [7]
+    assert offsets(data, "flights-0", "--from-time", "1970-01-01T00:00:48") == [48, 49]
+    assert offsets(data, "flights-0", "--to-time", "1970-01-01T00:00:02Z") == [0, 1]
+    assert offsets(data / "flights-1", "flights-1", "--from-offset", 3, "--limit", 1) == [3]
+
+
+def test_cat_shows_text_json_and_hex(tmp_path: Path) -> None:
+    """Bytes that are no text become hexadecimal, and a terminal is given no orders."""
+    record = Record(0, 1_700_000_000_000, b"\x1b[2Jk", b"\xff\x00", (("h", b"x"), ("n", None)))
+    write_segment(tmp_path, FLIGHTS, 0, batch_of([record]))
+    place = "flights-0 offset 0 2023-11-14T22:13:20.000Z"
+    shown = [f"{place} key=\\x1b[2Jk value=0xff00 header h=x header n=null"]
+    assert lines("cat", tmp_path, "flights-0") == shown
+    shown = [f"{place} key=0x1b5b324a6b value=0xff00 header h=0x78 header n=null"]
+    assert lines("cat", tmp_path, "flights-0", "--format", "hex") == shown
+    (line,) = lines("cat", tmp_path, "flights-0", "--format", "json")
+    assert json.loads(line) == {
+        "topic": "flights", "partition": 0, "offset": 0, "timestamp": 1_700_000_000_000,
+        "key": "\x1b[2Jk", "value": {"hex": "ff00"}, "headers": [["h", "x"], ["n", None]],
+    }  # fmt: skip
+
+
+def test_cat_decodes_what_groups_have_committed(tmp_path: Path) -> None:
+    """And shows as bytes what it does not know."""
+    key = b"\0\1\0\1g\0\1t\0\0\0\3"
+    records = [Record(0, 5, key, None), Record(1, 5, b"\0\x63", b"?")]
+    write_segment(tmp_path, TopicPartition("__consumer_offsets", 7), 0, batch_of(records))
+    decoded, raw = map(json.loads, lines("cat", tmp_path, "__consumer_offsets", "--format", "json"))
+    commit = {"type": "offset-commit", "group": "g", "topic": "t", "partition": 3}
+    assert decoded["decoded"] == {**commit, "tombstone": True}
+    assert (raw["key"], raw["value"]) == ("\0c", "?")
+    text = lines("cat", tmp_path, "__consumer_offsets")[0]
+    assert "group=g topic=t partition=3 tombstone=true" in text
+
+
+def test_cat_shows_markers_of_transactions(tmp_path: Path) -> None:
+    """By what they say: commit or abort."""
+    marker = batch_of([Record(0, 5, b"\0\0\0\1", b"\0\0\0\0\0\0")], is_control=True)
+    write_segment(tmp_path, FLIGHTS, 0, marker)
+    assert lines("cat", tmp_path, "flights")[0].endswith("type=control control=commit")
+
+
+def test_cat_names_the_topics_there_are(data: Path) -> None:
+    """One line that helps, and a time that is none is a usage error."""
+    assert "its topics: flights" in str(run("cat", data, "fligths").exception)
+    assert run("cat", data, "flights", "--from-time", "soon").exit_code == 2
+
+
+def test_verify_exits_with_0_1_or_2(data: Path, tmp_path: Path) -> None:
+    """Clean, damaged, and not to be verified."""
+    assert lines("verify", data)[-1].endswith("bytes of log: clean")
+    path = data / "flights-0" / f"{30:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    result = run("verify", data, "--json")
+    assert result.exit_code == 1
+    finding, summary = map(json.loads, result.stdout.splitlines())
+    assert finding["format"] == summary["format"] == "tailrace.verify/1"
+    found = finding["severity"], finding["rule"], finding["path"], finding["offset"]
+    assert found == ("error", "checksum", str(path), 40)
+    assert summary["findings"] == {"error": 1, "warning": 0, "unverified": 0, "info": 0}
+    assert run("verify", tmp_path / "nothing").exit_code == 2
+    (tmp_path / "lib-64").mkdir()
+    (tmp_path / "lib-64" / "notes").touch()
+    assert run("verify", tmp_path / "lib-64").exit_code == 2
+
+
+def test_verify_says_what_it_may_not_read(data: Path) -> None:
+    """A log file that cannot be opened is no damage, and no clean bill either."""
+    log = data / "flights-0" / f"{30:020d}.log"
+    log.unlink()
+    # Nobody can open a link that leads to itself, not even the superuser.
+    log.symlink_to(log)
+    assert run("verify", data).exit_code == 2
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_every_codec_is_read(tmp_path: Path, codec: Codec) -> None:
+    """By all three commands."""
+    records = [Record(offset, 5, b"k", b"value" * 20) for offset in range(3)]
+    write_segment(tmp_path, FLIGHTS, 0, batch_of(records, codec=codec))
+    assert json.loads(lines("scan", tmp_path, "--json")[0])["codecs"] == {codec.name.lower(): 1}
+    assert offsets(tmp_path, "flights") == [0, 1, 2]
+    assert lines("verify", tmp_path)[-1].endswith("clean")
+
+
+@pytest.mark.wire
+def test_all_three_work_beside_a_running_broker(tmp_path: Path) -> None:
+    """On the directory that the broker holds, and just as well when it has stopped."""
+    with Broker(tmp_path / "data") as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for number in range(2000):
+            producer.produce("flights", value=b"value %d" % number, partition=0)
+        producer.flush()
+        assert len(offsets(tmp_path / "data", "flights")) == 2000
+        assert json.loads(lines("scan", tmp_path / "data", "--json")[0])["records"] == 2000
+        assert lines("verify", tmp_path / "data")[-1].endswith("clean")
+    assert lines("verify", tmp_path / "data")[-1].endswith("clean")

@@ -1,0 +1,241 @@
+"""Every kind of damage is found and located, and what is in order is called clean."""
+
+import crc32c
+import pytest
+
+from tailrace.offline.directory import find_partitions
+from tailrace.offline.findings import Finding, Rule, Severity
+from tailrace.offline.verify import FINDINGS_MAX, verify
+from tailrace.records.batch import stamp
+from tailrace.testing import MemoryFiles, virtual_runtime
+from tests.unit.broker.brokers import batch as produced_batch
+from tests.unit.broker.brokers import connect, create_topic, produce, running
+from tests.unit.storage.builders import FOLDER, NOW, batch, filled, flip, path, stop_cleanly
+
+SIZE = len(batch(b"value 0"))
+FIRST, SECOND = path(0, ".log"), path(5, ".log")
+
+
+def put(files: MemoryFiles, name: str, text: bytes) -> None:
+    """A file with this content."""
+    files.open(name, create=True).close()
+    files.overwrite(name, text)
+
+
+def findings(files: MemoryFiles, directory: str = "data") -> list[Finding]:
+    """All that there is to say, and that saying it changed nothing."""
+    files.operations.clear()
+    found = list(verify(files, find_partitions(files, directory)))
+    assert not files.operations
+    return found
+
+
+def a_log(count: int = 20) -> MemoryFiles:
+    """A cleanly closed log with 20 batches of one record in segments of five, indexed densely."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, count))
+    return files
+
+
+def only(found: list[Finding], rule: Rule) -> Finding:
+    """The one finding there is; it is of this rule."""
+    assert [each.rule for each in found] == [rule], found
+    return found[0]
+
+
+def test_a_closed_and_a_live_log_are_clean() -> None:
+    """Also where the indexes of the active segment are padded with zeros."""
+    files = MemoryFiles()
+    log = filled(files, 23)
+    assert not findings(files)
+    stop_cleanly(log)
+    assert not findings(files)
+    assert not findings(files, FOLDER)
+
+
+def test_a_running_broker_and_its_directory_after_the_stop_are_clean() -> None:
+    """Between its produce requests, and when it has left its checkpoints."""
+    with virtual_runtime() as outside:
+
+        async def main() -> None:
+            async with running(outside, {"log.index.interval.bytes": "100"}) as broker:
+                peer = connect(outside, broker)
+                await create_topic(peer, "flights", partitions=2)
+                for number in range(20):
+                    records = produced_batch(b"value %d" % number)
+                    await produce(peer, "flights", records, partition=number % 2)
+                    assert not list(verify(outside.files, find_partitions(outside.files, "data")))
+
+        outside.run(main())
+        directory = find_partitions(outside.files, "data")
+        assert len(directory.partitions) == 2
+        assert not list(verify(outside.files, directory))
+
+
+@pytest.mark.parametrize("field", [21, 23, 30, 40, 57, 61, 70, SIZE - 1])
+def test_a_flipped_byte_under_the_checksum_is_located(field: int) -> None:
+    """In the header as in the records: the batch is named, and nothing else is blamed."""
+    files = a_log()
+    flip(files, FIRST, 2 * SIZE + field)
+    found = only(findings(files), Rule.CHECKSUM)
+    assert (found.severity, found.path, found.position, found.offset) == (
+        Severity.ERROR, FIRST, 2 * SIZE, 2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("field", range(SIZE))
+def test_no_byte_of_a_log_can_change_unnoticed(field: int) -> None:
+    """Whatever it means, an error names the batch that it stands in."""
+    files = a_log()
+    flip(files, FIRST, 2 * SIZE + field)
+    errors = [each for each in findings(files) if each.severity is not Severity.INFO]
+    assert errors
+    assert (errors[0].path, errors[0].position) == (FIRST, 2 * SIZE)
+
+
+def test_a_base_offset_that_does_not_fit_is_located() -> None:
+    """No checksum covers it: the batch is blamed that does not fit its neighbours."""
+    files = a_log()
+    data = bytearray(files.content(FIRST))
+    stamp(memoryview(data)[SIZE:], base_offset=3, leader_epoch=0)
+    files.overwrite(FIRST, bytes(data))
+    found = findings(files)[0]
+    assert (found.rule, found.position, found.offset) == (Rule.OFFSET_ORDER, SIZE, 3)
+
+
+def test_a_missing_batch_is_information() -> None:
+    """Compaction leaves such gaps, so they are no error."""
+    files = a_log(3)
+    data = files.content(FIRST)
+    files.overwrite(FIRST, data[:SIZE] + data[2 * SIZE :])
+    for suffix in (".index", ".timeindex"):
+        files.remove(path(0, suffix))
+    found = only(findings(files), Rule.GAP)
+    assert (found.severity, found.position, found.offset) == (Severity.INFO, SIZE, 1)
+
+
+def test_damaged_records_under_a_right_checksum_are_found() -> None:
+    """The checksum says who wrote them, not that they were worth writing."""
+    files = a_log(1)
+    data = bytearray(files.content(FIRST))
+    data[61] ^= 0x02
+    stamped = _with_right_checksum(data)
+    files.overwrite(FIRST, stamped)
+    assert only(findings(files), Rule.RECORDS).position == 0
+
+
+@pytest.mark.parametrize(("field", "size"), [(23, 4), (35, 8)])
+def test_a_header_below_its_records_is_found(field: int, size: int) -> None:
+    """Last offset and largest timestamp decide where a search goes, so they must cover all."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 0))
+    data = bytearray(batch(b"a", b"b", timestamps=[NOW, NOW + 5]))
+    data[field : field + size] = bytes(size)
+    files.overwrite(FIRST, _with_right_checksum(data))
+    assert [each.rule for each in findings(files)] == [Rule.RECORDS]
+
+
+def test_a_tail_is_a_warning_at_the_end_and_an_error_before() -> None:
+    """At the end of the last segment a broker may just be writing."""
+    files = a_log()
+    last = f"{FOLDER}/{max(name for name in files.list(FOLDER) if name.endswith('.log'))}"
+    size = len(files.content(last))
+    files.overwrite(last, files.content(last) + bytes(batch())[:40])
+    found = only(findings(files), Rule.TAIL)
+    assert (found.severity, found.path, found.position) == (Severity.WARNING, last, size)
+    files = a_log()
+    files.overwrite(FIRST, files.content(FIRST)[:-1])
+    assert (Rule.TAIL, Severity.ERROR) in {(f.rule, f.severity) for f in findings(files)}
+
+
+@pytest.mark.parametrize(("suffix", "size"), [(".index", 8), (".timeindex", 12)])
+def test_every_byte_of_an_index_is_checked(suffix: str, size: int) -> None:
+    """A flipped one is found in the entry that it stands in."""
+    name = path(0, suffix)
+    length = len(a_log().content(name))
+    assert length >= 3 * size
+    for position in range(length):
+        files = a_log()
+        flip(files, name, position)
+        found = findings(files)
+        assert {each.path for each in found} == {name}, position
+        assert position - position % size in {each.position for each in found}, position
+        # Of two entries that stand in the wrong order, the right one may be blamed as well.
+        assert len(found) <= 2, position
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_index_of_odd_size_is_found(suffix: str) -> None:
+    """Entries have a fixed size, so nothing may be left over."""
+    files = a_log()
+    files.overwrite(path(0, suffix), files.content(path(0, suffix)) + b"\0")
+    assert {each.path for each in findings(files)} == {path(0, suffix)}
+
+
+def test_an_index_without_a_log_is_a_warning() -> None:
+    """A missing index is none: a broker writes it anew."""
+    files = a_log()
+    files.remove(path(0, ".index"))
+    assert not findings(files)
+    put(files, path(77, ".index"), b"")
+    found = only(findings(files), Rule.ORPHAN)
+    assert (found.severity, found.path) == (Severity.WARNING, path(77, ".index"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rule"),
+    [
+        ("data/recovery-point-offset-checkpoint", b"0\n1\nflights 0 21\n", Rule.CHECKPOINT),
+        ("data/log-start-offset-checkpoint", b"0\n1\nflights 0 21\n", Rule.CHECKPOINT),
+        ("data/recovery-point-offset-checkpoint", b"0\n2\nflights 0 20\n", Rule.CHECKPOINT),
+        ("data/cleaner-offset-checkpoint", b"0\n1\nflights zero 20\n", Rule.CHECKPOINT),
+        (f"{FOLDER}/leader-epoch-checkpoint", b"0\n1\n0 21\n", Rule.CHECKPOINT),
+        (f"{FOLDER}/leader-epoch-checkpoint", b"0\n2\n1 0\n0 5\n", Rule.LEADER_EPOCH),
+        (f"{FOLDER}/partition.metadata", b"version: 0\ntopic_id: short", Rule.METADATA),
+    ],
+)
+def test_damaged_small_files_are_found(name: str, content: bytes, rule: Rule) -> None:
+    """Malformed, or behind the end of the log."""
+    files = a_log()
+    put(files, name, content)
+    found = only(findings(files), rule)
+    assert (found.severity, found.path) == (Severity.ERROR, name)
+
+
+def test_leader_epochs_agree_with_their_checkpoint_and_do_not_fall() -> None:
+    """No checksum covers them either."""
+    files = a_log(3)
+    put(files, f"{FOLDER}/leader-epoch-checkpoint", b"0\n2\n0 0\n1 2\n")
+    found = only(findings(files), Rule.LEADER_EPOCH)
+    assert (found.severity, found.position, found.offset) == (Severity.WARNING, 2 * SIZE, 2)
+    put(files, f"{FOLDER}/leader-epoch-checkpoint", b"")
+    data = bytearray(files.content(FIRST))
+    stamp(memoryview(data), base_offset=0, leader_epoch=5)
+    files.overwrite(FIRST, bytes(data))
+    falling = findings(files)
+    assert [each.position for each in falling] == [SIZE, 2 * SIZE]
+    assert {each.severity for each in falling} == {Severity.ERROR}
+
+
+def test_much_of_the_same_is_cut_short() -> None:
+    """Twenty findings of a rule in a file, and how many more there are."""
+    files = a_log(30)
+    entries = b"".join(number.to_bytes(4, "big") * 2 for number in range(50, 0, -1))
+    files.overwrite(path(0, ".index"), entries)
+    found = findings(files)
+    assert [each.rule for each in found].count(Rule.OFFSET_INDEX) == FINDINGS_MAX
+    assert found[-1].rule is Rule.MORE
+
+
+def test_bytes_are_reported_as_they_are_looked_at() -> None:
+    """For a progress bar: all of them at the end."""
+    files = a_log()
+    seen: list[int] = []
+    assert not list(verify(files, find_partitions(files, "data"), progress=seen.append))
+    assert sum(seen) == 20 * SIZE + 10 * (len(batch(b"value 10")) - SIZE)
+
+
+def _with_right_checksum(data: bytearray) -> bytes:
+    """The batch with its checksum made anew."""
+    data[17:21] = crc32c.crc32c(bytes(data[21:])).to_bytes(4, "big")
+    return bytes(data)
