@@ -22,7 +22,8 @@ from tailrace.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from tailrace.records.batch import Batch, UnsupportedMagicError, read_batches
+from tailrace.records.batch import Batch
+from tailrace.records.legacy import read_all_batches
 
 FETCH_BYTES = 4 * 1024 * 1024
 """Bytes that one answer may have; enough to make the way there and back cheap."""
@@ -50,7 +51,7 @@ def fetch_batches(
         UnreachableBrokerError: the leader does not answer, also after the last attempt.
         RemoteRetriableError: no leader, or no records, also after the last attempt.
         RemoteFatalError: the broker refuses.
-        FatalError: a batch is of a format before v2, or larger than a frame may be.
+        FatalError: a batch is larger than a frame may be.
     """
     offset = start_offset
     while offset < limit_offset:
@@ -134,19 +135,16 @@ def checked_batches(
 
     Raises:
         CorruptionError: a batch is damaged; with the broker's address and the partition as path.
-        FatalError: a batch is of a format before v2.
     """
     place = f"{address}, {partition}"
     batches = []
     position = 0
     try:
-        for position, batch in read_batches(records):  # noqa: B007 - told when the check fails
+        for position, batch in read_all_batches(records):  # noqa: B007 - told when the check fails
             # A broker answers from the start of the batch that has the offset.
             if batch.last_offset >= offset:
                 batch.check()
                 batches.append(batch)
     except CorruptionError as error:
         raise error.located(path=place, position=error.position or position) from error
-    except UnsupportedMagicError as error:
-        raise FatalError(f"{place}: {error}") from error
     return batches

@@ -89,7 +89,6 @@ def find_records(
 
     Raises:
         CorruptionError: a batch that holds wanted offsets is damaged; what came before is good.
-        UnsupportedMagicError: the log is of format v0 or v1.
         DirectoryError: a file cannot be read.
     """
     found = (

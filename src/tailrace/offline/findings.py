@@ -31,7 +31,6 @@ class Rule(Enum):
     GAP = "gap"
     LEADER_EPOCH = "leader-epoch"
     TAIL = "tail"
-    FORMAT = "format"
     READABLE = "readable"
     OFFSET_INDEX = "offset-index"
     TIME_INDEX = "time-index"

@@ -10,7 +10,7 @@ from tailrace.errors import CorruptionError
 from tailrace.model import Codec, TimestampType, TopicPartition
 from tailrace.offline.directory import list_segments, log_start_offsets, unreadable
 from tailrace.records import layout
-from tailrace.records.batch import Batch, UnsupportedMagicError
+from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage.records_file import open_records_file
 
@@ -46,7 +46,10 @@ class PartitionScan:
         self.batches += 1
         self.records += max(0, batch.record_count)
         self.end_offset = max(self.end_offset, batch.next_offset)
-        self.codecs[_codec_name(batch.attributes & layout.CODEC_MASK)] += 1
+        stored = batch.attributes & layout.CODEC_MASK
+        if batch.legacy is not None:
+            stored = batch.legacy.codec_number
+        self.codecs[_codec_name(stored)] += 1
         is_first_known = (
             batch.timestamp_type is TimestampType.CREATE_TIME
             and batch.delete_horizon_or_none is None
@@ -89,8 +92,6 @@ def scan_partition(
                 end = position + batch.size
         except CorruptionError as error:
             found.damage.append(str(error))
-        except UnsupportedMagicError as error:
-            found.damage.append(f"{segment.path}, {error}")
         else:
             if number == len(segments) - 1:
                 found.tail_bytes = log.size - end

@@ -29,7 +29,7 @@ from tailrace.offline.indexes import (
     read_entries,
     time_entries_rise,
 )
-from tailrace.records.batch import Batch, UnsupportedMagicError
+from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
@@ -191,7 +191,7 @@ def _verify_segment(
                 yield from time_check.see(batch, is_sound=not walk.faults)
                 end = position + batch.size
                 say(batch.size)
-        except (CorruptionError, UnsupportedMagicError) as error:
+        except CorruptionError as error:
             blocked.append(_blocking(segment, error, log.size))
         yield from _gap(segment, walk)
         yield from blocked
@@ -218,7 +218,7 @@ def _with_next(
             if held is not None:
                 yield (*held, batch.base_offset)
             held = position, batch
-    except (CorruptionError, UnsupportedMagicError):
+    except CorruptionError:
         if held is not None:
             yield (*held, None)
         raise
@@ -348,19 +348,9 @@ def _gap(segment: SegmentFiles, walk: _Walk) -> Iterator[Finding]:
         )
 
 
-def _blocking(
-    segment: SegmentFiles, error: CorruptionError | UnsupportedMagicError, size: int
-) -> Finding:
+def _blocking(segment: SegmentFiles, error: CorruptionError, size: int) -> Finding:
     position = error.position or 0
     rest = f"the {size - position} bytes from here on cannot be looked at"
-    if isinstance(error, UnsupportedMagicError):
-        return Finding(
-            severity=Severity.UNVERIFIED,
-            rule=Rule.FORMAT,
-            path=segment.path,
-            position=position,
-            sentence=f"message format v{error.magic} is not read yet; {rest}",
-        )
     return Finding(
         severity=Severity.ERROR,
         rule=Rule.FRAME,

@@ -20,7 +20,7 @@ from tailrace.errors import (
     OffsetOutOfRangeError,
 )
 from tailrace.model import SpecialTimestamp, TopicPartition
-from tailrace.records.batch import Batch, UnsupportedMagicError
+from tailrace.records.batch import Batch
 from tailrace.records.search import find_timestamp
 from tailrace.runtime.files import DiskFiles
 from tailrace.spark.offsets import Extent
@@ -172,8 +172,6 @@ class DirectoryPlace:
         folder = self._folder(partition)
         try:
             yield
-        except UnsupportedMagicError as error:
-            raise FatalError(f"{folder}: {error}") from error
         except OSError as error:
             raise DirectoryError(f"{folder} cannot be read: {error}") from error
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from tailrace.errors import CorruptionError, DirectoryError, StorageError
 from tailrace.model import TopicPartition
-from tailrace.records.batch import UnsupportedMagicError
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_partition_metadata, write_partition_metadata
@@ -79,7 +78,7 @@ class LogManager:
         Raises:
             StorageError: the device refused.
             DirectoryError: a file of the folder is damaged beyond what recovery mends, or the
-                folder is of another topic or of a format that this release does not read.
+                folder is of another topic.
         """
         path = self._directory.path
         folder = f"{path}/{names.partition_directory_name(partition)}"
@@ -112,8 +111,6 @@ class LogManager:
             )
         except CorruptionError as error:
             raise DirectoryError(f"{error}; restore the file from a backup or remove it") from error
-        except UnsupportedMagicError as error:
-            raise DirectoryError(f"{folder}: {error}") from error
         except DirectoryError:
             raise
         except OSError as error:

@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 import crc32c
 
 from tailrace.errors import CorruptionError, FatalError
-from tailrace.records.batch import Batch, UnsupportedMagicError
+from tailrace.records.batch import Batch
 from tailrace.records.layout import SEQUENCE_MAX
 from tailrace.runtime.files import Files
 from tailrace.storage.names import (
@@ -354,6 +354,6 @@ def _replay(states: ProducerStates, segments: Segments, offset: int) -> None:
             for _, batch in segment.batches(offset):
                 if batch.producer_id >= 0 and batch.base_sequence >= 0 and not batch.is_control:
                     states.note(batch, last_offset=batch.last_offset, timestamp=batch.max_timestamp)
-        except (CorruptionError, UnsupportedMagicError) as error:
+        except CorruptionError as error:
             # A segment that was trusted. Its readers will meet the damage; writers can go on.
             logger.warning("producers_incomplete path=%s reason=%s", segment.log.path, error)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, OffsetOutOfRangeError
 from tailrace.model import TopicPartition
-from tailrace.records.batch import Batch, UnsupportedMagicError
+from tailrace.records.batch import Batch
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_offset_checkpoint
@@ -147,7 +147,7 @@ class LogReader:
         try:
             _, batch = next(log.batches(position))
             batch.check()
-        except (CorruptionError, UnsupportedMagicError, StopIteration):
+        except (CorruptionError, StopIteration):
             return 0
         first, last = batch.base_offset, batch.last_offset
         fits = segment.base_offset <= first and last <= segment.base_offset + last_offset

@@ -68,7 +68,6 @@ def open_log(
     Raises:
         CorruptionError: a checkpoint of the folder is malformed.
         DirectoryError: Apache Kafka has to complete a compaction first.
-        UnsupportedMagicError: a segment that is checked has batches of an older format.
         OSError: a file cannot be opened, read or written.
     """
     recovery_point, log_start = checkpoints
@@ -119,7 +118,6 @@ def recover_segment(segment: Segment, config: LogConfig) -> Cut | None:
     Cutting is left to the caller. After a crash halfway: do it again.
 
     Raises:
-        UnsupportedMagicError: a sound batch of an older format; nothing may be cut.
         OSError: the device refused.
     """
     offset_index, time_index = segment.offset_index, segment.time_index

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
 from tailrace.model import NO_TIMESTAMP
-from tailrace.records.batch import Batch, UnsupportedMagicError
+from tailrace.records.batch import Batch
 from tailrace.runtime.files import Buffer, Files
 from tailrace.storage.config import LogConfig
 from tailrace.storage.index.offset import OffsetIndex, open_offset_index
@@ -162,7 +162,7 @@ class Segment:
             return 0
         try:
             _, batch = next(self.log.batches(found.position))
-        except (CorruptionError, UnsupportedMagicError, StopIteration):
+        except (CorruptionError, StopIteration):
             return 0
         fits = self.base_offset <= batch.base_offset <= batch.last_offset <= found.offset
         return found.position if fits else 0

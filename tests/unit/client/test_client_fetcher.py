@@ -8,12 +8,13 @@ from tailrace.client.connection import BrokerAddress
 from tailrace.client.errors import RemoteFatalError, RemoteRetriableError
 from tailrace.client.fetcher import checked_batches, fetch_request, partition_data
 from tailrace.client.metadata import list_offsets_request
-from tailrace.errors import CorruptionError, FatalError, TailraceError
+from tailrace.errors import CorruptionError, TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tailrace.records.batch import Batch, stamp
-from tailrace.records.builder import BatchBuilder
+from tailrace.records.builder import BatchBuilder, records_of
+from tests.naive import LegacyMessage, write_all_legacy
 
 FLIGHTS = TopicPartition("flights", 3)
 ADDRESS = BrokerAddress("host", 9092)
@@ -54,12 +55,17 @@ def test_damage_names_the_broker_and_the_partition() -> None:
     assert e.value.position == len(good)
 
 
-def test_an_old_format_is_refused_by_name() -> None:
-    """Message format v1 is an error that names the broker and the partition."""
-    old = bytearray(built(0, 5))
-    old[16] = 1
-    with pytest.raises(FatalError, match=r"host:9092, flights-3: .*format v1"):
-        checked(bytes(old), 0)
+def test_an_old_format_is_read() -> None:
+    """Messages of formats v0 and v1, which a topic of long ago still holds, are batches too."""
+    old = write_all_legacy(
+        [LegacyMessage(0, 3, b"k", b"zero"), LegacyMessage(1, 4, None, b"one", timestamp=7)]
+    )
+    found = [record for batch in checked(old + built(5, 1), 3) for record in records_of(batch)]
+    assert [(record.offset, record.value) for record in found] == [
+        (3, b"zero"),
+        (4, b"one"),
+        (5, b"0"),
+    ]
 
 
 @given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 255))
