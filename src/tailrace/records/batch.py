@@ -8,7 +8,7 @@ Invariant: a `Batch` always has its whole 61-byte header and as many bytes as th
 """
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 import crc32c
 
@@ -16,9 +16,6 @@ from tailrace.errors import CorruptionError, FatalError
 from tailrace.model import NO_PRODUCER_ID, Codec, TimestampType
 from tailrace.records import layout
 from tailrace.records.codecs import OUTPUT_SIZE_MAX, codec_of, decompress
-
-if TYPE_CHECKING:
-    from tailrace.records.legacy import LegacyEntry
 
 BATCH_SIZE_MAX: Final = 2**31 - 1
 """The largest size that the length field and an int32 segment position allow."""
@@ -38,6 +35,33 @@ class UnsupportedMagicError(FatalError, ValueError):
             f"position {position}: message format v{magic} is not taken here, only v2; "
             "use a client that writes v2 (Kafka 0.11 or later)"
         )
+
+
+class LegacyEntry(NamedTuple):
+    """A v0 or v1 entry as it is stored; `tailrace.records.legacy` has the drawing and reads it."""
+
+    offset: int
+    size: int
+    """Bytes of the whole entry."""
+    crc: int
+    magic: int
+    attributes: int
+    timestamp: int
+    """Milliseconds, -1 for none and in v0."""
+    key: memoryview | None
+    value: memoryview | None
+
+    @property
+    def codec_number(self) -> int:
+        """How the value is compressed, if the entry is a wrapper; 0 if it is a record."""
+        return self.attributes & layout.CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """Who has set the timestamp; in v0, which has none, CreateTime."""
+        if self.magic and self.attributes & layout.LOG_APPEND_TIME_FLAG:
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
 
 
 class Batch:
@@ -62,7 +86,7 @@ class Batch:
         "view",
     )
 
-    def __init__(self, view: memoryview, *, legacy: "LegacyEntry | None" = None) -> None:
+    def __init__(self, view: memoryview, *, legacy: LegacyEntry | None = None) -> None:
         """Takes exactly the bytes of one batch, as `read_batches` cuts them."""
         (
             self.base_offset,

@@ -35,11 +35,18 @@ was found right; the batch in memory is never larger than the decompressed entry
 import zlib
 from collections.abc import Iterator
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from tailrace.model import NO_LEADER_EPOCH, NO_TIMESTAMP, Codec, TimestampType
 from tailrace.records import layout
-from tailrace.records.batch import BATCH_SIZE_MAX, Batch, BatchReader, CorruptBatchError, stamp
+from tailrace.records.batch import (
+    BATCH_SIZE_MAX,
+    Batch,
+    BatchReader,
+    CorruptBatchError,
+    LegacyEntry,
+    stamp,
+)
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.codecs import decompress, with_lz4_checksum
 
@@ -52,33 +59,6 @@ _ENTRY_SIZE_MIN: Final = (26, 34)
 
 _OFFSET_DELTA_MAX: Final = 2**31 - 1
 """What a v2 record has room for; indexes have no more for a whole segment."""
-
-
-class LegacyEntry(NamedTuple):
-    """One entry as it is stored: the fields of the drawing."""
-
-    offset: int
-    size: int
-    """Bytes of the whole entry."""
-    crc: int
-    magic: int
-    attributes: int
-    timestamp: int
-    """Milliseconds, -1 for none and in v0."""
-    key: memoryview | None
-    value: memoryview | None
-
-    @property
-    def codec_number(self) -> int:
-        """How the value is compressed, if the entry is a wrapper; 0 if it is a record."""
-        return self.attributes & layout.CODEC_MASK
-
-    @property
-    def timestamp_type(self) -> TimestampType:
-        """Who has set the timestamp; in v0, which has none, CreateTime."""
-        if self.magic and self.attributes & layout.LOG_APPEND_TIME_FLAG:
-            return TimestampType.LOG_APPEND_TIME
-        return TimestampType.CREATE_TIME
 
 
 def read_all_batches(

@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 from tailrace.records import legacy
+from tailrace.records.batch import LegacyEntry
 from tailrace.records.builder import records_of
-from tailrace.records.legacy import LegacyEntry, converted
+from tailrace.records.legacy import converted
 
 TEXT = (Path(__file__).parents[3] / "docs" / "formats" / "legacy-messages.md").read_text()
 EXAMPLES = [
