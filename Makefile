@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs fuzz slow bench clean
+.PHONY: help setup demo test check format docs fuzz slow bench compat-kafka clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/ready ## Make .venv with the versions of constraints.txt
 
@@ -45,6 +45,9 @@ slow: setup ## The property tests with many more examples
 
 bench: setup ## Measure, as ratios of one run; writes benchmarks/results/
 	$(BIN)/python -m benchmarks.run
+
+compat-kafka: setup ## Prove it against Apache Kafka itself; needs Java 17 and Maven
+	$(BIN)/python -m compat.run
 
 clean: ## Remove .venv, caches and the demo's data
 	rm -rf .venv demo-data .mypy_cache .ruff_cache .import_linter_cache

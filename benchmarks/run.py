@@ -12,6 +12,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks.macro.directories import (
+    measure_compaction,
+    measure_partitions,
+    measure_recovery,
+    measure_verify,
+)
 from benchmarks.macro.fetch import measure_fetch
 from benchmarks.macro.produce import measure_produce
 from benchmarks.macro.spark import measure_spark
@@ -29,6 +35,10 @@ STAGES: dict[str, Callable[[Bench], list[Figure]]] = {
     "append": measure_append,
     "lookup": measure_lookup,
     "decode": measure_decode,
+    "recovery": measure_recovery,
+    "verify": measure_verify,
+    "compaction": measure_compaction,
+    "partitions": measure_partitions,
     "spark": measure_spark,
 }
 

@@ -3,6 +3,7 @@
     docs/protocol.md          from the message tables
     docs/configuration.md     from the declared settings
     docs/cli.md               from the command line itself
+    docs/conformance.md       from tests/conformance/ and the docstrings of our tests
     docs/ARCHITECTURE.md      the file map between its two marks, from the modules' docstrings
 
 Not here: what those documents say besides; people write that.
@@ -19,6 +20,7 @@ from tailrace.cli import commands
 from tailrace.config import describe_settings
 from tailrace.protocol.reference import describe as describe_protocol
 from tailrace.storage.config import TOPIC_SETTINGS
+from tests import scenarios
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -38,7 +40,8 @@ def configuration() -> str:
         "values out of range are refused, all of them at once.\n\n"
         "## Broker\n\n"
         + describe_settings(OWN_SETTINGS)
-        + "\n## Topics\n\nGiven in CreateTopics; kept with the topic.\n\n"
+        + "\n## Topics\n\nGiven in CreateTopics, changed by IncrementalAlterConfigs while the "
+        "broker runs; kept with the topic.\n\n"
         + describe_settings(TOPIC_SETTINGS)
         + "\n## Defaults for topics\n\nBroker settings that a topic without its own value gets.\n\n"
         + describe_settings(TOPIC_DEFAULT_SETTINGS)
@@ -62,6 +65,19 @@ def _helps_of(group: click.Group, context: click.Context) -> Iterator[str]:
         yield f"## {inner.command_path}\n\n```text\n{command.get_help(inner)}\n```\n"
         if isinstance(command, click.Group):
             yield from _helps_of(command, inner)
+
+
+def conformance() -> str:
+    """docs/conformance.md."""
+    return (
+        "# Apache Kafka's storage tests, and ours\n\n"
+        + GENERATED
+        + "Every scenario that Apache Kafka's own tests of its log check, by the name of the "
+        "upstream test method, and the test of ours that claims the same. `never` says why a "
+        "scenario has no counterpart here. `make docs` writes this page from "
+        "`tests/conformance`; `tests/test_conformance.py` checks that every test named "
+        "exists.\n\n" + "\n".join(scenarios.document()) + "\n"
+    )
 
 
 def file_map() -> str:
@@ -88,6 +104,7 @@ def references() -> dict[Path, str]:
         DOCS / "protocol.md": describe_protocol(),
         DOCS / "configuration.md": configuration(),
         DOCS / "cli.md": cli(),
+        DOCS / "conformance.md": conformance(),
         DOCS / "ARCHITECTURE.md": architecture(),
     }
 

@@ -43,9 +43,8 @@ def build_batch(size_max: int, *, seed: int = 0) -> Batch:
     chance = random.Random(seed)
     timestamp = time.time_ns() // 1_000_000
     builder = BatchBuilder()
-    largest_record = VALUE_BYTES + 16
-    while builder.size_estimate <= size_max - largest_record:
-        builder.append(None, chance.randbytes(VALUE_BYTES), timestamp=timestamp)
+    while builder.has_room_for(None, value := chance.randbytes(VALUE_BYTES), size_max=size_max):
+        builder.append(None, value, timestamp=timestamp)
     return Batch(data=builder.build(), record_count=builder.record_count)
 
 

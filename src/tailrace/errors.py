@@ -11,6 +11,8 @@ classes; the error code is attached at the edge, in `tailrace.protocol.errors`.
 Invariant: errors carry fields, so that a caller never has to parse a message.
 """
 
+from dataclasses import dataclass
+
 
 class TailraceError(Exception):
     """Root of all errors; never raised itself."""
@@ -110,12 +112,31 @@ class RecordTooLargeError(FatalError, ValueError):
         super().__init__(f"the batch has {size} bytes; {setting} allows {limit}")
 
 
+@dataclass(frozen=True, slots=True)
+class RecordError:
+    """What is wrong with one record of a batch that was refused."""
+
+    index: int
+    """Place of the record in its batch."""
+    message: str
+
+
 class InvalidRecordError(FatalError, ValueError):
     """A well-formed batch that the log may not take, for example one without any record."""
+
+    def __init__(self, rule: str, *, record_errors: tuple[RecordError, ...] = ()) -> None:
+        self.record_errors = record_errors
+        """The records at fault, in their order; empty where the batch as a whole is."""
+        super().__init__(rule)
 
 
 class InvalidTimestampError(FatalError, ValueError):
     """A record timestamp outside of what the topic allows."""
+
+    def __init__(self, rule: str, *, record_errors: tuple[RecordError, ...] = ()) -> None:
+        self.record_errors = record_errors
+        """The records at fault, in their order, also those with another fault."""
+        super().__init__(rule)
 
 
 class UnsupportedCodecError(FatalError, ValueError):

@@ -42,6 +42,16 @@ class Acks(IntEnum):
     ALL = -1
 
 
+class AppendOrigin(Enum):
+    """Who has batches appended; decides which of the checks for clients apply."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    """The broker itself, in the name of a group or of a transaction."""
+    REPLICATION = "replication"
+    """The leader, whose batches are taken as they are."""
+
+
 class IsolationLevel(IntEnum):
     """Up to where a consumer may read: the high watermark or the last stable offset."""
 

@@ -5,22 +5,32 @@ import random
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from tailrace.model import TopicPartition
+from tailrace.model import AppendOrigin, TopicPartition
+from tailrace.records.batch import Batch, stamp
+from tailrace.records.control import (
+    ControlType,
+    build_end_marker,
+    end_transaction_marker_or_none,
+)
 from tailrace.runtime.files import Files
-from tailrace.storage.config import LogConfig, log_config
+from tailrace.storage.config import DAY_MS, LogConfig, log_config
 from tailrace.storage.directories import LogDirectory, open_log_directory
-from tailrace.storage.manager import LogManager
+from tailrace.storage.directory_logs import DirectoryLogs
+from tailrace.storage.log import Log
+from tailrace.storage.shrink import delete_old_segments, truncate_to
 from tailrace.testing import MemoryFiles, ProcessKilledError
-from tests.unit.storage.builders import NOW, batch
+from tests.unit.storage.builders import NOW, SetClock, batch
 
 ONE = TopicPartition("flights", 0)
 TWO = TopicPartition("planes", 1)
 PRODUCER_ID = 7
 IDS = {ONE: uuid.UUID(int=1), TWO: uuid.UUID(int=2)}
-CONFIG = log_config(
-    {"segment.bytes": "500", "segment.index.bytes": "60", "index.interval.bytes": "80"}
-)
+SETTINGS = {"segment.bytes": "500", "segment.index.bytes": "60", "index.interval.bytes": "80"}
+CONFIG = log_config(SETTINGS)
+SHORT = log_config({**SETTINGS, "retention.bytes": "600"})
+"""Keeps little more than a segment."""
 
 
 @dataclass(slots=True)
@@ -35,6 +45,18 @@ class Oracle:
     """Offset below which nothing may be lost; known from `sync` and `checkpoint`."""
     deleted: set[TopicPartition] = field(default_factory=set)
     """Partitions whose deletion was acknowledged."""
+    start_max: dict[TopicPartition, int] = field(default_factory=dict)
+    """Offset from which on nothing was asked to be deleted."""
+    start_min: dict[TopicPartition, int] = field(default_factory=dict)
+    """Log start that a lost machine must still know; known from `checkpoint`."""
+
+
+class Found(NamedTuple):
+    """What a start found of one partition."""
+
+    start: int
+    end: int
+    batches: list[bytes]
 
 
 class Broker:
@@ -46,7 +68,7 @@ class Broker:
         self.directory: LogDirectory = open_log_directory(
             files, "data", node_id=1, new_id=uuid.UUID(int=9)
         )
-        self.logs = LogManager(files, self.directory)
+        self.logs = DirectoryLogs(files, self.directory, clock=SetClock(), chance=random.Random(0))
         for partition in self.logs.find_partitions():
             self.create(partition)
 
@@ -59,8 +81,6 @@ class Broker:
 
     def append(self, partition: TopicPartition, value: bytes) -> None:
         """Append a batch of two records; its sequence numbers are its offsets."""
-        log = self.logs.get(partition)
-        assert log is not None
         data = batch(
             value,
             value[::-1],
@@ -68,12 +88,71 @@ class Broker:
             producer_epoch=0,
             base_sequence=2 * len(self.oracle.sent[partition]),
         )
+        self._send(partition, data)
+
+    def transact(self, partition: TopicPartition, producer_id: int) -> None:
+        """Append a record to a producer's transaction."""
+        known = self.log(partition).producers.get(producer_id)
+        data = batch(
+            b"of %d" % producer_id,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0 if known is None else known.last_sequence + 1,
+            is_transactional=True,
+        )
+        self._send(partition, data)
+
+    def end(self, partition: TopicPartition, producer_id: int, *, is_commit: bool) -> None:
+        """Append the marker that ends a producer's transaction."""
+        data = build_end_marker(
+            producer_id, 0, is_commit=is_commit, coordinator_epoch=0, timestamp=NOW
+        )
+        self._send(partition, data, origin=AppendOrigin.COORDINATOR)
+
+    def _send(
+        self,
+        partition: TopicPartition,
+        data: bytearray,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> None:
+        log = self.log(partition)
         stamped = bytearray(data)
-        stamped[:8] = log.end_offset.to_bytes(8, "big")
-        stamped[12:16] = bytes(4)
+        stamp(memoryview(stamped), base_offset=log.end_offset, leader_epoch=0)
         self.oracle.sent[partition].append(bytes(stamped))
-        log.append(memoryview(data), leader_epoch=0, now_ms=NOW)
+        log.append(memoryview(data), leader_epoch=0, now_ms=NOW, origin=origin)
+        log.advance_high_watermark(log.end_offset)
         self.oracle.acknowledged[partition] += 1
+
+    def log(self, partition: TopicPartition) -> Log:
+        """The open log of a partition."""
+        log = self.logs.get(partition)
+        assert log is not None
+        return log
+
+    def truncate(self, partition: TopicPartition, offset: int) -> None:
+        """Cut a log, and write the checkpoints as whoever cuts a log has to."""
+        oracle = self.oracle
+        kept = [each for each in oracle.sent[partition] if last_offset(each) < offset]
+        end = last_offset(kept[-1]) + 1 if kept else 0
+        oracle.acknowledged[partition] = len(kept)
+        oracle.on_device[partition] = min(oracle.on_device.get(partition, 0), end)
+        truncate_to(self.log(partition), offset)
+        oracle.sent[partition] = kept
+        self.checkpoint()
+
+    def delete_records(self, partition: TopicPartition, offset: int) -> None:
+        """Have a log start later."""
+        self.oracle.start_max[partition] = offset
+        self.log(partition).raise_log_start(offset)
+
+    def retain(self, partition: TopicPartition) -> None:
+        """Delete old segments, and for good what was renamed before."""
+        log = self.log(partition)
+        self.oracle.start_max[partition] = max(
+            self.oracle.start_max.get(partition, 0), log.segments.active.base_offset
+        )
+        delete_old_segments(log, NOW)
+        self.logs.removals.remove_due(NOW + DAY_MS)
 
     def checkpoint(self) -> None:
         """What the broker does every minute."""
@@ -82,19 +161,17 @@ class Broker:
 
     def sync(self, partition: TopicPartition) -> None:
         """Flush one log."""
-        log = self.logs.get(partition)
-        assert log is not None
-        log.sync()
-        self._note_recovery_points()
+        self.log(partition).sync()
+        self._note_recovery_points(is_checkpoint=False)
 
     def delete(self, partition: TopicPartition) -> None:
         """Delete a partition and what is left of it."""
         self.oracle.sent.pop(partition)
         self.oracle.acknowledged.pop(partition)
         self.oracle.on_device.pop(partition, None)
-        folder = self.logs.delete(partition, "0123456789abcdef0123456789abcdef")
+        self.logs.delete(partition, "0123456789abcdef0123456789abcdef")
         self.oracle.deleted.add(partition)
-        self.logs.remove_deleted(folder)
+        self.logs.removals.remove_due(NOW + DAY_MS)
 
     def stop(self) -> None:
         """An orderly stop."""
@@ -102,9 +179,16 @@ class Broker:
         self._note_recovery_points()
         self.directory.close()
 
-    def _note_recovery_points(self) -> None:
+    def _note_recovery_points(self, *, is_checkpoint: bool = True) -> None:
         for log in self.logs:
             self.oracle.on_device[log.partition] = log.positions.recovery_point
+            if is_checkpoint and log.start_offset > log.segments.first.base_offset:
+                self.oracle.start_min[log.partition] = log.start_offset
+
+
+def last_offset(data: bytes) -> int:
+    """Of a batch."""
+    return Batch(memoryview(data)).last_offset
 
 
 def append_and_roll(broker: Broker) -> None:
@@ -154,11 +238,75 @@ def create_and_delete(broker: Broker) -> None:
     broker.checkpoint()
 
 
+def truncations(broker: Broker) -> None:
+    """A log is cut in a segment, across segments and to nothing, and filled again each time."""
+    broker.create(ONE)
+    for number in range(7):
+        broker.append(ONE, b"value %d" % number * 4)
+    broker.checkpoint()
+    for round_number, offset in enumerate((11, 4, 0)):
+        broker.truncate(ONE, offset)
+        for number in range(3):
+            broker.append(ONE, b"round %d, %d" % (round_number, number) * 4)
+
+
+def retention(broker: Broker) -> None:
+    """Old segments go while new ones come."""
+    broker.create(ONE, SHORT)
+    for number in range(12):
+        broker.append(ONE, b"value %d" % number * 5)
+        if number in {5, 8}:
+            broker.retain(ONE)
+        if number == 6:
+            broker.checkpoint()
+    broker.retain(ONE)
+    broker.append(ONE, b"last")
+
+
+def deleted_records(broker: Broker) -> None:
+    """The log start moves into a segment and past it, and everything is deleted in the end."""
+    broker.create(ONE)
+    for number in range(8):
+        broker.append(ONE, b"value %d" % number * 5)
+    for offset in (3, 9):
+        broker.delete_records(ONE, offset)
+        broker.checkpoint()
+        broker.retain(ONE)
+    broker.append(ONE, b"more")
+    broker.delete_records(ONE, broker.log(ONE).end_offset)
+    broker.checkpoint()
+    broker.append(ONE, b"last")
+
+
+def transactions(broker: Broker) -> None:
+    """Commits and aborts of two producers over several segments, with a checkpoint and a stop."""
+    broker.create(ONE)
+    for number in range(4):
+        broker.transact(ONE, 8)
+        broker.transact(ONE, 9)
+        broker.end(ONE, 8, is_commit=bool(number % 2))
+        broker.transact(ONE, 9)
+        if number != 2:
+            broker.end(ONE, 9, is_commit=False)
+        if number == 1:
+            broker.checkpoint()
+    broker.stop()
+    again = Broker(broker.files, broker.oracle)
+    again.transact(ONE, 8)
+    again.end(ONE, 8, is_commit=False)
+    again.sync(ONE)
+    again.transact(ONE, 9)
+
+
 WORKLOADS: tuple[Callable[[Broker], None], ...] = (
     append_and_roll,
     checkpoints,
     clean_stop,
     create_and_delete,
+    truncations,
+    retention,
+    deleted_records,
+    transactions,
 )
 
 
@@ -177,34 +325,66 @@ def operation_count(workload: Callable[[Broker], None]) -> int:
     return len(files.operations)
 
 
-def stored(files: MemoryFiles) -> dict[TopicPartition, list[bytes]]:
-    """Start on what a crash left, with recovery; the batches of each partition. Then stop."""
+def stored(files: MemoryFiles) -> dict[TopicPartition, Found]:
+    """Start on what a crash left, with recovery; what is there of each partition. Then stop."""
     broker = Broker(files, Oracle())
-    found: dict[TopicPartition, list[bytes]] = {}
+    found: dict[TopicPartition, Found] = {}
     for log in broker.logs:
         batches = list(log.batches(0))
         for each in batches:
             each.check()
-        found[log.partition] = [bytes(each.view) for each in batches]
         expected_end = batches[-1].next_offset if batches else log.start_offset
         assert log.end_offset == expected_end
-        producer = log.producers.get(PRODUCER_ID)
-        assert (-1 if producer is None else producer.last_sequence) == len(batches) * 2 - 1
+        check_producers(log, batches)
+        found[log.partition] = Found(
+            log.start_offset, log.end_offset, [bytes(each.view) for each in batches]
+        )
     broker.stop()
     return found
 
 
-def check(oracle: Oracle, found: dict[TopicPartition, list[bytes]], *, is_kill: bool) -> None:
+def check_producers(log: Log, batches: list[Batch]) -> None:
+    """Hold sequences, open transactions and noted aborts against what the batches say."""
+    sequences: dict[int, int] = {}
+    starts: dict[int, int] = {}
+    aborts = []
+    for each in batches:
+        marker = end_transaction_marker_or_none(each) if each.is_control else None
+        if marker is None:
+            sequences[each.producer_id] = each.last_sequence
+            if each.is_transactional:
+                starts.setdefault(each.producer_id, each.base_offset)
+        else:
+            start = starts.pop(each.producer_id)
+            if marker.type is ControlType.ABORT:
+                aborts.append((each.producer_id, start, each.base_offset))
+    for producer_id, sequence in sequences.items():
+        known = log.producers.get(producer_id)
+        assert known is not None
+        assert known.last_sequence == sequence
+    assert log.positions.last_stable == min(starts.values(), default=log.end_offset)
+    assert aborts == [
+        (each.producer_id, each.first_offset, each.last_offset)
+        for segment in log.segments
+        for each in segment.transactions.entries()
+    ]
+
+
+def check(oracle: Oracle, found: dict[TopicPartition, Found], *, is_kill: bool) -> None:
     """Hold what was found after a crash against what may be there."""
     for partition in oracle.deleted:
         assert partition not in found
     for partition, sent in oracle.sent.items():
-        batches = found.get(partition, [])
-        assert batches == sent[: len(batches)]
+        start, end, batches = found.get(partition, Found(0, 0, []))
+        start_max = oracle.start_max.get(partition, 0)
+        assert oracle.start_min.get(partition, 0) <= start <= start_max
+        gone = sum(last_offset(each) < start for each in sent)
+        # Whole segments below the start may be back.
+        kept = [each for each in batches if last_offset(each) >= start]
+        assert kept == sent[gone : gone + len(kept)]
         if is_kill:
-            assert len(batches) >= oracle.acknowledged[partition]
-        recovered_end = 2 * len(batches)
-        assert recovered_end >= oracle.on_device.get(partition, 0)
+            assert gone + len(kept) >= oracle.acknowledged[partition]
+        assert end >= oracle.on_device.get(partition, 0)
 
 
 def crash_all_ways(files: MemoryFiles, seed: int) -> list[tuple[bool, MemoryFiles]]:

@@ -16,13 +16,16 @@ from tailrace.model import Codec, SpecialTimestamp
 from tailrace.records.batch import Batch, UnsupportedMagicError
 from tailrace.storage import checkpoints
 from tailrace.storage.directories import open_log_directory
-from tailrace.storage.producers import (
+from tailrace.storage.index.offset import open_offset_index
+from tailrace.storage.index.time import open_time_index
+from tailrace.storage.index.transaction import AbortedTransaction, open_transaction_index
+from tailrace.storage.reader import open_log_reader
+from tailrace.storage.snapshots import (
     KnownBatch,
     KnownProducer,
     decode_snapshot,
     encode_snapshot,
 )
-from tailrace.storage.reader import open_log_reader
 from tailrace.testing import MemoryFiles
 from tests.fuzz.engine import FuzzTarget
 from tests.unit.storage.builders import (
@@ -146,6 +149,80 @@ def read_snapshot(data: bytes) -> object:
     return found
 
 
+def read_transaction_index(data: bytes) -> object:
+    """Check, search, cut and append to an index; the answers are held against its entries."""
+    files = MemoryFiles()
+    files.open("index", create=True)
+    files.overwrite("index", data)
+    index = open_transaction_index(files, "index", base_offset=0)
+    index.collect(0, 1)
+    index.check()
+    entries = index.entries()
+    for offset in (0, *(entry.last_offset for entry in entries)):
+        found, is_complete = index.collect(offset, offset + 5)
+        wanted = [entry for entry in entries if entry.last_offset >= offset]
+        ends = [n for n, entry in enumerate(wanted) if entry.last_stable_offset >= offset + 5]
+        assert is_complete == bool(ends)
+        seen = wanted[: ends[0] + 1] if ends else wanted
+        assert found == [entry for entry in seen if entry.first_offset < offset + 5]
+    middle = entries[len(entries) // 2].last_offset if entries else 0
+    index.truncate_to(middle)
+    kept = tuple(entry for entry in entries if entry.last_offset < middle)
+    index.append(AbortedTransaction(1, middle, middle, middle))
+    assert open_transaction_index(files, "index", base_offset=0).entries()[:-1] == kept
+    return len(entries)
+
+
+def read_offset_index(data: bytes) -> int:
+    """Search an index as it is; one that passes its check is then cut and appended to."""
+    files = MemoryFiles()
+    files.open("index", create=True)
+    files.overwrite("index", data)
+    index = open_offset_index(files, "index", base_offset=BASE, bytes_max=80)
+    for offset in (BASE, BASE + 2, BASE + 2**31 - 1):
+        found = index.lookup(offset)
+        assert found.position == 0 or found.offset <= offset
+    for position in (0, 100, 2**31 - 1):
+        first = index.first_from(position)
+        assert first is None or first.position >= position
+    try:
+        index.check(300)
+    finally:
+        index.truncate_to(BASE + 2, bytes_max=80)
+        assert index.lookup(BASE + 2**31 - 1).offset < BASE + 2 or not index.entries.count
+    last = index.lookup(BASE + 2**31 - 1)
+    if not index.is_full:
+        index.append(max(last.offset, BASE) + 1, 299)
+        assert index.lookup(BASE + 2**31 - 1).position == 299
+    index.entries.trim()
+    index.entries.close()
+    return index.entries.count
+
+
+def read_time_index(data: bytes) -> int:
+    """Search an index as it is; one that passes its check is then cut and appended to."""
+    files = MemoryFiles()
+    files.open("index", create=True)
+    files.overwrite("index", data)
+    index = open_time_index(files, "index", base_offset=BASE, bytes_max=80)
+    for timestamp in (-1, NOW + 2, 2**63 - 1):
+        assert index.lookup(timestamp).timestamp <= timestamp
+    try:
+        index.check()
+    finally:
+        index.truncate_to(BASE + 2, bytes_max=80)
+    if not index.is_full:
+        newest = max(index.last.timestamp, NOW) + 1
+        index.maybe_append(newest, max(index.last.offset, BASE + 5))
+        assert index.last.timestamp == newest
+    index.entries.trim()
+    index.entries.close()
+    return index.entries.count
+
+
+BASE = 170
+"""Base offset of the indexes."""
+
 REFUSALS = (CorruptionError, DirectoryError, UnsupportedMagicError)
 
 _INDEX = struct.pack(">iiiiii", 1, 70, 2, 140, 3, 210)
@@ -154,6 +231,7 @@ _PRODUCERS = {
     7: KnownProducer(2, (KnownBatch(5, 11, 1, NOW),), NOW),
     8: KnownProducer(0, (), NOW, 3, 40),
 }
+_ABORTED = struct.pack(">hqqqqhqqqqhqqqq", 0, 1, 0, 10, 11, 0, 2, 5, 15, 13, 0, 1, 18, 35, 36)
 _IMAGE = json.dumps(
     {
         "version": 1,
@@ -183,7 +261,13 @@ def _folder_targets() -> list[FuzzTarget]:
                 "recover": recover_folder(name, is_clean=False),
             }
             found += [
-                FuzzTarget(name=f"{kind} {base}{suffix}", seeds=seeds, run=run, refusals=REFUSALS)
+                FuzzTarget(
+                    name=f"{kind} {base}{suffix}",
+                    seeds=seeds,
+                    run=run,
+                    refusals=REFUSALS,
+                    share=1.0 if kind == "read" else 0.25,
+                )
                 for kind, run in runs.items()
             ]
     return found
@@ -219,6 +303,24 @@ TARGETS: tuple[FuzzTarget, ...] = (
         name="producer snapshot",
         seeds=(encode_snapshot(_PRODUCERS), encode_snapshot({})),
         run=read_snapshot,
+        refusals=(CorruptionError,),
+    ),
+    FuzzTarget(
+        name="transaction index",
+        seeds=(_ABORTED, _ABORTED[:34], b""),
+        run=read_transaction_index,
+        refusals=(CorruptionError,),
+    ),
+    FuzzTarget(
+        name="offset index",
+        seeds=(_INDEX, _INDEX + bytes(56), b""),
+        run=read_offset_index,
+        refusals=(CorruptionError,),
+    ),
+    FuzzTarget(
+        name="time index",
+        seeds=(_TIMES, _TIMES + bytes(44), b""),
+        run=read_time_index,
         refusals=(CorruptionError,),
     ),
     *_folder_targets(),

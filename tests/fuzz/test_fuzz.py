@@ -1,11 +1,40 @@
-"""Every decoder, fed mutated inputs: it accepts them or refuses them, and nothing else."""
+"""Every decoder, fed mutated inputs, and whole directories with damage in them.
+
+A decoder accepts an input or refuses it, and nothing else. What a directory gives back was written.
+"""
+
+import logging
+from collections.abc import Iterator
 
 import pytest
 
-from tests.fuzz import protocol_targets, records_targets, storage_targets
-from tests.fuzz.engine import FuzzTarget, fuzz
+from tests.fuzz import (
+    append_targets,
+    cleaning_targets,
+    directory_targets,
+    offline_targets,
+    protocol_targets,
+    records_targets,
+    storage_targets,
+)
+from tests.fuzz.engine import DamageTarget, FuzzTarget, fuzz, strike
 
-TARGETS = (*protocol_targets.TARGETS, *records_targets.TARGETS, *storage_targets.TARGETS)
+TARGETS = (
+    *protocol_targets.TARGETS,
+    *records_targets.TARGETS,
+    *append_targets.TARGETS,
+    *cleaning_targets.TARGETS,
+    *storage_targets.TARGETS,
+    *offline_targets.TARGETS,
+)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Damage is told in log lines, of which there would be a hundred thousand."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
@@ -14,3 +43,11 @@ def test_mutated_input_is_accepted_or_refused(
 ) -> None:
     """No mutation of a valid input lets anything but a refusal out of the decoder."""
     fuzz(target, inputs=pytestconfig.getoption("--fuzz-inputs"), seed=20)
+
+
+@pytest.mark.parametrize("target", directory_targets.TARGETS, ids=lambda target: target.name)
+def test_damage_in_a_directory_is_never_returned_as_data(
+    target: DamageTarget, pytestconfig: pytest.Config
+) -> None:
+    """Whatever is done to its files, what comes back was written, and refusals say where."""
+    strike(target, inputs=pytestconfig.getoption("--fuzz-inputs"), seed=20)

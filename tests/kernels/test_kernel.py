@@ -102,6 +102,7 @@ def test_every_kernel_has_one_compiled_signature() -> None:
         kernels.decode_records,
         kernels.decode_headers,
         kernels.find_timestamp,
+        kernels.list_refused,
     ):
         assert kernel.is_compiled
         assert len(kernel.compiled.signatures) == 1

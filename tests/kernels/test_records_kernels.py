@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tailrace import kernels
-from tailrace.kernels import Kernel, RecordFault, Total
+from tailrace.kernels import Kernel, RecordFault, Refusal, Total
 from tests.kernels.strategies import INT64, SMALL, damaged_payloads, naive_records
 from tests.naive import Malformed, NaiveRecord, read_records, varint, wrapped, write_records
 
@@ -102,6 +102,72 @@ def test_walk_sums_up(engine_name: str, records: list[NaiveRecord]) -> None:
         min(times),
         max(times),
     ]
+
+
+def refused_rows(
+    engine_name: str, payload: bytes, count: int, *rules: int, room: int = 9
+) -> tuple[int, list[int], list[tuple[int, ...]]]:
+    """Status, totals and the rows that `list_refused` lists."""
+    totals, found = kernels.int64s(2), kernels.int64s(kernels.REFUSED_WIDTH * room)
+    status = engine(engine_name, kernels.list_refused)(
+        payload, 0, len(payload), count, *rules, totals, found
+    )
+    rows = [tuple(found[3 * row : 3 * row + 3]) for row in range(max(0, status))]
+    return status, list(totals), rows
+
+
+@both_engines
+@many
+@given(
+    naive_records(), st.booleans(), SMALL | INT64, SMALL | INT64, SMALL | INT64, st.integers(0, 9)
+)
+def test_refused_records_are_those_of_the_rules(
+    engine_name: str,
+    records: list[NaiveRecord],
+    needs_keys: bool,  # noqa: FBT001
+    base: int,
+    earliest: int,
+    latest: int,
+    room: int,
+) -> None:
+    """In their order, each with its first reason; beyond the room they are only counted."""
+    expected: list[tuple[int, ...]] = []
+    for index, record in enumerate(records):
+        time = base + record.timestamp_delta
+        is_in_range = earliest <= time <= latest and -(2**63) <= time < 2**63
+        if record.offset_delta != index:
+            expected.append((index, Refusal.OFFSET, record.offset_delta))
+        elif needs_keys and record.key is None:
+            expected.append((index, Refusal.NO_KEY, 0))
+        elif earliest > latest or not (is_in_range or time == -1):
+            expected.append((index, Refusal.TIMESTAMP, record.timestamp_delta))
+    status, totals, rows = refused_rows(
+        engine_name, write_records(records), len(records), needs_keys, base, 1, earliest, latest,
+        room=room,
+    )  # fmt: skip
+    assert status == min(room, len(expected))
+    assert totals == [len(expected), sum(row[1] == Refusal.TIMESTAMP for row in expected)]
+    assert rows == expected[:room]
+
+
+@both_engines
+@many
+@given(damaged_payloads())
+def test_refusing_stops_where_the_walk_stops(engine_name: str, damaged: tuple[bytes, int]) -> None:
+    """A record that is not sound is the same fault; what follows the last one is not looked at."""
+    payload, count = damaged
+    status, _, _ = refused_rows(engine_name, payload, count, 1, 0, 1, 0, 100)
+    fault = naive_verdict(payload, count).fault
+    assert name_of(status) == ("" if fault == "LEFTOVER" else fault)
+
+
+@both_engines
+def test_one_time_for_all_records(engine_name: str) -> None:
+    """With `keeps_deltas` 0 every record has the base timestamp, and -1 is none."""
+    payload = write_records([NaiveRecord(40, 0, b"k", b"v"), NaiveRecord(2**63 - 1, 1, b"k", b"v")])
+    assert refused_rows(engine_name, payload, 2, 0, 7, 0, 5, 9)[0] == 0
+    assert refused_rows(engine_name, payload, 2, 0, -1, 0, 5, 9)[0] == 0
+    assert refused_rows(engine_name, payload, 2, 0, 4, 0, 5, 9)[2] == [(0, 3, 0), (1, 3, 0)]
 
 
 class Columns:

@@ -21,10 +21,13 @@ from tailrace import kernels
 from tailrace.model import TopicPartition
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.layout import ATTRIBUTES_POSITION
+from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage.config import log_config
+from tailrace.storage.folder import Folder
 from tailrace.storage.log import Log
 from tailrace.storage.recovery import open_log
+from tailrace.storage.removals import Removals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +79,7 @@ def measure_lookup(bench: Bench) -> list[Figure]:
     batches = [_build(START_MS + number * RECORDS_PER_BATCH) for number in range(batch_count)]
     for batch in batches:
         log.append(memoryview(batch), leader_epoch=0, now_ms=NOW_MS)
-    log.positions.high_watermark = log.end_offset
+    log.advance_high_watermark(log.end_offset)
     path = bench.directory / "peer.log"
     path.write_bytes(b"".join(batches))
     chance = random.Random(0)
@@ -112,10 +115,16 @@ def measure_lookup(bench: Bench) -> list[Figure]:
 
 def _open(folder: Path, *, settings: dict[str, str]) -> Log:
     folder.mkdir()
+    files = DiskFiles()
     return open_log(
-        DiskFiles(),
-        str(folder),
-        partition=TopicPartition("t", 0),
+        Folder(
+            partition=TopicPartition("t", 0),
+            path=str(folder),
+            files=files,
+            clock=SystemClock(),
+            chance=random.Random(0),
+            removals=Removals(files),
+        ),
         config=log_config(settings),
         is_clean=True,
     )

@@ -1,7 +1,9 @@
 """Start and stop: the order in which a broker comes up and goes down.
 
-    up    lock and read the directory -> open every log -> listen -> the rest, beside serving
-    down  close the port and connections -> sync and close every log -> leave the clean mark
+    up    lock and read the directories -> open every log -> listen -> the rest, beside serving
+    down  close the port and connections -> sync and close every log -> leave the clean marks
+    fail  a log directory refuses -> its partitions are offline; if it was the last one, or the one
+          with the cluster's state -> the port is closed, and whoever runs the broker stops it
 
 A broker takes requests before it has compiled anything: the walk over produced records runs on
 plain Python until it has done as much work as loading Numba costs (`kernels.worth_loading`).
@@ -14,18 +16,28 @@ import socket
 import uuid
 
 from tailrace import kernels
-from tailrace.broker.config import BrokerConfig
+from tailrace.broker.cleaning import clean_regularly
+from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
+from tailrace.broker.loading import Loading
+from tailrace.broker.schedule import Housekeeping, Schedule
 from tailrace.broker.wiring import handler_table
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.store import LocalStore
+from tailrace.errors import DirectoryError
 from tailrace.handlers.services import Services
-from tailrace.handlers.topics import open_topics
 from tailrace.model import TopicPartition
+from tailrace.replication.flushes import Flushes
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime import Runtime
 from tailrace.server.dispatch import Dispatcher
 from tailrace.server.listener import Server, ServerStatistics
-from tailrace.storage.directories import LogDirectory, open_log_directory
+from tailrace.storage.cleaner.worker import CleaningJob, LogCleaner
+from tailrace.storage.directories import (
+    LogDirectory,
+    UnusableDirectoryError,
+    open_log_directories,
+)
+from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -44,27 +56,32 @@ class RunningBroker:
         *,
         config: BrokerConfig,
         runtime: Runtime,
-        directory: LogDirectory,
+        cluster_id: str,
         logs: LogManager,
         controller: Controller,
         replicas: Replicas,
     ) -> None:
         self.config = config
+        self.logs = logs
         self.controller = controller
         self.replicas = replicas
+        self.failed = asyncio.Event()
+        """Set when the broker cannot go on: it takes no more requests and wants to be stopped."""
         self._runtime = runtime
-        self._directory = directory
-        self._logs = logs
+        self._flushes = Flushes(logs, runtime.threads)
         services = Services(
             node_id=config.node_id,
-            cluster_id=directory.identity.cluster_id,
+            cluster_id=cluster_id,
             endpoint=lambda: self.endpoint,
             controller=controller,
             replicas=replicas,
+            flushes=self._flushes,
             clock=runtime.clock,
-            threads=runtime.threads,
+            is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,
             fetch_bytes_max=config.fetch_bytes_max,
+            broker_settings=BROKER_SETTINGS,
+            broker_given=config.given,
         )
         self._server = Server(
             runtime.network,
@@ -73,10 +90,21 @@ class RunningBroker:
             frame_bytes_max=config.frame_bytes_max,
             idle_ms_max=config.idle_ms_max,
         )
-        self._tasks = [
-            asyncio.ensure_future(self._checkpoint_regularly()),
-            asyncio.ensure_future(self._load_kernels_when_worth_it()),
-        ]
+        self.cleaner = LogCleaner(logs, config.cleaner, runtime.clock)
+        housekeeping = Housekeeping(
+            logs,
+            threads=runtime.threads,
+            clock=runtime.clock,
+            is_cleaning=self.cleaner.is_cleaning,
+        )
+        self._schedule = Schedule(housekeeping.jobs(config.intervals))
+        # What takes hours is a task of its own, and not a job of the schedule.
+        self._tasks = [asyncio.ensure_future(self._load_kernels_when_worth_it())]
+        if config.cleaner_backoff_ms is not None:
+            self._tasks.append(asyncio.ensure_future(self._clean(config.cleaner_backoff_ms)))
+        logs.on_failure = self._directory_failed
+        # What the cleaner has at hand of a topic that is not to be compacted any more.
+        replicas.on_compaction_end = self.cleaner.abort
 
     @property
     def endpoint(self) -> tuple[str, int]:
@@ -108,23 +136,32 @@ class RunningBroker:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        await self._schedule.stop()
+        await self._flushes.finish()
         try:
-            await self._runtime.threads.run(self._logs.close)
+            await self._runtime.threads.run(self.logs.close)
         finally:
-            self._directory.close()
             self._runtime.threads.close()
         logger.info("broker_stopped node=%d", self.config.node_id)
 
-    async def _checkpoint_regularly(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.checkpoint_interval_ms / 1000)
-            try:
-                await self._runtime.threads.run(self._logs.checkpoint)
-            except OSError as error:
-                # A failed fsync may not be tried again: what it left out is lost to the page
-                # cache, and a second call would report success. So this is told, and not repeated.
-                logger.error("checkpoint_failed path=%s reason=%s", self._directory.path, error)  # noqa: TRY400
-                return
+    def _directory_failed(self, directory: DirectoryLogs) -> None:
+        self.replicas.directory_failed(directory)
+        if _has_ended(self.logs):
+            # Not before the requests at hand are answered.
+            asyncio.get_running_loop().call_soon(self._server.close)
+            self.failed.set()
+
+    async def _clean(self, backoff_ms: int) -> None:
+        def device_failed(job: CleaningJob, error: OSError) -> None:
+            if self.cleaner.is_in_service(job.log):
+                self.logs.settle(self.logs.home_of(job.log), error)
+
+        await clean_regularly(
+            self.cleaner,
+            self._runtime.threads,
+            backoff_ms=backoff_ms,
+            device_failed=device_failed,
+        )
 
     async def _load_kernels_when_worth_it(self) -> None:
         while not kernels.worth_loading():  # noqa: ASYNC110 - the walk must not have to tell
@@ -133,11 +170,29 @@ class RunningBroker:
         logger.info("kernels_loaded")
 
 
+def _adopt(logs: LogManager, controller: Controller) -> None:
+    """Take in the partition folders that no topic of the image has.
+
+    The ids of deleted topics are forgotten then. While a directory is away they are kept if they
+    can be, so that its folders of such topics do not come back with it.
+    """
+    folders = _existing_folders(logs, controller)
+    known = {
+        TopicPartition(topic.name, number)
+        for topic in controller.image.topics.values()
+        for number in topic.partitions
+    }
+    if logs.is_complete or not folders.keys() <= known:
+        controller.adopt(folders)
+
+
 def _existing_folders(
     logs: LogManager, controller: Controller
 ) -> dict[TopicPartition, uuid.UUID | None]:
-    """The partition folders of the directory, without those of deleted topics, which go now."""
-    folders = logs.find_partitions()
+    """The partition folders of the directories, without those of deleted topics, which go now."""
+    topics = controller.image.topics
+    folders = logs.find_partitions({name: topic.topic_id for name, topic in topics.items()})
+    _check_can_go_on(logs)
     for partition, topic_id in tuple(folders.items()):
         if topic_id in controller.image.deleted_topic_ids:
             logs.discard(partition)
@@ -145,40 +200,91 @@ def _existing_folders(
     return folders
 
 
-async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
-    """Open the data directory and listen; the broker takes requests when this returns.
+def _has_ended(logs: LogManager) -> bool:
+    """Whether a broker cannot go on: without the first directory it may not change the cluster."""
+    return logs.directories[0].failure is not None
+
+
+def _check_can_go_on(logs: LogManager) -> None:
+    """Check that what is left of the directories is enough to serve.
 
     Raises:
-        DirectoryError, StorageError: the directory cannot be used.
-        ListenError: the address cannot be had; the directory is released.
+        DirectoryError: it is not.
     """
-    directory = open_log_directory(
-        runtime.files,
-        config.data,
-        node_id=config.node_id,
-        new_id=uuid.UUID(int=runtime.chance.getrandbits(128), version=4),
+    if _has_ended(logs):
+        raise DirectoryError(logs.directories[0].failure)
+
+
+def _open_directories(config: BrokerConfig, runtime: Runtime) -> tuple[str, LogManager]:
+    """The cluster's id, and the manager of the directories, no log of which is open yet.
+
+    Raises:
+        DirectoryError: as `open_log_directories`.
+    """
+    opened = open_log_directories(
+        runtime.files, config.directories, node_id=config.node_id, chance=runtime.chance
     )
-    logs = LogManager(runtime.files, directory)
+    left_out = dict(opened.left_out)
+    usable: list[DirectoryLogs] = []
+    for directory in opened.usable:
+        try:
+            usable.append(_logs_of(directory, config, runtime))
+        except UnusableDirectoryError as error:
+            directory.close()
+            if not usable:
+                for other in opened.usable:
+                    other.close()
+                raise
+            left_out[directory.path] = str(error)
+    for path, reason in left_out.items():
+        logger.error("directory_left_out path=%s reason=%s", path, reason)
+    return opened.usable[0].identity.cluster_id, LogManager(usable, left_out=left_out)
+
+
+def _logs_of(directory: LogDirectory, config: BrokerConfig, runtime: Runtime) -> DirectoryLogs:
+    return DirectoryLogs(
+        runtime.files,
+        directory,
+        clock=runtime.clock,
+        chance=runtime.chance,
+        producer_expiration_ms=config.producer_expiration_ms,
+    )
+
+
+async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
+    """Open the data directories and listen; the broker takes requests when this returns.
+
+    Of several directories those that the device refuses are left out, except for the first.
+
+    Raises:
+        DirectoryError, StorageError: the directories cannot be used; see `open_log_directories`.
+        ListenError: the address cannot be had; the directories are released.
+    """
+    cluster_id, logs = _open_directories(config, runtime)
     try:
         controller = Controller(
-            LocalStore(runtime.files, directory.path),
+            LocalStore(runtime.files, logs.directories[0].path),
             chance=runtime.chance,
             defaults=config.topic_defaults,
         )
         replicas = Replicas(logs)
-        controller.adopt(_existing_folders(logs, controller))
-        await runtime.threads.run(lambda: open_topics(controller, replicas))
+        logs.on_failure = replicas.directory_failed
+        _adopt(logs, controller)
+        loading = Loading(
+            logs, replicas, runtime.threads, thread_count=config.recovery_thread_count
+        )
+        await loading.open_all(controller)
+        _check_can_go_on(logs)
         broker = RunningBroker(
             config=config,
             runtime=runtime,
-            directory=directory,
+            cluster_id=cluster_id,
             logs=logs,
             controller=controller,
             replicas=replicas,
         )
     except BaseException:
         logs.abandon()
-        directory.close()
         raise
     logger.info("broker_started node=%d listen=%s", config.node_id, broker.bootstrap_servers)
     return broker

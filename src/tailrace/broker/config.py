@@ -5,14 +5,16 @@ settings themselves, so each has its default and its text in one place only.
 """
 
 import dataclasses
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tailrace.cluster.controller import TopicDefaults
-from tailrace.config.settings import INT32_MAX, Setting, parse_settings
+from tailrace.config.settings import INT32_MAX, Setting, Value, parse_settings
 from tailrace.errors import ConfigError
 from tailrace.protocol.frames import FRAME_BYTES_MAX
-from tailrace.storage.config import TOPIC_SETTINGS
+from tailrace.storage.cleaner.worker import CleanerConfig
+from tailrace.storage.config import DAY_MS, TOPIC_SETTINGS
 
 OWN_SETTINGS: tuple[Setting, ...] = (
     Setting(
@@ -25,9 +27,35 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="log.dirs",
+        kind="list",
+        default=(),
+        text="Data directories, separated by commas; --data on the command line. A new partition "
+        "goes where the fewest are. The first one also keeps what the cluster knows of itself: "
+        "the broker does not run without it, and goes on without any other.",
+    ),
+    Setting(
+        name="log.dir",
         kind="string",
         default="",
-        text="The data directory; --data on the command line.",
+        text="A single data directory, where log.dirs is not given.",
+    ),
+    Setting(
+        name="tailrace.durability",
+        kind="string",
+        default="page-cache",
+        choices=("page-cache", "sync"),
+        text="What acks=all means. `page-cache`: the operating system has the records, as in "
+        "Kafka; a killed broker loses nothing, a machine without power may lose the tail. `sync`: "
+        "the records are on the device.",
+    ),
+    Setting(
+        name="num.recovery.threads.per.data.dir",
+        kind="int",
+        default=2,
+        low=1,
+        high=32,
+        text="How many partitions of each data directory are opened at a time when the broker "
+        "starts.",
     ),
     Setting(
         name="listeners",
@@ -93,6 +121,81 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         low=1,
         text="How often closed segments are flushed and the recovery points written.",
     ),
+    Setting(
+        name="log.flush.start.offset.checkpoint.interval.ms",
+        kind="int",
+        default=60_000,
+        low=1,
+        text="How often the offsets are written at which logs start.",
+    ),
+    Setting(
+        name="log.flush.scheduler.interval.ms",
+        kind="int",
+        default=1000,
+        low=1,
+        text="How often the broker looks for logs whose flush.ms has passed. (In Kafka the default "
+        "is never, so that flush.ms alone has no effect there.)",
+    ),
+    Setting(
+        name="log.retention.check.interval.ms",
+        kind="int",
+        default=300_000,
+        low=1,
+        text="How often the broker looks for segments that retention.ms, retention.bytes and "
+        "DeleteRecords no longer keep.",
+    ),
+    Setting(
+        name="log.initial.task.delay.ms",
+        kind="int",
+        default=30_000,
+        low=0,
+        text="How long after its start the broker does so for the first time, and looks for "
+        "flushes and checkpoints that are due.",
+    ),
+    Setting(
+        name="log.cleaner.enable",
+        kind="bool",
+        default=True,
+        text="Whether logs with the policy compact are compacted.",
+    ),
+    Setting(
+        name="log.cleaner.backoff.ms",
+        kind="int",
+        default=15_000,
+        low=1,
+        text="How long the cleaner rests when no log is due, in milliseconds.",
+    ),
+    Setting(
+        name="log.cleaner.dedupe.buffer.size",
+        kind="int",
+        default=134_217_728,
+        low=4 * 1024 * 1024,
+        high=INT32_MAX,
+        text="Most bytes of memory for the keys of one round of compaction; a log with more keys "
+        "takes more rounds.",
+    ),
+    Setting(
+        name="log.cleaner.io.max.bytes.per.second",
+        kind="float",
+        default=1.7976931348623157e308,
+        low=1,
+        text="Most bytes that compaction reads and writes in a second.",
+    ),
+    Setting(
+        name="producer.id.expiration.ms",
+        kind="int",
+        default=DAY_MS,
+        low=1,
+        text="After how long an idle producer is forgotten; what it sends again after that is "
+        "taken for new.",
+    ),
+    Setting(
+        name="producer.id.expiration.check.interval.ms",
+        kind="int",
+        default=600_000,
+        low=1,
+        text="How often the broker looks for such producers.",
+    ),
 )
 
 
@@ -108,11 +211,23 @@ BROKER_SETTINGS = OWN_SETTINGS + TOPIC_DEFAULT_SETTINGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """How often the broker does what nobody asks for, in milliseconds."""
+
+    initial_delay_ms: int
+    checkpoint_ms: int
+    log_start_checkpoint_ms: int
+    flush_check_ms: int
+    retention_check_ms: int
+    producer_check_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """Everything that a broker is started with."""
 
-    data: str
-    """The log directory."""
+    directories: tuple[str, ...]
+    """The log directories, none of them twice."""
     node_id: int
     host: str
     port: int
@@ -122,8 +237,18 @@ class BrokerConfig:
     frame_bytes_max: int
     idle_ms_max: int
     fetch_bytes_max: int
-    checkpoint_interval_ms: int
+    is_durable: bool
+    """Whether acks=all waits for the device."""
+    recovery_thread_count: int
+    """Threads per log directory that open partitions when the broker starts."""
+    producer_expiration_ms: int
+    cleaner: CleanerConfig
+    cleaner_backoff_ms: int | None
+    """How long the cleaner rests; None: there is no cleaner."""
+    intervals: Intervals
     topic_defaults: TopicDefaults
+    given: Mapping[str, str]
+    """The settings that are not left to their defaults, as text, by name."""
 
 
 def broker_config(given: Mapping[str, str]) -> BrokerConfig:
@@ -144,33 +269,68 @@ def broker_config(given: Mapping[str, str]) -> BrokerConfig:
     advertised = None
     if values["advertised.listeners"]:
         advertised = _address("advertised.listeners", str(values["advertised.listeners"]), faults)
-    if not values["log.dirs"]:
-        faults.append("log.dirs: no data directory given; pass --data DIR")
-    elif "," in str(values["log.dirs"]):
-        faults.append("log.dirs: several data directories are not supported yet; give one")
+    directories = _directories(values, faults)
     if faults:
         raise ConfigError(faults)
+
+    def number(name: str) -> int:
+        return int(str(values[name]))
+
     return BrokerConfig(
-        data=str(values["log.dirs"]),
-        node_id=int(str(values["node.id"])),
+        directories=directories,
+        node_id=number("node.id"),
         host=host,
         port=port,
         advertised=advertised,
         auto_create_topics=bool(values["auto.create.topics.enable"]),
-        frame_bytes_max=int(str(values["socket.request.max.bytes"])),
-        idle_ms_max=int(str(values["connections.max.idle.ms"])),
-        fetch_bytes_max=int(str(values["fetch.max.bytes"])),
-        checkpoint_interval_ms=int(str(values["log.flush.offset.checkpoint.interval.ms"])),
+        frame_bytes_max=number("socket.request.max.bytes"),
+        idle_ms_max=number("connections.max.idle.ms"),
+        fetch_bytes_max=number("fetch.max.bytes"),
+        is_durable=values["tailrace.durability"] == "sync",
+        recovery_thread_count=number("num.recovery.threads.per.data.dir"),
+        producer_expiration_ms=number("producer.id.expiration.ms"),
+        cleaner=CleanerConfig(
+            map_bytes_max=number("log.cleaner.dedupe.buffer.size"),
+            io_bytes_per_second=float(str(values["log.cleaner.io.max.bytes.per.second"])),
+        ),
+        cleaner_backoff_ms=(
+            number("log.cleaner.backoff.ms") if values["log.cleaner.enable"] else None
+        ),
+        intervals=Intervals(
+            initial_delay_ms=number("log.initial.task.delay.ms"),
+            checkpoint_ms=number("log.flush.offset.checkpoint.interval.ms"),
+            log_start_checkpoint_ms=number("log.flush.start.offset.checkpoint.interval.ms"),
+            flush_check_ms=number("log.flush.scheduler.interval.ms"),
+            retention_check_ms=number("log.retention.check.interval.ms"),
+            producer_check_ms=number("producer.id.expiration.check.interval.ms"),
+        ),
         topic_defaults=TopicDefaults(
-            partition_count=int(str(values["num.partitions"])),
-            replication_factor=int(str(values["default.replication.factor"])),
+            partition_count=number("num.partitions"),
+            replication_factor=number("default.replication.factor"),
             configs={
                 topic.name: given[broker.name]
                 for topic, broker in zip(TOPIC_SETTINGS, TOPIC_DEFAULT_SETTINGS, strict=True)
                 if broker.name in given
             },
         ),
+        given=dict(given),
     )
+
+
+def _directories(values: Mapping[str, Value], faults: list[str]) -> tuple[str, ...]:
+    given = values["log.dirs"]
+    assert isinstance(given, tuple)
+    directories = given or tuple(part for part in (str(values["log.dir"]),) if part)
+    if not directories:
+        faults.append("log.dirs: no data directory given; pass --data DIR")
+    places = [posixpath.normpath(path) for path in directories]
+    for number, place in enumerate(places):
+        first = places.index(place)
+        if first < number:
+            faults.append(
+                f"log.dirs: {directories[number]} is there twice (as {directories[first]})"
+            )
+    return directories
 
 
 def parse_address(text: str) -> tuple[str, int]:

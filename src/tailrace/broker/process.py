@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from tailrace.broker.broker import start_broker
 from tailrace.broker.config import BrokerConfig
+from tailrace.errors import DirectoryError, StorageError, TailraceError
 from tailrace.runtime import Runtime
 
 M_TRIM_THRESHOLD = -1
@@ -38,12 +39,14 @@ def raise_descriptor_limit() -> None:
 
 
 async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str], None]) -> None:
-    """Run a broker until SIGINT or SIGTERM, and stop it in order.
+    """Run a broker until SIGINT or SIGTERM, or until it cannot go on, and stop it in order.
 
     `started` is called with HOST:PORT when requests are taken.
 
     Raises:
         DirectoryError, StorageError, ListenError: as `start_broker`.
+        DirectoryError: the log directories have failed while it ran.
+        StorageError: a device failed while logs were closed.
     """
     keep_large_buffers()
     raise_descriptor_limit()
@@ -53,5 +56,17 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
         loop.add_signal_handler(number, asked_to_stop.set)
     broker = await start_broker(config, runtime)
     started(broker.bootstrap_servers)
-    await asked_to_stop.wait()
-    await broker.stop()
+    ends = [asyncio.ensure_future(event.wait()) for event in (asked_to_stop, broker.failed)]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for end in ends:
+        end.cancel()
+    try:
+        await broker.stop()
+    except TailraceError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            f"the stop was not orderly ({error}); the next start recovers"
+        ) from error
+    if broker.failed.is_set():
+        raise DirectoryError(f"stopped: {broker.logs.directories[0].failure}")

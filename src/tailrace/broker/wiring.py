@@ -2,11 +2,15 @@
 
 from collections.abc import Awaitable
 
+from tailrace.handlers.alter_configs import handle_alter_configs
 from tailrace.handlers.api_versions import handle_api_versions
 from tailrace.handlers.create_topics import handle_create_topics
+from tailrace.handlers.delete_records import handle_delete_records
 from tailrace.handlers.delete_topics import handle_delete_topics
+from tailrace.handlers.describe_configs import handle_describe_configs
 from tailrace.handlers.fetch import handle_fetch
 from tailrace.handlers.find_coordinator import handle_find_coordinator
+from tailrace.handlers.incremental_alter_configs import handle_incremental_alter_configs
 from tailrace.handlers.init_producer_id import handle_init_producer_id
 from tailrace.handlers.list_offsets import handle_list_offsets
 from tailrace.handlers.metadata import handle_metadata
@@ -24,7 +28,10 @@ def handler_table(services: Services) -> dict[ApiKey, Handler]:
     """Every served API's handler, bound to the broker's services."""
 
     def produce(header: RequestHeader, request: ProduceRequest) -> Answer | Awaitable[Answer]:
-        return _unless_unwanted(request, handle_produce(services, header, request))
+        response = handle_produce(services, header, request)
+        if isinstance(response, ProduceResponse):
+            return _unless_unwanted(request, response)
+        return _later_unless_unwanted(request, response)
 
     return {
         ApiKey.PRODUCE: produce,
@@ -35,8 +42,20 @@ def handler_table(services: Services) -> dict[ApiKey, Handler]:
         ApiKey.API_VERSIONS: lambda _, request: handle_api_versions(request),
         ApiKey.CREATE_TOPICS: lambda _, request: handle_create_topics(services, request),
         ApiKey.DELETE_TOPICS: lambda _, request: handle_delete_topics(services, request),
+        ApiKey.DELETE_RECORDS: lambda _, request: handle_delete_records(services, request),
         ApiKey.INIT_PRODUCER_ID: lambda _, request: handle_init_producer_id(services, request),
+        ApiKey.DESCRIBE_CONFIGS: lambda _, request: handle_describe_configs(services, request),
+        ApiKey.ALTER_CONFIGS: lambda _, request: handle_alter_configs(services, request),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda _, request: handle_incremental_alter_configs(
+            services, request
+        ),
     }
+
+
+async def _later_unless_unwanted(
+    request: ProduceRequest, response: Awaitable[ProduceResponse]
+) -> Answer:
+    return _unless_unwanted(request, await response)
 
 
 def _unless_unwanted(request: ProduceRequest, response: ProduceResponse) -> Answer:

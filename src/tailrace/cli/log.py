@@ -1,12 +1,16 @@
-"""`tailrace log`: a log directory without a broker, or beside one; nothing is changed."""
+"""`tailrace log`: a log directory without a broker; only `repair --apply` changes anything."""
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 
 import click
 
-from tailrace.errors import DirectoryError
+from tailrace.config import parse_assignments
+from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.model import IsolationLevel
 from tailrace.offline.cat import (
     Choice,
     choose_partitions,
@@ -17,14 +21,21 @@ from tailrace.offline.cat import (
     to_json,
     to_text,
 )
+from tailrace.offline.damage import Drop, OnDamage
 from tailrace.offline.directory import DataDirectory, find_partitions, list_segments
+from tailrace.offline.explain import PartitionReasons, explain_partition
 from tailrace.offline.findings import Finding, Severity
+from tailrace.offline.repair import apply_repair, lock_directory, quarantine_path, topic_config
+from tailrace.offline.repair_plan import RepairPlan, plan_repair
 from tailrace.offline.scan import PartitionScan, scan_partition
 from tailrace.offline.verify import verify as verify_directory
+from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import DiskFiles, Files
 
 SCAN_FORMAT = "tailrace.scan/1"
 VERIFY_FORMAT = "tailrace.verify/1"
+REPAIR_FORMAT = "tailrace.repair/1"
+EXPLAIN_FORMAT = "tailrace.explain/1"
 
 _EXIT_FINDINGS = 1
 _EXIT_UNVERIFIED = 2
@@ -46,10 +57,21 @@ def _milliseconds(_: click.Context, __: click.Parameter, value: str | None) -> i
 
 @click.group()
 def log() -> None:
-    """Look into log directories, without a broker or beside one.
+    """Look into log directories, without a broker or beside one, and repair them.
 
-    DIR is a data directory, or the folder of one partition. Nothing is changed.
+    DIR is a data directory, or the folder of one partition. Nothing but `repair --apply` changes
+    anything, so a read-only mount will do.
     """
+
+
+def _key(_: click.Context, __: click.Parameter, value: str | None) -> bytes | None:
+    """The bytes of an option that is hexadecimal digits."""
+    try:
+        return None if value is None else bytes.fromhex(value.removeprefix("0x"))
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{value!r} is not an even number of hexadecimal digits"
+        ) from error
 
 
 @log.command()
@@ -62,15 +84,16 @@ def scan(directory: str, *, as_json: bool) -> None:
     """
     files = DiskFiles()
     found = find_partitions(files, directory)
-    scans = (
-        scan_partition(files, found.path, partition, folder=folder)
-        for partition, folder in found.partitions.items()
-    )
+    with _progress("scanning", files, found) as step:
+        scans = [
+            scan_partition(files, found.path, partition, folder=folder, progress=step)
+            for partition, folder in found.partitions.items()
+        ]
     if as_json:
         for each in scans:
             click.echo(json.dumps(_scan_object(each)))
         return
-    for line in _table(list(scans)):
+    for line in _table(scans):
         click.echo(line)
 
 
@@ -92,9 +115,15 @@ def scan(directory: str, *, as_json: bool) -> None:
     "to_time_ms",
     callback=_milliseconds,
     metavar="TIME",
-    help="Only records before this time.",
+    help="Stop at the first record that is as young as this.",
 )
-@click.option("--key", help="Only records with this key.")
+@click.option("--key", help="Only records with exactly this key, as text.")
+@click.option("--key-hex", callback=_key, metavar="HEX", help="The same, as hexadecimal digits.")
+@click.option(
+    "--isolation", type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted", show_default=True,
+    help="read_committed: no aborted records, no markers, nothing of open transactions.",
+)  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many records.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "hex"]), default="text",
@@ -107,15 +136,24 @@ def cat(
     *,
     form: str,
     key: str | None,
+    key_hex: bytes | None,
+    isolation: str,
     **bounds: int | None,
 ) -> None:
     """Print records; those of __consumer_offsets decoded.
 
-    Each batch is checked before its records are printed: damage ends the output with an error.
+    Offsets and times are looked up in the indexes, so that only what is wanted is read. Each batch
+    is checked before its records are printed: damage ends the output with an error.
     """
+    if key is not None and key_hex is not None:
+        raise click.UsageError("--key and --key-hex exclude each other")
     files = DiskFiles()
     partitions = choose_partitions(find_partitions(files, directory), topic, partition)
-    choice = Choice(key=None if key is None else key.encode(), **bounds)
+    choice = Choice(
+        key=key_hex if key is None else key.encode(),
+        isolation=IsolationLevel[isolation.upper()],
+        **bounds,
+    )
     show = {"text": to_text, "json": to_json, "hex": to_hex}[form]
     for found in find_records(files, partitions, choice):
         click.echo(show(found))
@@ -125,7 +163,7 @@ def cat(
 @click.argument("directory", metavar="DIR")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each finding.")
 def verify(directory: str, *, as_json: bool) -> None:
-    """Check every byte: checksums, records, offsets, indexes, checkpoints.
+    """Check every byte: checksums, records, offsets, producers, indexes, small files.
 
     Exit code 0: clean. 1: there are errors or warnings. 2: no damage was found, and not all could
     be looked at.
@@ -135,9 +173,10 @@ def verify(directory: str, *, as_json: bool) -> None:
         found = find_partitions(files, directory)
         total = _log_bytes(files, found)
         counts = dict.fromkeys(Severity, 0)
-        for finding in _with_progress(files, found, total):
-            counts[finding.severity] += 1
-            click.echo(json.dumps(_finding_object(finding)) if as_json else str(finding))
+        with _progress("verifying", files, found) as step:
+            for finding in verify_directory(files, found, progress=step):
+                counts[finding.severity] += 1
+                click.echo(json.dumps(_finding_object(finding)) if as_json else str(finding))
     except DirectoryError as error:
         click.echo(f"tailrace: {error}", err=True)
         sys.exit(_EXIT_UNVERIFIED)
@@ -156,15 +195,178 @@ def verify(directory: str, *, as_json: bool) -> None:
         sys.exit(_EXIT_UNVERIFIED)
 
 
-def _with_progress(files: Files, found: DataDirectory, total: int) -> Iterator[Finding]:
-    """The findings, with a bar on stderr where that is a terminal."""
+@log.command()
+@click.argument("directory", metavar="DIR")
+@click.option("--dry-run/--apply", "is_dry", default=True, help="Only say it, or do it.")
+@click.option(
+    "--on-damage", type=click.Choice([each.value for each in OnDamage]), default="cut",
+    show_default=True,
+    help="cut: all behind the damage goes, as when a broker recovers. skip: what is sound stays.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each step.")
+def repair(directory: str, *, is_dry: bool, on_damage: str, as_json: bool) -> None:
+    """Say what a repair would drop and rebuild, and with --apply do it.
+
+    Dropped bytes are kept in quarantine files beside the log. No broker may run on the directory.
+
+    Exit code 0: nothing to do, or done. 1: a dry run found something to do. 2: not everything can
+    be repaired, or the directory is in use.
+    """
+    files = DiskFiles()
+    try:
+        found = find_partitions(files, directory)
+        lock = lock_directory(files, found.path, is_read_only=is_dry)
+        try:
+            with _progress("examining", files, found) as step:
+                plan = plan_repair(files, found, OnDamage(on_damage), progress=step)
+            _tell_plan(plan, as_json=as_json, is_dry=is_dry)
+            if not is_dry:
+                for cut in apply_repair(files, plan, clock=SystemClock()):
+                    click.echo(f"tailrace: also cut: {cut.path} from {cut.position}", err=True)
+        finally:
+            if lock is not None:
+                lock.release()
+    except (DirectoryError, CorruptionError) as error:
+        click.echo(f"tailrace: {error}", err=True)
+        sys.exit(_EXIT_UNVERIFIED)
+    if plan.advice:
+        sys.exit(_EXIT_UNVERIFIED)
+    if is_dry and not plan.is_empty:
+        sys.exit(_EXIT_FINDINGS)
+
+
+@log.command()
+@click.argument("directory", metavar="DIR")
+@click.option("--topic", help="Only the partitions of this topic.")
+@click.option(
+    "--set", "assignments", multiple=True, metavar="NAME=VALUE",
+    help="A topic setting, over what the directory knows; repeatable.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each.")
+def explain(
+    directory: str, *, topic: str | None, assignments: tuple[str, ...], as_json: bool
+) -> None:
+    """Say why each segment is still there, and what compaction waits for.
+
+    Settings are those of tailrace-cluster.json where it knows the topic, else Kafka's defaults.
+    """
+    files = DiskFiles()
+    given = parse_assignments(assignments)
+    found = find_partitions(files, directory)
+    now_ms = SystemClock().now_ms()
+    for partition, folder in found.partitions.items():
+        if topic not in {None, partition.topic}:
+            continue
+        config = topic_config(files, found.path, partition, given=given)
+        told = explain_partition(
+            files, found.path, partition, folder=folder, config=config, now_ms=now_ms
+        )
+        if as_json:
+            click.echo(json.dumps(_reasons_object(told)))
+            continue
+        for line in _reasons_lines(told):
+            click.echo(line)
+
+
+@contextmanager
+def _progress(label: str, files: Files, found: DataDirectory) -> Iterator[Callable[[int], None]]:
+    """Takes bytes that have been looked at; a bar on stderr where that is a terminal."""
     if not sys.stderr.isatty():
-        yield from verify_directory(files, found)
+        yield lambda _: None
         return
+    total = _log_bytes(files, found)
     with click.progressbar(
-        length=total, label="verifying", file=sys.stderr, update_min_steps=_STEP_BYTES
+        length=total, label=label, file=sys.stderr, update_min_steps=_STEP_BYTES
     ) as bar:
-        yield from verify_directory(files, found, progress=bar.update)
+        yield bar.update
+
+
+def _tell_plan(plan: RepairPlan, *, as_json: bool, is_dry: bool) -> None:
+    """What goes comes first, then what is put right, then what cannot be."""
+    drops = [drop for partition in plan.partitions for drop in partition.drops]
+    mends = [*plan.mends, *(mend for partition in plan.partitions for mend in partition.mends)]
+    lost = sum(drop.records or 0 for drop in drops)
+    size = sum(drop.size_bytes for drop in drops)
+    if as_json:
+        for drop in drops:
+            _echo_object(REPAIR_FORMAT, "drop", {**asdict(drop), "to": quarantine_path(drop)})
+        for mend in mends:
+            _echo_object(REPAIR_FORMAT, "mend", asdict(mend))
+        for kind, told in (("advice", plan.advice), ("note", plan.notes)):
+            for each in told:
+                _echo_object(REPAIR_FORMAT, kind, {"path": each.path, "sentence": each.sentence})
+        _echo_object(
+            REPAIR_FORMAT,
+            "summary",
+            {"is_dry": is_dry, "drops": len(drops), "bytes": size, "records": lost,
+             "mends": len(mends), "advice": len(plan.advice)},
+        )  # fmt: skip
+        return
+    for drop in drops:
+        click.echo(f"drop: {_drop_line(drop)}")
+    for mend in mends:
+        click.echo(f"mend: {mend.path}: {mend.sentence}")
+    for each in plan.advice:
+        click.echo(f"cannot mend: {each}")
+    for each in plan.notes:
+        click.echo(f"stays: {each}")
+    if plan.is_empty:
+        click.echo("nothing to do")
+        return
+    click.echo(
+        f"{len(drops)} ranges, {size} bytes and {lost} known records {_verb(is_dry)} dropped; "
+        f"{len(mends)} files put right"
+    )
+
+
+def _verb(is_dry: bool) -> str:  # noqa: FBT001
+    return "would be" if is_dry else "are"
+
+
+def _drop_line(drop: Drop) -> str:
+    offsets = (
+        f"offsets from {drop.offset} on"
+        if drop.next_offset is None
+        else f"offsets {drop.offset} to {drop.next_offset - 1}"
+        if drop.next_offset > drop.offset
+        else "no offset"
+    )
+    records = "an unknown number of" if drop.records is None else str(drop.records)
+    return (
+        f"{drop.path}, position {drop.position}, {drop.size_bytes} bytes, {offsets}, {records} "
+        f"records: {drop.reason}; kept in {quarantine_path(drop)}"
+    )
+
+
+def _echo_object(form: str, kind: str, fields: dict[str, object]) -> None:
+    click.echo(json.dumps({"format": form, "type": kind, **fields}))
+
+
+def _reasons_object(told: PartitionReasons) -> dict[str, object]:
+    fields = asdict(told)
+    del fields["partition"]
+    topic, number = told.partition
+    return {"format": EXPLAIN_FORMAT, "topic": topic, "partition": number, **fields}
+
+
+def _reasons_lines(told: PartitionReasons) -> Iterator[str]:
+    yield (
+        f"{told.partition}: log start {told.log_start_offset}, last stable "
+        f"{told.last_stable_offset}, high watermark {told.high_watermark}, "
+        f"end {told.log_end_offset}"
+    )
+    widths = [max(len(str(n)) for n in column) for column in zip(
+        *((each.base_offset, each.size_bytes) for each in told.segments), strict=True
+    )]  # fmt: skip
+    for each in told.segments:
+        base, size = str(each.base_offset).rjust(widths[0]), str(each.size_bytes).rjust(widths[1])
+        yield f"  segment {base}  {size} bytes  {iso_time(each.timestamp_ms)}  {each.sentence}"
+    state = told.compaction
+    if state is not None:
+        yield (
+            f"  compaction: first dirty offset {state.first_dirty_offset}, first uncleanable "
+            f"{state.first_uncleanable_offset}: {state.sentence}"
+        )
 
 
 def _log_bytes(files: Files, found: DataDirectory) -> int:

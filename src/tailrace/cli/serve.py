@@ -8,7 +8,7 @@ import click
 
 
 @click.command()
-@click.option("--data", metavar="DIR", help="Data directory; made if it is new.")
+@click.option("--data", metavar="DIR", help="Data directory; made if it is new. Several: A,B.")
 @click.option("--listen", metavar="HOST:PORT", help="Default 127.0.0.1:9092; port 0: any free one.")
 @click.option("--advertise", metavar="HOST:PORT", help="Where clients are told to connect.")
 @click.option("--node-id", type=int, help="Default 1; must be that of the directory.")
@@ -54,7 +54,7 @@ def serve(
     )
 
     def started(address: str) -> None:
-        click.echo(f"listening on {address}, data in {settings.data}")
+        click.echo(f"listening on {address}, data in {', '.join(settings.directories)}")
         # Test harnesses made for Apache Kafka wait for this line, word for word.
         click.echo(f"[KafkaServer id={settings.node_id}] started")
 

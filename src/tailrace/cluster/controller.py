@@ -1,4 +1,4 @@
-"""The only writer of the cluster image: creates and deletes topics, hands out producer ids.
+"""The only writer of the cluster image: makes and changes topics, hands out producer ids.
 
 Each change makes a new image, saves it, and only then becomes the current one.
 """
@@ -6,15 +6,16 @@ Each change makes a new image, saves it, and only then becomes the current one.
 import random
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from tailrace.cluster.config_changes import ConfigChange, plan_configs
 from tailrace.cluster.image import ClusterImage, Topic
 from tailrace.cluster.store import LocalStore
 from tailrace.errors import FatalError, StorageError
 from tailrace.model import TopicPartition
-from tailrace.storage.config import topic_values
+from tailrace.storage.config import log_config
 
 TOPIC_NAME_BYTES_MAX = 249
 """255 less a dash, a partition number of four digits, and one to spare: Kafka's limit."""
@@ -85,7 +86,7 @@ class Controller:
                 than letters, digits, dot, underscore and dash.
             TopicExistsError: the name is taken, or differs only in dots and underscores.
             InvalidPartitionsError, InvalidReplicationError: not to be had here.
-            ConfigError: settings that do not exist or are out of range, all of them.
+            ConfigError: settings that do not exist, are out of range or contradict each other.
         """
         check_topic_name(name)
         self._check_name_is_free(name)
@@ -97,7 +98,7 @@ class Controller:
                 f"replication factor {replication_factor}; this cluster has 1 broker"
             )
         given = dict(configs or {})
-        topic_values(given, self.defaults.configs)
+        log_config(given, self.defaults.configs)
         return Topic(
             name=name,
             topic_id=self.new_id(),
@@ -111,6 +112,27 @@ class Controller:
         Raises:
             StorageError: the image could not be saved; there is no such topic.
         """
+        self._become(replace(self.image, topics=_with(self.image.topics, topic)))
+
+    def plan_configs(
+        self, topic: Topic, changes: Iterable[ConfigChange], *, is_replaced: bool = False
+    ) -> Topic:
+        """The topic with settings changed, or with new ones in place of all. Changes nothing.
+
+        Raises:
+            ConfigError: see `config_changes.plan_configs`; all faults together.
+        """
+        current = {} if is_replaced else topic.configs
+        planned = plan_configs(current, changes, self.defaults.configs)
+        return replace(topic, configs=MappingProxyType(planned))
+
+    def change(self, topic: Topic) -> None:
+        """Have a topic of the cluster be as was planned; after a crash it is as before, or so.
+
+        Raises:
+            StorageError: the image could not be saved; the topic is as it was.
+        """
+        assert self.image.topics[topic.name].topic_id == topic.topic_id
         self._become(replace(self.image, topics=_with(self.image.topics, topic)))
 
     def remove(self, topic: Topic) -> None:

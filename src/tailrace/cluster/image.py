@@ -10,7 +10,7 @@ from tailrace.model import INTERNAL_TOPICS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """One topic as it was created."""
+    """One topic: what it was created with, and the settings that it has now."""
 
     name: str
     topic_id: uuid.UUID

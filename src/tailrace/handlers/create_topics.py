@@ -3,7 +3,8 @@
 Versions: 2 to 7.
 Behaviour: each topic is made or refused on its own. -1 partitions and -1 replicas take the
     broker's defaults. Settings are Kafka's topic settings; unknown ones and values out of range are
-    INVALID_CONFIG with every fault in the message. A name given twice is INVALID_REQUEST.
+    INVALID_CONFIG with every fault in the message. A name given twice, and more settings than
+    there can be, is INVALID_REQUEST.
 Version notes: from v5 the answer has the effective settings.
 Not done: replica assignments other than this one broker (INVALID_REPLICA_ASSIGNMENT); policies.
 """
@@ -12,7 +13,8 @@ from collections import Counter
 
 from tailrace.cluster.image import Topic
 from tailrace.errors import TailraceError
-from tailrace.handlers.services import Services, error_code
+from tailrace.handlers.configs import check_count, topic_entries
+from tailrace.handlers.services import Services, error_code, error_message
 from tailrace.handlers.topics import create_topic
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.create_topics import (
@@ -22,11 +24,6 @@ from tailrace.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from tailrace.storage.config import TOPIC_SETTINGS, topic_values
-
-SOURCE_TOPIC = 1
-SOURCE_BROKER = 4
-SOURCE_DEFAULT = 5
 
 
 def handle_create_topics(services: Services, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -53,6 +50,7 @@ def _create(
         count, replication = len(wanted.assignments), -1
     configs = {config.name: config.value for config in wanted.configs if config.value is not None}
     try:
+        check_count(len(wanted.configs))
         topic = services.controller.plan_topic(
             wanted.name,
             partition_count=count,
@@ -62,7 +60,7 @@ def _create(
         if not is_dry_run:
             create_topic(services.controller, services.replicas, topic)
     except TailraceError as error:
-        return _refused(wanted.name, error_code(error), str(error))
+        return _refused(wanted.name, error_code(error), error_message(error))
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -91,21 +89,11 @@ def _assignment_fault(services: Services, wanted: CreatableTopic) -> tuple[Error
 
 
 def _effective(services: Services, topic: Topic) -> tuple[CreatableTopicConfigs, ...]:
-    defaults = services.controller.defaults.configs
-    values = topic_values(topic.configs, defaults)
-
-    def source(name: str) -> int:
-        if name in topic.configs:
-            return SOURCE_TOPIC
-        return SOURCE_BROKER if name in defaults else SOURCE_DEFAULT
-
     return tuple(
         CreatableTopicConfigs(
-            name=setting.name,
-            value=setting.format(values[setting.name]),
-            config_source=source(setting.name),
+            name=entry.setting.name, value=entry.value.text, config_source=entry.value.source
         )
-        for setting in TOPIC_SETTINGS
+        for entry in topic_entries(services, topic)
     )
 
 

@@ -1,10 +1,11 @@
 """DeleteTopics (20): remove topics.
 
 Versions: 1 to 6.
-Behaviour: a topic is gone when the answer leaves, also after a crash, and so are its files. Readers
-    and writers get UNKNOWN_TOPIC_OR_PARTITION from then on.
+Behaviour: a topic is gone when the answer leaves, also after a crash. Readers and writers get
+    UNKNOWN_TOPIC_OR_PARTITION from then on. Its folders are renamed `-delete`, and go after
+    `file.delete.delay.ms`.
 Version notes: v6 names topics by name or by id, not both (INVALID_REQUEST).
-Not done: `delete.topic.enable`; the delay of `file.delete.delay.ms` before the files go.
+Not done: `delete.topic.enable`.
 """
 
 from tailrace.errors import TailraceError
@@ -20,25 +21,13 @@ from tailrace.protocol.messages.delete_topics import (
 )
 
 
-async def handle_delete_topics(
-    services: Services, request: DeleteTopicsRequest
-) -> DeleteTopicsResponse:
+def handle_delete_topics(services: Services, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Remove every topic that can be removed."""
     wanted = (*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names))
-    folders: list[str] = []
-    results = tuple(_delete(services, state, folders) for state in wanted)
-
-    def remove_folders() -> None:
-        for folder in folders:
-            services.replicas.remove_deleted(folder)
-
-    await services.threads.run(remove_folders)
-    return DeleteTopicsResponse(responses=results)
+    return DeleteTopicsResponse(responses=tuple(_delete(services, state) for state in wanted))
 
 
-def _delete(
-    services: Services, state: DeleteTopicState, folders: list[str]
-) -> DeletableTopicResult:
+def _delete(services: Services, state: DeleteTopicState) -> DeletableTopicResult:
     is_by_id = state.topic_id != NO_UUID
     if is_by_id == (state.name is not None):
         return _refused(state, ErrorCode.INVALID_REQUEST, "give a name or an id")
@@ -47,7 +36,7 @@ def _delete(
         code = ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _refused(state, code, "no such topic")
     try:
-        folders += delete_topic(services.controller, services.replicas, topic)
+        delete_topic(services.controller, services.replicas, topic)
     except TailraceError as error:
         return _refused(state, error_code(error), str(error))
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)

@@ -7,10 +7,11 @@ Behaviour:
   - The first partition with records gives its first batch whole, whatever the limits; after that
     the limits of request, partition and broker hold, and a slice may end inside a batch (KIP-74).
   - Records leave as mapped slices of the log: no byte of them is copied or looked at.
+  - A reader of committed records gets what lies below the last stable offset, and which producers'
+    aborted transactions begin among it; the consumer drops their batches itself.
 Version notes: from v7 a session is never made (session id 0), so that clients send full requests;
     v9 checks the leader epoch (KIP-320); v13 names topics by id.
-Not done: fetch sessions (KIP-227), followers, a nearer replica (KIP-392), aborted transactions: a
-    reader of committed records gets what everyone gets, since nothing can be open or aborted.
+Not done: fetch sessions (KIP-227), followers, a nearer replica (KIP-392).
 """
 
 import asyncio
@@ -19,11 +20,12 @@ from dataclasses import dataclass
 
 from tailrace.cluster.image import Topic
 from tailrace.errors import OffsetOutOfRangeError, TailraceError
-from tailrace.handlers.services import Services, error_code
+from tailrace.handlers.services import Services, error_code, read_limit
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -33,12 +35,15 @@ from tailrace.protocol.messages.fetch import (
 )
 from tailrace.replication.partition import Partition
 from tailrace.replication.waiting import Signal
+from tailrace.storage.positions import ReadLimit
+from tailrace.storage.reads import ReadSlice
 
 
 @dataclass(slots=True)
 class _Room:
-    """How many bytes the response may still take."""
+    """How far a request may read, and how many bytes the response may still take."""
 
+    limit: ReadLimit
     bytes_left: int
     is_empty: bool = True
 
@@ -83,7 +88,7 @@ def _partitions(services: Services, request: FetchRequest) -> list[Partition]:
 def _read(services: Services, request: FetchRequest) -> tuple[FetchResponse, bool]:
     """A response, and whether it is worth sending now."""
     bytes_max = min(max(request.max_bytes, 0), services.fetch_bytes_max)
-    room = _Room(bytes_max)
+    room = _Room(read_limit(request.isolation_level), bytes_max)
     responses = tuple(_read_topic(services, wanted, room) for wanted in request.topics)
     partitions = [partition for topic in responses for partition in topic.partitions]
     size = sum(len(partition.records or b"") for partition in partitions)
@@ -114,21 +119,22 @@ def _read_topic(services: Services, wanted: FetchTopic, room: _Room) -> Fetchabl
 def _read_partition(
     services: Services, topic: Topic, wanted: FetchPartition, *, room: _Room
 ) -> PartitionData:
-    partition = services.replicas.get(TopicPartition(topic.name, wanted.partition))
-    if partition is None:
-        return _failed(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    high_watermark = -1
     try:
+        partition = services.replicas.find(TopicPartition(topic.name, wanted.partition))
         partition.check_epoch(wanted.current_leader_epoch)
-        found = partition.log.read(
+        high_watermark = partition.log.positions.high_watermark
+        found = partition.read(
             wanted.fetch_offset,
             bytes_max=min(max(wanted.partition_max_bytes, 0), room.bytes_left),
             is_first_whole=room.is_empty,
+            limit=room.limit,
         )
     except OffsetOutOfRangeError as error:
         return PartitionData(
             partition_index=wanted.partition,
             error_code=ErrorCode.OFFSET_OUT_OF_RANGE,
-            high_watermark=partition.log.positions.high_watermark,
+            high_watermark=high_watermark,
             log_start_offset=error.log_start_offset,
             records=b"",
         )
@@ -142,8 +148,15 @@ def _read_partition(
         high_watermark=found.high_watermark,
         last_stable_offset=found.last_stable_offset,
         log_start_offset=found.log_start_offset,
-        aborted_transactions=None,
+        aborted_transactions=_aborted(found) if room.limit is ReadLimit.LAST_STABLE else None,
         records=found.view,
+    )
+
+
+def _aborted(found: ReadSlice) -> tuple[AbortedTransaction, ...]:
+    return tuple(
+        AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+        for each in found.aborted
     )
 
 

@@ -5,12 +5,15 @@ Behaviour: a timestamp of 0 or more gives the first record that is at least as y
     timestamp; (-1, -1) when there is none. Special timestamps: -1 latest, -2 earliest, -3 the
     record with the largest timestamp (KIP-734), -4 earliest local (same as -2), -5 latest tiered
     (none).
-Version notes: v4 checks the leader epoch (KIP-320) and gives that of the record.
+    A reader of committed records gets the last stable offset for the latest one, and no record
+    behind it.
+Version notes: v2 has the isolation level; v4 checks the leader epoch (KIP-320) and gives that of
+    the record.
 Not done: OFFSET_NOT_AVAILABLE, since the high watermark is never behind its leader here.
 """
 
 from tailrace.errors import TailraceError
-from tailrace.handlers.services import Services, error_code
+from tailrace.handlers.services import Services, error_code, read_limit
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.list_offsets import (
@@ -20,16 +23,19 @@ from tailrace.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from tailrace.storage.positions import ReadLimit
 
 
 def handle_list_offsets(services: Services, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """An offset for every partition that was asked about."""
+    limit = read_limit(request.isolation_level)
     return ListOffsetsResponse(
         topics=tuple(
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=tuple(
-                    _find(services, topic.name, partition) for partition in topic.partitions
+                    _find(services, topic.name, partition, limit=limit)
+                    for partition in topic.partitions
                 ),
             )
             for topic in request.topics
@@ -38,17 +44,12 @@ def handle_list_offsets(services: Services, request: ListOffsetsRequest) -> List
 
 
 def _find(
-    services: Services, topic: str, wanted: ListOffsetsPartition
+    services: Services, topic: str, wanted: ListOffsetsPartition, *, limit: ReadLimit
 ) -> ListOffsetsPartitionResponse:
-    partition = services.replicas.get(TopicPartition(topic, wanted.partition_index))
-    if partition is None:
-        return ListOffsetsPartitionResponse(
-            partition_index=wanted.partition_index,
-            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        )
     try:
+        partition = services.replicas.find(TopicPartition(topic, wanted.partition_index))
         partition.check_epoch(wanted.current_leader_epoch)
-        answer = partition.log.find_offset(wanted.timestamp)
+        answer = partition.find_offset(wanted.timestamp, limit=limit)
     except (TailraceError, OSError) as error:
         return ListOffsetsPartitionResponse(
             partition_index=wanted.partition_index, error_code=error_code(error)

@@ -7,6 +7,8 @@ Behaviour:
     LEADER_NOT_AVAILABLE first and clients ask again, which they need not here.
   - A partition that is not held here (a topic adopted from the folders of one broker of several)
     is listed without a leader: clients drop a partition whose number is beyond the count.
+  - So is one whose log directory has failed, with this broker as its offline replica, as Kafka has
+    it: clients ask again until the directory is back.
 Version notes: in v0 an empty list means all topics, from v1 null does; v10 gives ids, and v12 takes
     them (UNKNOWN_TOPIC_ID).
 Not done: authorized operations (always "not asked for"), racks, listeners other than one.
@@ -89,8 +91,9 @@ def _describe(services: Services, topic: Topic) -> MetadataResponseTopic:
 
 
 def _describe_partition(services: Services, topic: Topic, number: int) -> MetadataResponsePartition:
-    partition = services.replicas.get(TopicPartition(topic.name, number))
-    is_led = partition is not None
+    name = TopicPartition(topic.name, number)
+    partition, is_offline = services.replicas.get(name), services.replicas.is_offline(name)
+    is_led = partition is not None and not is_offline
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=number,
@@ -98,4 +101,5 @@ def _describe_partition(services: Services, topic: Topic, number: int) -> Metada
         leader_epoch=partition.leader_epoch if partition is not None else -1,
         replica_nodes=(services.node_id,),
         isr_nodes=(services.node_id,),
+        offline_replicas=(services.node_id,) if is_offline else (),
     )

@@ -6,26 +6,38 @@ Behaviour:
     the page cache and readable when its answer leaves.
   - acks 0 is not answered; if a partition failed the connection is closed, which is how Kafka
     tells such a client. acks 1 and -1 are the same on one node.
+  - Under `tailrace.durability=sync` an answer to acks -1 waits until the records are on the device;
+    one flush serves everybody who waits. Acks 0 and 1 do not wait. A topic's `flush.messages` makes
+    the batch that reaches it wait in the same way, whatever the acks. A flush that fails is
+    KAFKA_STORAGE_ERROR to all who waited. Readers may see records while their producer waits.
   - Internal topics are refused (INVALID_TOPIC_EXCEPTION).
   - A batch that an idempotent producer sends again is a success with the offset it got the first
     time (one of its last five); a gap is OUT_OF_ORDER_SEQUENCE_NUMBER, an old epoch
     INVALID_PRODUCER_EPOCH.
-Version notes: zstd needs v7 (UNSUPPORTED_COMPRESSION_TYPE below); v8 adds the message; v13 names
-    topics by id (UNKNOWN_TOPIC_ID).
-Not done: transactions (INVALID_TXN_STATE), record errors one by one, quotas.
+  - Records that the topic does not take are named one by one, up to 1000 of a batch.
+Version notes: zstd needs v7 (UNSUPPORTED_COMPRESSION_TYPE below); v8 adds the message and the
+    records at fault (KIP-467); v13 names topics by id (UNKNOWN_TOPIC_ID).
+Not done: transactions (INVALID_TXN_STATE), quotas.
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 
 from tailrace.cluster.image import Topic
-from tailrace.errors import TailraceError
+from tailrace.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordError,
+    TailraceError,
+)
 from tailrace.handlers.services import Services, error_code
 from tailrace.model import Acks, Codec, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -35,6 +47,7 @@ from tailrace.protocol.messages.produce import (
 )
 from tailrace.records.batch import Batch
 from tailrace.records.layout import CODEC_MASK, HEADER_SIZE
+from tailrace.replication.flushes import Flushed
 
 ZSTD_SINCE = 7
 NO_TRANSACTIONS = "this broker has no transactions yet; leave transactional.id unset"
@@ -44,21 +57,55 @@ NO_TRANSACTIONS = "this broker has no transactions yet; leave transactional.id u
 class _Refusal:
     code: ErrorCode
     message: str | None = None
+    record_errors: tuple[RecordError, ...] = ()
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What became of one partition's batch."""
+
+    answer: PartitionProduceResponse
+    flushed: Flushed | None = None
+    """What the answer has to wait for, if it does."""
 
 
 def handle_produce(
     services: Services, header: RequestHeader, request: ProduceRequest
-) -> ProduceResponse:
+) -> ProduceResponse | Awaitable[ProduceResponse]:
     """Append every partition's batch; the caller decides what acks 0 means for the answer."""
     refusal = _refusal_of_all(request)
+    is_durable = services.is_durable and request.acks == Acks.ALL
+    outcomes = [
+        list(_produce(services, header, data, refusal=refusal, is_durable=is_durable))
+        for data in request.topic_data
+    ]
+    if any(outcome.flushed is not None for topic in outcomes for outcome in topic):
+        return _respond_when_flushed(request, outcomes)
+    return _respond(request, outcomes)
+
+
+async def _respond_when_flushed(
+    request: ProduceRequest, outcomes: list[list[_Outcome]]
+) -> ProduceResponse:
+    for outcome in (outcome for topic in outcomes for outcome in topic):
+        if outcome.flushed is not None:
+            # Others may wait for the same flush when this client's connection is cut.
+            error = await asyncio.shield(outcome.flushed)
+            if error is not None:
+                refusal = _Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                outcome.answer = _refused(outcome.answer.index, refusal)
+    return _respond(request, outcomes)
+
+
+def _respond(request: ProduceRequest, outcomes: list[list[_Outcome]]) -> ProduceResponse:
     return ProduceResponse(
         responses=tuple(
             TopicProduceResponse(
                 name=data.name,
                 topic_id=data.topic_id,
-                partition_responses=tuple(_produce(services, header, data, refusal=refusal)),
+                partition_responses=tuple(outcome.answer for outcome in topic),
             )
-            for data in request.topic_data
+            for data, topic in zip(request.topic_data, outcomes, strict=True)
         )
     )
 
@@ -82,16 +129,22 @@ def _refusal_of_all(request: ProduceRequest) -> _Refusal | None:
 
 
 def _produce(
-    services: Services, header: RequestHeader, data: TopicProduceData, *, refusal: _Refusal | None
-) -> Iterator[PartitionProduceResponse]:
+    services: Services,
+    header: RequestHeader,
+    data: TopicProduceData,
+    *,
+    refusal: _Refusal | None,
+    is_durable: bool,
+) -> Iterator[_Outcome]:
     topic = services.find_topic(data.name, data.topic_id)
     if refusal is None:
         refusal = _refusal_of_topic(topic, data)
     for partition_data in data.partition_data:
         if refusal is not None or topic is None:
-            yield _refused(partition_data.index, refusal or _Refusal(ErrorCode.UNKNOWN_TOPIC_ID))
+            refusal = refusal or _Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
+            yield _Outcome(_refused(partition_data.index, refusal))
         else:
-            yield _append(services, header, topic, data=partition_data)
+            yield _append(services, header, topic, data=partition_data, is_durable=is_durable)
 
 
 def _refusal_of_topic(topic: Topic | None, data: TopicProduceData) -> _Refusal | None:
@@ -108,26 +161,36 @@ def _refusal_of_topic(topic: Topic | None, data: TopicProduceData) -> _Refusal |
 
 
 def _append(
-    services: Services, header: RequestHeader, topic: Topic, *, data: PartitionProduceData
-) -> PartitionProduceResponse:
-    partition = services.replicas.get(TopicPartition(topic.name, data.index))
-    if partition is None:
-        return _refused(data.index, _Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    services: Services,
+    header: RequestHeader,
+    topic: Topic,
+    *,
+    data: PartitionProduceData,
+    is_durable: bool,
+) -> _Outcome:
     records = memoryview(data.records or b"")
     refusal = _refusal_of_batch(records, header.api_version)
     if refusal is not None:
-        return _refused(data.index, refusal)
+        return _Outcome(_refused(data.index, refusal))
     try:
+        partition = services.replicas.find(TopicPartition(topic.name, data.index))
         appended = partition.append(records, now_ms=services.clock.now_ms())
+    except (InvalidRecordError, InvalidTimestampError) as error:
+        refusal = _Refusal(error_code(error), str(error), error.record_errors)
+        return _Outcome(_refused(data.index, refusal))
     except (TailraceError, OSError) as error:
-        return _refused(data.index, _Refusal(error_code(error), str(error)))
-    return PartitionProduceResponse(
+        return _Outcome(_refused(data.index, _Refusal(error_code(error), str(error))))
+    answer = PartitionProduceResponse(
         index=data.index,
         error_code=ErrorCode.NONE,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.log_append_time,
         log_start_offset=appended.log_start_offset,
     )
+    is_due = partition.log.is_flush_due
+    if not (is_due or is_durable):
+        return _Outcome(answer)
+    return _Outcome(answer, services.flushes.ask(partition.log, is_whole=is_due))
 
 
 def _refusal_of_batch(records: memoryview, version: int) -> _Refusal | None:
@@ -147,5 +210,11 @@ def _refused(index: int, refusal: _Refusal) -> PartitionProduceResponse:
         index=index,
         error_code=refusal.code,
         base_offset=-1,
+        record_errors=tuple(
+            BatchIndexAndErrorMessage(
+                batch_index=each.index, batch_index_error_message=each.message
+            )
+            for each in refusal.record_errors
+        ),
         error_message=refusal.message or refusal.code.message,
     )

@@ -1,6 +1,6 @@
 """What handlers may use of the broker, and the helpers that most of them need."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -12,18 +12,43 @@ from tailrace.cluster.controller import (
     TopicExistsError,
 )
 from tailrace.cluster.image import Topic
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.config.settings import Setting
+from tailrace.errors import ConfigError, DirectoryError, FatalError, TailraceError
+from tailrace.model import IsolationLevel
 from tailrace.protocol.errors import ErrorCode, code_for
 from tailrace.protocol.fields import NO_UUID
-from tailrace.replication.partition import FencedLeaderEpochError, UnknownLeaderEpochError
+from tailrace.replication.flushes import Flushes
+from tailrace.replication.partition import (
+    DeletionPolicyError,
+    FencedLeaderEpochError,
+    UnknownLeaderEpochError,
+    UnknownPartitionError,
+)
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.clock import Clock
-from tailrace.runtime.threads import Threads
-from tailrace.storage.producers import InvalidProducerEpochError, OutOfOrderSequenceError
+from tailrace.storage.appends import UnexpectedAppendOffsetError
+from tailrace.storage.directories import UnusableDirectoryError
+from tailrace.storage.positions import ReadLimit
+from tailrace.storage.producers import (
+    CoordinatorFencedError,
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+)
+from tailrace.storage.records_file import StillReadError
+
+MESSAGE_CHARACTERS_MAX = 8000
+"""A string of the older versions has at most 32 767 bytes, and a character up to four of them."""
+
+
+class InvalidRequestError(FatalError, ValueError):
+    """A request that contradicts itself, or asks for what no broker of this kind has."""
+
 
 _CODES: dict[type[Exception], ErrorCode] = {
     FencedLeaderEpochError: ErrorCode.FENCED_LEADER_EPOCH,
     UnknownLeaderEpochError: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    InvalidRequestError: ErrorCode.INVALID_REQUEST,
     InvalidTopicError: ErrorCode.INVALID_TOPIC_EXCEPTION,
     TopicExistsError: ErrorCode.TOPIC_ALREADY_EXISTS,
     InvalidPartitionsError: ErrorCode.INVALID_PARTITIONS,
@@ -31,6 +56,15 @@ _CODES: dict[type[Exception], ErrorCode] = {
     ConfigError: ErrorCode.INVALID_CONFIG,
     InvalidProducerEpochError: ErrorCode.INVALID_PRODUCER_EPOCH,
     OutOfOrderSequenceError: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    InvalidTransactionStateError: ErrorCode.INVALID_TXN_STATE,
+    CoordinatorFencedError: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    UnknownPartitionError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    DeletionPolicyError: ErrorCode.POLICY_VIOLATION,
+    DirectoryError: ErrorCode.KAFKA_STORAGE_ERROR,
+    UnusableDirectoryError: ErrorCode.KAFKA_STORAGE_ERROR,
+    # A follower meets these two while it replicates, and no client of a leader does.
+    UnexpectedAppendOffsetError: ErrorCode.UNKNOWN_SERVER_ERROR,
+    StillReadError: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
 
@@ -44,16 +78,34 @@ class Services:
     """Host and port that clients are told to connect to."""
     controller: Controller
     replicas: Replicas
+    flushes: Flushes
     clock: Clock
-    threads: Threads
+    is_durable: bool
+    """Whether acks=all waits until the records are on the device (`tailrace.durability`)."""
     auto_create_topics: bool
     fetch_bytes_max: int
     """Most bytes of records in one fetch response."""
+    broker_settings: tuple[Setting, ...]
+    """Every setting that a broker has."""
+    broker_given: Mapping[str, str]
+    """Those that this broker was started with, as text."""
 
     def find_topic(self, name: str, topic_id: UUID) -> Topic | None:
         """A topic by its id where one was sent (not zero), else by its name."""
         image = self.controller.image
         return image.topics.get(name) if topic_id == NO_UUID else image.topic_by_id(topic_id)
+
+
+def read_limit(isolation_level: int) -> ReadLimit:
+    """Up to where a consumer may read that asks for this level."""
+    is_committed = isolation_level == IsolationLevel.READ_COMMITTED
+    return ReadLimit.LAST_STABLE if is_committed else ReadLimit.HIGH_WATERMARK
+
+
+def error_message(error: Exception) -> str:
+    """What an answer says of an error, for people: cut where no version could carry it."""
+    text = str(error)
+    return text if len(text) < MESSAGE_CHARACTERS_MAX else f"{text[: MESSAGE_CHARACTERS_MAX - 1]}…"
 
 
 def error_code(error: TailraceError | OSError) -> ErrorCode:

@@ -1,7 +1,7 @@
-"""What it takes to make and to remove a topic: the cluster's image and the logs, in that order.
+"""What it takes to make, to change and to remove a topic: the cluster's image, and the logs.
 
-Not an API of its own: CreateTopics, DeleteTopics and Metadata (auto-creation) use it, and the
-broker when it starts.
+Not an API of its own: CreateTopics, DeleteTopics, Metadata (auto-creation) and the APIs that alter
+settings use it. Logs that are there already are opened in `broker.loading`.
 """
 
 import logging
@@ -15,16 +15,6 @@ from tailrace.storage.config import log_config
 logger = logging.getLogger(__name__)
 
 
-def open_topics(controller: Controller, replicas: Replicas) -> None:
-    """Open every partition of the image; may take long, so call it before serving.
-
-    Raises:
-        DirectoryError, StorageError: a partition cannot be opened.
-    """
-    for topic in controller.image.topics.values():
-        _open(controller, replicas, topic)
-
-
 def create_topic(controller: Controller, replicas: Replicas, topic: Topic) -> None:
     """Make the logs of a planned topic, then the topic.
 
@@ -34,7 +24,10 @@ def create_topic(controller: Controller, replicas: Replicas, topic: Topic) -> No
         StorageError: the device refused; what was made is removed again.
     """
     try:
-        _open(controller, replicas, topic)
+        config = log_config(topic.configs, controller.defaults.configs)
+        for number in topic.partitions:
+            name = TopicPartition(topic.name, number)
+            replicas.create(name, topic_id=topic.topic_id, config=config)
         controller.add(topic)
     except BaseException:
         _close(controller, replicas, topic)
@@ -42,27 +35,33 @@ def create_topic(controller: Controller, replicas: Replicas, topic: Topic) -> No
     logger.info("topic_created name=%s partitions=%d", topic.name, len(topic.partitions))
 
 
-def delete_topic(controller: Controller, replicas: Replicas, topic: Topic) -> list[str]:
-    """Remove a topic and take its logs out of service; returns the folders to remove.
+def configure_topic(controller: Controller, replicas: Replicas, topic: Topic) -> None:
+    """Have a topic go by the settings that were planned for it, and its open logs act on them.
+
+    After a crash the topic has its old settings or its new ones. Logs that are being opened, or
+    are offline, find the new ones in the image.
+
+    Raises:
+        StorageError: the device refused; nothing has changed.
+    """
+    config = log_config(topic.configs, controller.defaults.configs)
+    controller.change(topic)
+    replicas.configure(topic.name, config)
+    named = ",".join(f"{name}={value}" for name, value in sorted(topic.configs.items()))
+    logger.info("topic_configured name=%s configs=%s", topic.name, named)
+
+
+def delete_topic(controller: Controller, replicas: Replicas, topic: Topic) -> None:
+    """Remove a topic and take its logs out of service; their files go later.
 
     Raises:
         StorageError: the device refused.
     """
     controller.remove(topic)
-    folders = _close(controller, replicas, topic)
+    _close(controller, replicas, topic)
     logger.info("topic_deleted name=%s", topic.name)
-    return folders
 
 
-def _open(controller: Controller, replicas: Replicas, topic: Topic) -> None:
-    config = log_config(topic.configs, controller.defaults.configs)
+def _close(controller: Controller, replicas: Replicas, topic: Topic) -> None:
     for number in topic.partitions:
-        replicas.open(TopicPartition(topic.name, number), topic_id=topic.topic_id, config=config)
-
-
-def _close(controller: Controller, replicas: Replicas, topic: Topic) -> list[str]:
-    closed = (
         replicas.close(TopicPartition(topic.name, number), unique_id=controller.new_id().hex)
-        for number in topic.partitions
-    )
-    return [folder for folder in closed if folder is not None]

@@ -4,6 +4,7 @@ Importing this room imports neither numpy nor numba; see `tailrace.kernels.kerne
 come. Not here: objects, I/O, errors with words.
 """
 
+from tailrace.kernels.cleaning import RECORD_GROWTH_MAX, copy_records
 from tailrace.kernels.kernel import (
     Kernel,
     helper,
@@ -14,21 +15,32 @@ from tailrace.kernels.kernel import (
     plain_records,
     worth_loading,
 )
+from tailrace.kernels.key_map import Chosen, MapState, choose_records, put_keys
 from tailrace.kernels.records import (
     RECORD_SIZE_MIN,
+    REFUSED_WIDTH,
     RecordFault,
+    Refusal,
     Total,
     decode_headers,
     decode_records,
     find_timestamp,
+    list_refused,
     walk_records,
 )
 
 __all__ = [
+    "RECORD_GROWTH_MAX",
     "RECORD_SIZE_MIN",
+    "REFUSED_WIDTH",
+    "Chosen",
     "Kernel",
+    "MapState",
     "RecordFault",
+    "Refusal",
     "Total",
+    "choose_records",
+    "copy_records",
     "decode_headers",
     "decode_records",
     "find_timestamp",
@@ -36,8 +48,10 @@ __all__ = [
     "int64s",
     "is_loaded",
     "kernel",
+    "list_refused",
     "load",
     "plain_records",
+    "put_keys",
     "walk_records",
     "worth_loading",
 ]

@@ -13,8 +13,9 @@ Invariants:
 * Each kernel has exactly one signature. Numba's on-disk cache races between processes when one
   function has several (numba issue 4807), and Spark's workers are many processes.
 * A kernel and every helper it calls stand in one source file, because Numba's cache notices a
-  change only in the file of the kernel itself. `copy_bytes` is the exception: whoever changes it,
-  or how kernels are compiled, deletes the `.nbi` files of `__pycache__`.
+  change only in the file of the kernel itself. The exceptions are `copy_bytes`, and the readers of
+  records that the kernels of compaction share with those of `records`: whoever changes them, or how
+  kernels are compiled, deletes the `.nbi` files of `__pycache__`.
 * Integers stay inside int64, and nothing mixes int64 with uint64: Numba would make a float of it.
 """
 
@@ -45,12 +46,13 @@ _helpers: set[PlainFunction] = set()
 
 
 class _Account:
-    """How many records plain code has walked in this process."""
+    """How many records plain code has walked in this process, and whether it still does."""
 
-    __slots__ = ("records",)
+    __slots__ = ("is_replaced", "records")
 
     def __init__(self) -> None:
         self.records = 0
+        self.is_replaced = False
 
 
 _plain = _Account()
@@ -167,11 +169,12 @@ def load() -> None:
 
         for each in _kernels:
             each.compile_with(numba, np)
+        _plain.is_replaced = True
 
 
 def is_loaded() -> bool:
     """Whether every kernel runs compiled code."""
-    return bool(_kernels) and all(each.is_compiled for each in _kernels)
+    return _plain.is_replaced
 
 
 def plain_records() -> int:

@@ -1,4 +1,4 @@
-"""The kernels that read v2 records: walk, decode to columns, collect headers, find a timestamp.
+"""The kernels that read v2 records: walk, refuse, decode to columns, collect headers, find a time.
 
 Input is the payload of one batch after decompression: `count` records, one after the other, in
 `data[position:limit]`. A record, with every number but the attributes a zigzag varint:
@@ -113,6 +113,24 @@ class Total(IntEnum):
     """Index of the first record without a key, or -1."""
     TIMESTAMP_DELTA_MIN = 6
     TIMESTAMP_DELTA_MAX = 7
+
+
+class Refusal(IntEnum):
+    """Why a log does not take a record that is sound by its format."""
+
+    OFFSET = 1
+    """Its offset delta is not its index."""
+    NO_KEY = 2
+    TIMESTAMP = 3
+
+
+_OFFSET_REFUSED: Final = int(Refusal.OFFSET)
+_NO_KEY_REFUSED: Final = int(Refusal.NO_KEY)
+_TIMESTAMP_REFUSED: Final = int(Refusal.TIMESTAMP)
+_NO_TIMESTAMP: Final = -1
+
+REFUSED_WIDTH: Final = 3
+"""Places that `list_refused` fills per record: index, `Refusal`, the offset or timestamp delta."""
 
 
 @helper
@@ -320,6 +338,69 @@ def walk_records(data: "Ints", position: int, limit: int, count: int, totals: "O
     totals[6] = timestamp_min
     totals[7] = timestamp_max
     return fault
+
+
+@helper
+def is_outside(base: int, delta: int, earliest: int, latest: int) -> bool:
+    """Whether `base + delta` is a timestamp and not of that range; one beyond int64 is not."""
+    if earliest > latest:
+        return True
+    if (base > 0 and delta > _INT64_MAX - base) or (base < 0 and delta < _INT64_MIN - base):
+        return True
+    timestamp = base + delta
+    return timestamp != _NO_TIMESTAMP and (timestamp < earliest or timestamp > latest)
+
+
+@kernel(
+    "bytes", "int64", "int64", "int64",
+    "int64", "int64", "int64", "int64", "int64", "int64[:]", "int64[:]",
+)  # fmt: skip
+def list_refused(  # noqa: PLR0917 (a kernel takes its buffers by position)
+    data: "Ints", position: int, limit: int, count: int,
+    needs_keys: int, base_timestamp: int, keeps_deltas: int, earliest: int, latest: int,
+    totals: "Outputs", refused_records: "Outputs",
+) -> int:  # fmt: skip
+    """Lists the records that a log may not take, each with the first reason that applies.
+
+    `needs_keys` is 1 for a compacted topic. `keeps_deltas` is as in `decode_records`. Every
+    timestamp is refused if `earliest > latest`, else -1 never is. `totals` gets how many records
+    are refused and how many of them for their timestamp, also those that the list has no room for.
+
+    Returns:
+        The records listed, or minus a `RecordFault`.
+    """
+    if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
+        return -_RECORD_COUNT
+    room = len(refused_records) // REFUSED_WIDTH
+    listed = 0
+    total = 0
+    timestamps = 0
+    for index in range(count):
+        end, delta, offset_delta, _, key_size, _, _, _, _ = read_record(data, position, limit)
+        if end < 0:
+            return end
+        position = end
+        detail = 0
+        if offset_delta != index:
+            reason = _OFFSET_REFUSED
+            detail = offset_delta
+        elif needs_keys and key_size < 0:
+            reason = _NO_KEY_REFUSED
+        elif is_outside(base_timestamp, delta * keeps_deltas, earliest, latest):
+            reason = _TIMESTAMP_REFUSED
+            detail = delta * keeps_deltas
+            timestamps += 1
+        else:
+            continue
+        total += 1
+        if listed < room:
+            refused_records[REFUSED_WIDTH * listed] = index
+            refused_records[REFUSED_WIDTH * listed + 1] = reason
+            refused_records[REFUSED_WIDTH * listed + 2] = detail
+            listed += 1
+    totals[0] = total
+    totals[1] = timestamps
+    return listed
 
 
 @kernel(

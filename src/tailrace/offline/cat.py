@@ -16,15 +16,28 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import NamedTuple
 
-from tailrace.errors import DirectoryError
-from tailrace.model import TopicPartition
-from tailrace.offline.directory import DataDirectory, unreadable
+from tailrace.config.settings import INT64_MAX
+from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.offline.directory import (
+    DataDirectory,
+    list_segments,
+    log_start_offsets,
+    unreadable,
+)
 from tailrace.offline.groups import decode_group_record
+from tailrace.offline.undecided import AbortedRecords, find_aborted, first_unstable_offset
+from tailrace.offline.walk import (
+    newest_timestamp,
+    offset_before_time,
+    position_near,
+    walk_batches,
+)
 from tailrace.records.batch import Batch
 from tailrace.records.builder import Record, records_of
 from tailrace.runtime.files import Files
 from tailrace.storage.names import parse_partition_directory_name
-from tailrace.storage.reader import open_log_reader
+from tailrace.storage.reader import SegmentFiles
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -42,10 +55,13 @@ class Choice:
     """The first offset that is not wanted."""
     from_time_ms: int | None = None
     to_time_ms: int | None = None
-    """The first time that is not wanted."""
+    """Where to stop: the first record as young as this, and what is behind it, is not wanted."""
     key: bytes | None = None
     limit: int | None = None
     """At most so many records."""
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    """READ_COMMITTED leaves out aborted records, markers, and all from the first open transaction
+    on."""
 
 
 class Found(NamedTuple):
@@ -103,24 +119,107 @@ def _records_in(
     files: Files, partition: TopicPartition, folder: str, *, choice: Choice
 ) -> Iterator[Found]:
     try:
-        reader = open_log_reader(files, folder)
-        start, end = reader.start_offset, reader.end_offset
-        first = start if choice.from_offset is None else min(max(choice.from_offset, start), end)
-        limit = end if choice.to_offset is None else min(max(choice.to_offset, first), end)
-        for batch in reader.batches(first, limit):
+        segments, _ = list_segments(files, folder)
+        root = folder.rstrip("/").rpartition("/")[0] or "."
+        start = max(choice.from_offset or 0, log_start_offsets(files, root).get(partition, 0))
+        limit = INT64_MAX if choice.to_offset is None else choice.to_offset
+        is_committed = choice.isolation is IsolationLevel.READ_COMMITTED
+        aborted = AbortedRecords([])
+        if is_committed:
+            unstable = first_unstable_offset(files, folder, segments)
+            limit = limit if unstable is None else min(limit, unstable)
+            aborted = find_aborted(files, segments, start)
+        batches = _batches(files, segments, start, limit=limit, from_time_ms=choice.from_time_ms)
+        for batch in batches:
             if choice.from_time_ms is not None and batch.max_timestamp < choice.from_time_ms:
                 continue
+            is_hidden = is_committed and (batch.is_control or aborted.has(batch))
             for record in records_of(batch):
-                if first <= record.offset < limit and _is_wanted(record, batch, choice):
+                if not start <= record.offset < limit:
+                    continue
+                is_late = choice.to_time_ms is not None and record.timestamp >= choice.to_time_ms
+                if is_late and not batch.is_control:
+                    return
+                if not is_hidden and _is_wanted(record, batch, choice):
                     yield Found(partition, record, batch.is_control)
     except OSError as error:
         raise unreadable(error.filename or folder, error) from error
 
 
+def _batches(
+    files: Files,
+    segments: list[SegmentFiles],
+    start: int,
+    *,
+    limit: int,
+    from_time_ms: int | None,
+) -> Iterator[Batch]:
+    """The checked batches with offsets from `start` to below `limit`, by the indexes.
+
+    Batches before the first that can be young enough are stepped over.
+    """
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        if following is not None and following <= start:
+            continue
+        if segment.base_offset >= limit:
+            return
+        first = start
+        if from_time_ms is not None:
+            newest = newest_timestamp(files, segment)
+            if following is not None and newest is not None and newest < from_time_ms:
+                continue
+            first = max(start, offset_before_time(files, segment, from_time_ms))
+        for position, batch in _in_order(files, segment, first, following=following):
+            if batch.base_offset >= limit:
+                return
+            if batch.last_offset < first:
+                continue
+            try:
+                batch.check()
+            except CorruptionError as error:
+                raise error.located(path=segment.path, position=position) from error
+            yield batch
+
+
+def _in_order(
+    files: Files, segment: SegmentFiles, offset: int, *, following: int | None
+) -> Iterator[tuple[int, Batch]]:
+    """Position and batch from near `offset` on; each fits between its neighbours.
+
+    No checksum covers a batch's base offset, so it is held against what stands around it.
+    """
+    file = files.open(segment.path, read_only=True)
+    try:
+        position = end = position_near(files, segment, file, offset=offset)
+        held = None
+        for position, batch in walk_batches(file, segment.path, start=end, limit=segment.size):
+            if held is not None:
+                _check_order(segment, *held, limit=batch.base_offset)
+                yield held
+            held = position, batch
+            end = position + batch.size
+    finally:
+        file.close()
+    if following is not None and end < segment.size:
+        raise CorruptionError("a batch is not whole", path=segment.path, position=end)
+    if held is not None:
+        _check_order(segment, *held, limit=INT64_MAX if following is None else following)
+        yield held
+
+
+def _check_order(segment: SegmentFiles, position: int, batch: Batch, *, limit: int) -> None:
+    if not segment.base_offset <= batch.base_offset <= batch.last_offset < limit:
+        raise CorruptionError(
+            f"offsets {batch.base_offset} to {batch.last_offset} where those from "
+            f"{segment.base_offset} to below {limit} may stand",
+            path=segment.path,
+            position=position,
+        )
+
+
 def _is_wanted(record: Record, batch: Batch, choice: Choice) -> bool:
     if choice.from_time_ms is not None and record.timestamp < choice.from_time_ms:
-        return False
-    if choice.to_time_ms is not None and record.timestamp >= choice.to_time_ms:
         return False
     return choice.key is None or (record.key == choice.key and not batch.is_control)
 

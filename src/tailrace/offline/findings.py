@@ -37,6 +37,12 @@ class Rule(Enum):
     ORPHAN = "orphan"
     CHECKPOINT = "checkpoint"
     METADATA = "metadata"
+    IDENTITY = "identity"
+    SNAPSHOT = "snapshot"
+    TRANSACTION_INDEX = "transaction-index"
+    TRANSACTION = "transaction"
+    SEQUENCE = "sequence"
+    LEFTOVER = "leftover"
     MORE = "more"
 
 

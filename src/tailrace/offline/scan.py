@@ -4,15 +4,16 @@ Checksums are not computed and records not looked into; `tailrace.offline.verify
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tailrace.errors import CorruptionError
 from tailrace.model import Codec, TimestampType, TopicPartition
 from tailrace.offline.directory import list_segments, log_start_offsets, unreadable
+from tailrace.offline.walk import walk_headers
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
-from tailrace.storage.records_file import open_records_file
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +64,12 @@ class PartitionScan:
 
 
 def scan_partition(
-    files: Files, root: str, partition: TopicPartition, *, folder: str
+    files: Files,
+    root: str,
+    partition: TopicPartition,
+    *,
+    folder: str,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> PartitionScan:
     """The partition in numbers; `root` has the checkpoints.
 
@@ -80,22 +86,23 @@ def scan_partition(
     for number, segment in enumerate(segments):
         found.end_offset = max(found.end_offset, segment.base_offset)
         try:
-            log = open_records_file(files, segment.path, read_only=True)
+            log = files.open(segment.path, read_only=True)
         except FileNotFoundError:
             continue  # A broker has just deleted it.
         except OSError as error:
             raise unreadable(segment.path, error) from error
         end = 0
         try:
-            for position, batch in log.batches():
+            for position, batch in walk_headers(log, segment.path, start=0, limit=segment.size):
                 found.add(batch)
                 end = position + batch.size
+                progress(batch.size)
         except CorruptionError as error:
             found.damage.append(str(error))
         else:
             if number == len(segments) - 1:
-                found.tail_bytes = log.size - end
-            elif end < log.size:
+                found.tail_bytes = segment.size - end
+            elif end < segment.size:
                 found.damage.append(f"{segment.path}, position {end}: a batch is not whole")
         finally:
             log.close()

@@ -13,11 +13,15 @@ from enum import IntEnum
 
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages import (
+    alter_configs,
     api_versions,
     create_topics,
+    delete_records,
     delete_topics,
+    describe_configs,
     fetch,
     find_coordinator,
+    incremental_alter_configs,
     init_producer_id,
     list_offsets,
     metadata,
@@ -197,11 +201,39 @@ _SERVED = (
         delete_topics.DeleteTopicsResponse,
     ),
     (
+        ApiKey.DELETE_RECORDS,
+        0,
+        2,
+        delete_records.DeleteRecordsRequest,
+        delete_records.DeleteRecordsResponse,
+    ),
+    (
         ApiKey.INIT_PRODUCER_ID,
         0,
         5,
         init_producer_id.InitProducerIdRequest,
         init_producer_id.InitProducerIdResponse,
+    ),
+    (
+        ApiKey.DESCRIBE_CONFIGS,
+        1,
+        4,
+        describe_configs.DescribeConfigsRequest,
+        describe_configs.DescribeConfigsResponse,
+    ),
+    (
+        ApiKey.ALTER_CONFIGS,
+        0,
+        2,
+        alter_configs.AlterConfigsRequest,
+        alter_configs.AlterConfigsResponse,
+    ),
+    (
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        0,
+        1,
+        incremental_alter_configs.IncrementalAlterConfigsRequest,
+        incremental_alter_configs.IncrementalAlterConfigsResponse,
     ),
 )
 

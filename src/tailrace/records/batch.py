@@ -180,7 +180,10 @@ class Batch:
             CorruptCompressionError: the payload is not what its codec writes, or gives more.
             UnsupportedCodecError: the attributes have codec 5, 6 or 7.
         """
-        return decompress(self.codec, self.payload, limit)
+        payload = self.view[layout.RECORDS_POSITION :]
+        if not self.attributes & layout.CODEC_MASK:
+            return payload
+        return decompress(self.codec, payload, limit)
 
     def check(self) -> None:
         """Finds out whether the batch is what was written; the records are not looked into.

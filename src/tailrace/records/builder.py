@@ -58,6 +58,14 @@ _TABLE: Final = [zigzag(number) for number in range(_TABLE_SIZE)]
 _NULL: Final = zigzag(-1)
 
 
+RECORD_OVERHEAD_MAX = 36
+"""Of a record besides key, value and headers: its size, offset delta, two sizes and the number of
+headers, of five bytes at most each; a timestamp delta, of ten; and one byte of attributes."""
+
+HEADER_OVERHEAD_MAX = 10
+"""Of a header besides name and content: their two sizes."""
+
+
 def _varint(number: int) -> bytes:
     return _TABLE[number] if 0 <= number < _TABLE_SIZE else zigzag(number)
 
@@ -89,6 +97,11 @@ class BatchBuilder:
         is_control: bool = False,
     ) -> None:
         assert not (is_control and codec), "control batches are never compressed"
+        if producer_id < 0:
+            assert not is_transactional, "a transaction needs a producer id"
+        else:
+            assert producer_epoch >= 0, "a producer id needs an epoch"
+            assert is_control or base_sequence >= 0, "records of a producer are numbered"
         self._codec = codec
         self._producer = (producer_id, producer_epoch, base_sequence)
         self._attributes = (
@@ -108,6 +121,26 @@ class BatchBuilder:
     def size_estimate(self) -> int:
         """Bytes of the batch if it were not compressed; exact for `Codec.NONE`."""
         return self._size
+
+    def has_room_for(
+        self,
+        key: Octets | None,
+        value: Octets | None,
+        headers: Sequence[Header] = (),
+        *,
+        size_max: int,
+    ) -> bool:
+        """Whether the batch stays within `size_max` bytes with one more record, compression aside.
+
+        The record is taken at its largest, so the answer may be no where it would just fit. The
+        first record always has room: there is no smaller batch that could hold it.
+        """
+        if not self.record_count:
+            return True
+        size = RECORD_OVERHEAD_MAX + len(key or b"") + len(value or b"")
+        for name, content in headers:
+            size += HEADER_OVERHEAD_MAX + len(name.encode()) + len(content or b"")
+        return self._size + size <= size_max
 
     def append(
         self,

@@ -4,11 +4,17 @@
 writing. A broker asks before it appends; `tailrace verify` asks of a whole directory.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tailrace import kernels
-from tailrace.kernels import RecordFault, Total
+from tailrace.kernels import REFUSED_WIDTH, RecordFault, Refusal, Total
+from tailrace.model import NO_TIMESTAMP, TimestampType
 from tailrace.records.batch import Batch, CorruptBatchError
+
+REFUSED_LISTED_MAX = 1000
+"""Most records that `list_refused` names: enough to see what is wrong, and a batch of 1 MiB may
+hold 150 000."""
 
 
 class CorruptRecordError(CorruptBatchError):
@@ -58,6 +64,28 @@ class RecordTotals(NamedTuple):
     timestamp_delta_max: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRecord:
+    """A record that a log may not take."""
+
+    index: int
+    reason: Refusal
+    detail: int
+    """The offset delta or the timestamp (ms) that is refused; 0 where a key is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRecords:
+    """The records of a batch that a log may not take."""
+
+    count: int
+    """All of them, also beyond those listed."""
+    has_timestamps: bool
+    """Whether one of them is refused for its timestamp."""
+    listed: tuple[RefusedRecord, ...]
+    """The first `REFUSED_LISTED_MAX` of them."""
+
+
 def check_records(batch: Batch) -> RecordTotals:
     """Walks the records; the caller has called `batch.check()`.
 
@@ -67,13 +95,60 @@ def check_records(batch: Batch) -> RecordTotals:
         CorruptCompressionError: the payload cannot be decompressed.
         UnsupportedCodecError: the attributes have codec 5, 6 or 7.
     """
-    view = batch.records_view()
+    return check_decompressed(batch, batch.records_view())
+
+
+def check_decompressed(batch: Batch, view: memoryview) -> RecordTotals:
+    """`check_records` for a caller who has `batch.records_view()` at hand.
+
+    Raises:
+        CorruptRecordError: as `check_records`.
+    """
     totals = kernels.int64s(len(Total))
     status = kernels.walk_records(view, 0, len(view), batch.record_count, totals)
     if status < 0:
         raise record_error(batch, RecordFault(-status), index=totals[Total.RECORDS], size=len(view))
-    records, _, is_consecutive, *others = totals
-    return RecordTotals(records, bool(is_consecutive), *others)
+    records, _, is_consecutive, last, null_keys, first_null_key, smallest, largest = totals
+    return RecordTotals(
+        records, is_consecutive == 1, last, null_keys, first_null_key, smallest, largest
+    )
+
+
+def list_refused(
+    batch: Batch, view: memoryview, *, needs_keys: bool, allowed: tuple[int, int] | None
+) -> RefusedRecords:
+    """The records of a batch that a log may not take; `check_decompressed` has found them sound.
+
+    Those are the records whose offset is not the next one, those without a key if `needs_keys`,
+    and those with a timestamp outside of `allowed`: the earliest and the latest in milliseconds,
+    none at all if they are the wrong way round. None allows any, and a timestamp of -1 is none.
+    """
+    base, keeps_deltas = batch.base_timestamp, 1
+    if allowed is None:
+        base, keeps_deltas = NO_TIMESTAMP, 0
+    elif batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        base, keeps_deltas = batch.max_timestamp, 0
+    earliest, latest = allowed or (0, 0)
+    totals = kernels.int64s(2)
+    found = kernels.int64s(REFUSED_WIDTH * min(batch.record_count, REFUSED_LISTED_MAX))
+    listed = kernels.list_refused(
+        view, 0, len(view), batch.record_count,
+        int(needs_keys), base, keeps_deltas, earliest, latest, totals, found,
+    )  # fmt: skip
+    assert listed >= 0
+    rows = (found[REFUSED_WIDTH * row : REFUSED_WIDTH * (row + 1)] for row in range(listed))
+    return RefusedRecords(
+        count=totals[0],
+        has_timestamps=totals[1] > 0,
+        listed=tuple(
+            RefusedRecord(
+                index=index,
+                reason=Refusal(reason),
+                detail=base + detail if reason == Refusal.TIMESTAMP else detail,
+            )
+            for index, reason, detail in rows
+        ),
+    )
 
 
 def record_error(batch: Batch, fault: RecordFault, *, index: int, size: int) -> CorruptRecordError:

@@ -8,7 +8,9 @@
     zstd    RFC 8878
 
 The lz4 frame is put together here because the one-shot compressor of cramjam links its blocks,
-which Kafka's Java reader refuses, and its streaming one holds the interpreter lock.
+which Kafka's Java reader refuses, and its streaming one holds the interpreter lock. Levels are only
+to be had from the streaming one, which adds a checksum to each block (flags 70); a topic that asks
+for another level than the default pays with the lock.
 
 Invariant: decompression never allocates more than `limit` bytes of output, nor more than what the
 compressed bytes at hand could become by the format's own rules. A size that a header merely claims
@@ -16,6 +18,7 @@ is believed only within those bounds.
 """
 
 import zlib
+from array import array
 from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError  # noqa: N812 (the class has the name of a function)
@@ -47,9 +50,15 @@ LZ4_STORED_FLAG: Final = 1 << 31
 LZ4_END: Final = b"\x00\x00\x00\x00"
 
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-ZSTD_LEVEL: Final = 3
 ZSTD_BLOCK_SIZE_MAX: Final = 128 * 1024
 """RFC 8878: no block regenerates more, whatever the window."""
+
+DEFAULT_LEVELS: Final = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
+"""Kafka's (KIP-780). Its 9 for lz4 is the name of the fast compressor, not a level of the slow one;
+snappy has no levels."""
+
+_GZIP_PIECE_BYTES: Final = 64 * 1024
+"""Given to a gzip member at first, since what is left behind its end comes back as a copy."""
 
 _INT32: Final = Struct(">i")
 _UINT32_LE: Final = Struct("<I")
@@ -80,19 +89,27 @@ def codec_of(number: int) -> Codec:
     return _CODECS[number]
 
 
-def compress(codec: Codec, data: Octets) -> Octets:
-    """`data` in the codec's framing; `data` itself for `Codec.NONE`."""
+def compress(codec: Codec, data: Octets, level: int | None = None) -> Octets:
+    """`data` in the codec's framing; `data` itself for `Codec.NONE`.
+
+    `level` is Kafka's: -1 or 1 to 9 for gzip, 1 to 17 for lz4, -131072 to 22 for zstd; None is the
+    codec's default, and codecs without levels ignore it.
+    """
+    if level is None:
+        level = DEFAULT_LEVELS.get(codec, 0)
     match codec:
         case Codec.NONE:
             return data
         case Codec.GZIP:
-            return zlib.compress(data, wbits=31)
+            return zlib.compress(data, level, wbits=31)
         case Codec.SNAPPY:
             return _compress_snappy(memoryview(data))
         case Codec.LZ4:
+            if level != DEFAULT_LEVELS[Codec.LZ4]:
+                return _compress_lz4_at(memoryview(data), level)
             return _compress_lz4(memoryview(data))
         case Codec.ZSTD:
-            return memoryview(cramjam.zstd.compress(data, ZSTD_LEVEL))
+            return memoryview(cramjam.zstd.compress(data, level))
 
 
 def decompress(codec: Codec, data: memoryview, limit: int = OUTPUT_SIZE_MAX) -> memoryview:
@@ -180,44 +197,63 @@ def _compress_lz4(data: memoryview) -> bytes:
     return b"".join(parts)
 
 
+def _compress_lz4_at(data: memoryview, level: int) -> memoryview:
+    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    for start in range(0, len(data), LZ4_BLOCK_SIZE):
+        # It takes nothing but bytes.
+        compressor.compress(bytes(data[start : start + LZ4_BLOCK_SIZE]))
+    return memoryview(compressor.finish())
+
+
 def _decompress_gzip(data: memoryview, limit: int) -> memoryview:
     parts: list[bytes] = []
-    room = limit
+    room, position = limit, 0
     while True:
         member = zlib.decompressobj(31)
-        parts.append(member.decompress(data, room + 1))
-        room -= len(parts[-1])
-        if room < 0:
-            raise _too_large(Codec.GZIP, limit)
-        if not member.eof:
-            raise CorruptCompressionError("the gzip payload ends within a member")
-        if not member.unused_data:
+        size = _GZIP_PIECE_BYTES
+        while not member.eof:
+            piece = data[position : position + size]
+            if not piece:
+                raise CorruptCompressionError("the gzip payload ends within a member")
+            parts.append(member.decompress(piece, room + 1))
+            room -= len(parts[-1])
+            if room < 0:
+                raise _too_large(Codec.GZIP, limit)
+            position += len(piece) - len(member.unused_data)
+            # A long member has few pieces, and many short ones have short copies.
+            size *= 2
+        if position == len(data):
             return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
-        data = data[len(data) - len(member.unused_data) :]
 
 
 def _decompress_snappy(data: memoryview, limit: int) -> memoryview:
-    # Xerial's header may come again in the middle, where two streams have been joined.
-    blocks = list(_xerial_blocks(data)) if bytes(data[:8]) == XERIAL_MAGIC else [data]
-    sizes = [_snappy_size(block) for block in blocks]
+    # Twice over the blocks, and numbers between: a list of views takes fifty times the payload.
+    sizes = array("q", map(_snappy_size, _snappy_blocks(data)))
     if sum(sizes) > limit:
         raise _too_large(Codec.SNAPPY, limit)
     output = memoryview(bytearray(sum(sizes)))
     position = 0
-    for block, size in zip(blocks, sizes, strict=True):
+    for block, size in zip(_snappy_blocks(data), sizes, strict=True):
         if size:
             cramjam.snappy.decompress_raw_into(block, output[position : position + size])
             position += size
     return output
 
 
+def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
+    # Xerial's header may come again in the middle, where two streams have been joined.
+    return _xerial_blocks(data) if bytes(data[:8]) == XERIAL_MAGIC else iter((data,))
+
+
 def _snappy_size(block: memoryview) -> int:
+    if len(block) == 1 and block[0] == 0:
+        return 0
     size: int = cramjam.snappy.decompress_raw_len(block)
     if size > _SNAPPY_EXPANSION_MAX * len(block):
         raise CorruptCompressionError(
             f"a snappy block of {len(block)} bytes claims to hold {size} bytes"
         )
-    if size == 0 and bytes(block) != b"\x00":
+    if size == 0:
         raise CorruptCompressionError(f"an empty snappy block has {len(block)} bytes, not 1")
     return size
 

@@ -2,17 +2,31 @@
 
 One node leads every partition and is the only replica, so the high watermark is the log end
 offset and `acks=all` is met by the leader's own append.
+
+What the device refuses comes by here on its way to whoever asked: a full disk is told once and may
+pass, anything else is the end of the log directory.
 """
 
 import logging
+from collections.abc import Callable
+from typing import TypeVar
 
-from tailrace.errors import RetriableError
+from tailrace.errors import FatalError, OffsetOutOfRangeError, RetriableError, StorageError
 from tailrace.model import NO_LEADER_EPOCH, TopicPartition
 from tailrace.replication.waiting import Watched
 from tailrace.storage.directories import unusable
+from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.log import Appended, Log
+from tailrace.storage.manager import is_shortage
+from tailrace.storage.positions import ReadLimit
+from tailrace.storage.reads import ReadSlice
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+UP_TO_HIGH_WATERMARK = -1
+"""What DeleteRecords sends to have all that can be deleted."""
 
 
 class FencedLeaderEpochError(RetriableError):
@@ -23,14 +37,24 @@ class UnknownLeaderEpochError(RetriableError):
     """The client believes in a newer leader epoch than this broker knows."""
 
 
+class UnknownPartitionError(RetriableError, LookupError):
+    """This broker has no such partition."""
+
+
+class DeletionPolicyError(FatalError, ValueError):
+    """Records of a topic may not be deleted whose `cleanup.policy` does not say so."""
+
+
 class Partition:
     """One partition that this broker leads."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, *, on_failure: Callable[[OSError], None]) -> None:
         self.log = log
         self.leader_epoch = max(log.epochs.latest, 0)
+        self._on_failure = on_failure
+        """Takes the log directory out of service."""
         self._is_refused = False
-        """Whether the device took no record the last time."""
+        """Whether the disk was full the last time."""
         self.appended = Watched()
         """Changes whenever records become readable, and when the partition goes away."""
 
@@ -42,20 +66,58 @@ class Partition:
     def append(self, records: memoryview, *, now_ms: int) -> Appended:
         """Append as leader and wake whoever waits for records; raises as `Log.append` does.
 
-        A device that refuses is told to the operator once, and once again when it takes records.
+        A full disk is told to the operator once, and once again when there is room.
         """
-        try:
-            appended = self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
-        except OSError as error:
-            if not self._is_refused:
-                logger.error("append_refused reason=%s", unusable(self.log.directory, error))  # noqa: TRY400 - the trace says nothing
-            self._is_refused = True
-            raise
+        appended = self._guard(
+            lambda: self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        )
+        # The only replica in sync is this one.
+        self.log.advance_high_watermark(self.log.end_offset)
         if self._is_refused:
-            logger.info("append_works_again path=%s", self.log.directory)
+            logger.info("append_works_again path=%s", self.log.folder.path)
             self._is_refused = False
         self.appended.changed()
         return appended
+
+    def read(
+        self, offset: int, *, bytes_max: int, is_first_whole: bool, limit: ReadLimit
+    ) -> ReadSlice:
+        """Batches from an offset on, and where the log stands; raises as `Log.read` does."""
+        return self._guard(
+            lambda: self.log.read(
+                offset, bytes_max=bytes_max, is_first_whole=is_first_whole, limit=limit
+            )
+        )
+
+    def find_offset(
+        self, timestamp: int, *, limit: ReadLimit
+    ) -> tuple[TimestampOffset, int] | None:
+        """The record for a timestamp and its leader epoch; as `Log.find_offset`."""
+        return self._guard(lambda: self.log.find_offset(timestamp, limit=limit))
+
+    def delete_records(self, before_offset: int) -> int:
+        """Have the log start at an offset, or at the high watermark for -1; the new log start.
+
+        The files go when retention comes by. On the device with the next checkpoint of log starts.
+
+        Raises:
+            DeletionPolicyError: the topic's `cleanup.policy` does not contain `delete`.
+            OffsetOutOfRangeError: below -1, or above the high watermark.
+            StorageError: the log has failed.
+        """
+        self.log.check_usable()
+        if not self.log.config.is_deleted_from:
+            raise DeletionPolicyError(
+                f"records of {self.name} cannot be deleted: its cleanup.policy is without delete"
+            )
+        high_watermark = self.log.positions.high_watermark
+        offset = high_watermark if before_offset == UP_TO_HIGH_WATERMARK else before_offset
+        if offset < 0:
+            raise OffsetOutOfRangeError(
+                offset, log_start_offset=self.log.start_offset, log_end_offset=high_watermark
+            )
+        self._guard(lambda: self.log.raise_log_start(offset))
+        return self.log.start_offset
 
     def check_epoch(self, epoch: int) -> None:
         """Check the leader epoch that a client sent along (KIP-320); -1 is not checked.
@@ -70,3 +132,16 @@ class Partition:
             raise FencedLeaderEpochError(f"epoch {epoch} is over; it is {self.leader_epoch} now")
         if epoch > self.leader_epoch:
             raise UnknownLeaderEpochError(f"epoch {epoch} is not known; it is {self.leader_epoch}")
+
+    def _guard(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except StorageError:
+            raise  # The log had failed before, and that was told.
+        except OSError as error:
+            if not is_shortage(error):
+                self._on_failure(error)
+            elif not self._is_refused:
+                logger.error("append_refused reason=%s", unusable(self.log.folder.path, error))  # noqa: TRY400 - the trace says nothing
+                self._is_refused = True
+            raise

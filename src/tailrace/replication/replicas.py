@@ -1,48 +1,107 @@
 """All partitions of this broker, by name."""
 
 import uuid
+from collections.abc import Callable
 
+from tailrace.errors import StorageError
 from tailrace.model import TopicPartition
-from tailrace.replication.partition import Partition
+from tailrace.replication.partition import Partition, UnknownPartitionError
 from tailrace.storage.config import LogConfig
+from tailrace.storage.directory_logs import DirectoryLogs
+from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
+
+CompactionEnd = Callable[[TopicPartition], None]
+"""Is told of a partition whose settings no longer ask for compaction."""
 
 
 class Replicas:
-    """The partitions that this broker leads, over the logs of its directory."""
+    """The partitions that this broker leads, over the logs of its directories."""
 
     def __init__(self, logs: LogManager) -> None:
         self._logs = logs
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._offline: dict[TopicPartition, str] = {}
+        """Partitions that cannot be served, and why: their directory has failed."""
+        self.on_compaction_end: CompactionEnd = lambda _: None
 
     def get(self, name: TopicPartition) -> Partition | None:
-        """A partition that this broker leads, or None."""
+        """A partition that this broker leads, or None; one that is offline refuses every call."""
         return self._partitions.get(name)
 
-    def open(self, name: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> None:
-        """Open a partition's log, or make an empty one, and lead it.
+    def is_offline(self, name: TopicPartition) -> bool:
+        """Whether this broker has the partition in a directory that has failed."""
+        return name in self._offline
+
+    def find(self, name: TopicPartition) -> Partition:
+        """A partition that can be served.
 
         Raises:
-            DirectoryError, StorageError: the log cannot be opened.
+            StorageError: its log directory has failed.
+            UnknownPartitionError: this broker has no such partition.
         """
-        log = self._logs.open(name, topic_id=topic_id, config=config)
-        self._partitions[name] = Partition(log)
+        reason = self._offline.get(name)
+        if reason is not None:
+            raise StorageError(f"{name} is offline: {reason}")
+        partition = self._partitions.get(name)
+        if partition is None:
+            raise UnknownPartitionError(f"{name} is not on this broker")
+        return partition
 
-    def close(self, name: TopicPartition, *, unique_id: str) -> str | None:
-        """Take a partition out of service; returns its folder, for `remove_deleted`.
+    def create(self, name: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> None:
+        """Make the empty log of a new partition, and lead it.
 
-        Whoever waits for it is woken. None if there is no such partition.
+        Raises:
+            DirectoryError, StorageError: the log cannot be made.
+        """
+        self.lead(self._logs.create(name, topic_id=topic_id, config=config))
+
+    def lead(self, log: Log) -> None:
+        """Serve the partition of a log that was opened."""
+        home = self._logs.home_of(log)
+        self._partitions[log.partition] = Partition(
+            log, on_failure=lambda error: self._logs.fail(home, error)
+        )
+
+    def configure(self, topic: str, config: LogConfig) -> None:
+        """Have every log of a topic that is open act on other settings, from its next call on.
+
+        Sizes of indexes, and what shortens `segment.ms`, count from the next segment on.
+        """
+        for name, partition in self._partitions.items():
+            if name.topic != topic:
+                continue
+            was_compacted = partition.log.config.is_compacted
+            partition.log.config = config
+            if was_compacted and not config.is_compacted:
+                self.on_compaction_end(name)
+
+    def set_offline(self, name: TopicPartition, reason: str) -> None:
+        """Answer for a partition with a storage error from now on, also to those who wait."""
+        self._offline[name] = reason
+        partition = self._partitions.get(name)
+        if partition is not None:
+            partition.appended.changed()
+
+    def directory_failed(self, directory: DirectoryLogs) -> None:
+        """Set the partitions of a directory offline."""
+        for log in directory:
+            self.set_offline(log.partition, directory.failure or "")
+
+    def close(self, name: TopicPartition, *, unique_id: str) -> None:
+        """Take a partition out of service; whoever waits for it is woken.
+
+        Its files go after `file.delete.delay.ms`. One that does not exist is fine; the folder of
+        one that is offline is discarded by the start that finds it again.
 
         Raises:
             StorageError: the device refused.
         """
+        self._offline.pop(name, None)
         partition = self._partitions.pop(name, None)
         if partition is None:
-            return None
-        folder = self._logs.delete(name, unique_id)
-        partition.appended.changed()
-        return folder
-
-    def remove_deleted(self, folder: str) -> None:
-        """Remove a folder that `close` returned; may take long."""
-        self._logs.remove_deleted(folder)
+            return
+        try:
+            self._logs.delete(name, unique_id)
+        finally:
+            partition.appended.changed()

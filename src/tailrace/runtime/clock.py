@@ -1,6 +1,6 @@
-"""The wall clock, as a seam.
+"""The wall clock, as a seam, and the pauses of threads that have time.
 
-Only the wall clock: durations and deadlines are the event loop's (`loop.time()`), which the test
+Deadlines are not here: they and durations are the event loop's (`loop.time()`), which the test
 loop of `tailrace.testing` replaces as a whole.
 """
 
@@ -15,6 +15,10 @@ class Clock(Protocol):
         """Milliseconds since 1970-01-01 UTC."""
         ...
 
+    def pause(self, seconds: float) -> None:
+        """Keep this thread waiting; never the one of the event loop."""
+        ...
+
 
 class SystemClock:
     """The machine's own clock."""
@@ -22,3 +26,7 @@ class SystemClock:
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
+
+    def pause(self, seconds: float) -> None:
+        """Sleep."""
+        time.sleep(seconds)

@@ -46,6 +46,10 @@ class File(Protocol):
         """The first `size` bytes, read-only and without a copy; lives until it is released."""
         ...
 
+    def forget(self, view: memoryview, size: int) -> None:
+        """Give up the memory behind the first `size` bytes of a view; they stay readable."""
+        ...
+
     def resize(self, size: int) -> None:
         """Cut, or grow with a hole of zeros."""
         ...
@@ -90,6 +94,10 @@ class Files(Protocol):
         """Time of the last write, in milliseconds since 1970."""
         ...
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Set the time of the last write."""
+        ...
+
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it; an existing one is fine."""
         ...
@@ -115,44 +123,74 @@ class Files(Protocol):
         ...
 
 
+class _Descriptor:
+    """A descriptor that is given back when nobody holds it any more.
+
+    A thread that waits for the device keeps it through the call. Were it given back under that
+    thread, the next file to be opened could get the same number, and be flushed in its place.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        weakref.finalize(self, os.close, number)
+
+
 class DiskFile:
-    """A descriptor of the real file system."""
+    """A descriptor of the real file system; may be closed while other threads use it."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._close = weakref.finalize(self, os.close, descriptor)
+        self._descriptor: _Descriptor | None = _Descriptor(descriptor)
 
     def size(self) -> int:
         """Current length in bytes."""
-        return os.fstat(self._descriptor).st_size
+        held = self._held()
+        return os.fstat(held.number).st_size
 
     def write(self, position: int, data: Buffer) -> None:
         """Write all of `data` from `position` on; a short write is continued."""
-        written = os.pwrite(self._descriptor, data, position)
+        held = self._held()
+        written = os.pwrite(held.number, data, position)
         while written < len(data):
-            written += os.pwrite(self._descriptor, memoryview(data)[written:], position + written)
+            written += os.pwrite(held.number, memoryview(data)[written:], position + written)
 
     def read(self, position: int, size: int) -> bytes:
         """A copy of at most `size` bytes from `position` on."""
-        return os.pread(self._descriptor, size, position)
+        held = self._held()
+        return os.pread(held.number, size, position)
 
     def view(self, size: int) -> memoryview:
         """A read-only map of the first `size` bytes."""
         if size == 0:
             return memoryview(b"")
-        return memoryview(mmap.mmap(self._descriptor, size, access=mmap.ACCESS_READ))
+        held = self._held()
+        return memoryview(mmap.mmap(held.number, size, access=mmap.ACCESS_READ))
+
+    def forget(self, view: memoryview, size: int) -> None:
+        """Unmap pages until they are touched again: they no longer count as this process's."""
+        mapped = view.obj
+        if isinstance(mapped, mmap.mmap):
+            mapped.madvise(mmap.MADV_DONTNEED, 0, size - size % mmap.PAGESIZE)
 
     def resize(self, size: int) -> None:
         """Cut, or grow with a hole."""
-        os.ftruncate(self._descriptor, size)
+        held = self._held()
+        os.ftruncate(held.number, size)
 
     def sync(self) -> None:
         """Wait for the device: content and length, not access times."""
-        os.fdatasync(self._descriptor)
+        held = self._held()
+        os.fdatasync(held.number)
 
     def close(self) -> None:
-        """Release the descriptor."""
-        self._close()
+        """Release the descriptor, once no thread is in a call that uses it."""
+        self._descriptor = None
+
+    def _held(self) -> _Descriptor:
+        """The descriptor, for as long as the caller keeps it in a variable."""
+        held = self._descriptor
+        if held is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return held
 
 
 class DiskLock:
@@ -191,6 +229,10 @@ class DiskFiles:
     def modified_ms(self, path: str) -> int:
         """Time of the last write."""
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Set the time of the last write."""
+        os.utime(path, ns=(modified_ms * 1_000_000,) * 2)
 
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it."""

@@ -7,8 +7,10 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
-WORKERS_MAX = 2
-"""One thread that waits on the disk and one that computes; more would only fight over the GIL."""
+WORKERS_MAX = 64
+"""Most threads. They are made when all others are busy, and nearly all only wait for a disk; how
+many there is work for is the caller's to limit (`num.recovery.threads.per.data.dir`, one flush per
+log directory)."""
 
 
 class Threads(Protocol):
@@ -24,7 +26,7 @@ class Threads(Protocol):
 
 
 class WorkerThreads:
-    """A small pool of daemon-like threads, started on first use."""
+    """A pool of daemon-like threads, each started when there is work that no other is free for."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="tailrace")

@@ -1,23 +1,38 @@
-"""Plan an append: decide whether a batch may enter the log and what has to change in it. Pure.
+"""Plan an append: decide whether batches may enter the log and what has to change in them. Pure.
 
-The order of the checks is Kafka's (`UnifiedLog.append`, `LogValidator`), since it decides which
-error a client sees when several apply: shape and size of the batch, its CRC, its header against
-the rules for clients, its records, the size of a segment.
+As leader (`plan_append`) the order of the checks is Kafka's (`UnifiedLog.append`, `LogValidator`),
+since it decides which error a client sees when several apply: shape and size of the batch, its CRC,
+its header against the rules for clients, its records, then the sizes once more if the topic's codec
+has changed them. Records are walked once by a kernel; only if that finds something to refuse, a
+second walk lists which ones and why.
 
-The plan changes no byte. `apply_stamps` writes the base offset and the leader epoch into the
-61-byte header in place, which the CRC does not cover (that is why Kafka put them there), and with
-LogAppendTime the timestamp, which it does.
+As follower (`plan_follower_append`) bytes are taken as the leader has them: only checksums and
+offsets are looked at.
+
+Planning changes no byte that it was given. `apply_stamps` writes the base offset and the leader
+epoch into the 61-byte header in place, which the CRC does not cover (that is why Kafka put them
+there), and with LogAppendTime the timestamp, which it does. A batch whose topic wants another codec
+is put together anew in memory of its own; its header but for size, codec and CRC, and its records,
+are those of the producer.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from tailrace.config.settings import INT64_MAX
+import crc32c
+
+from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import (
+    CorruptionError,
+    FatalError,
     InvalidRecordError,
     InvalidTimestampError,
+    RecordError,
     RecordTooLargeError,
 )
-from tailrace.model import NO_TIMESTAMP, TimestampType
+from tailrace.kernels import Refusal
+from tailrace.model import NO_TIMESTAMP, AppendOrigin, Codec, TimestampType
+from tailrace.records import layout
 from tailrace.records.batch import (
     Batch,
     UnsupportedMagicError,
@@ -26,15 +41,46 @@ from tailrace.records.batch import (
     stamp_append_time,
     stamp_max_timestamp,
 )
-from tailrace.records.checks import RecordTotals, check_records
+from tailrace.records.checks import (
+    CorruptRecordError,
+    RecordTotals,
+    RefusedRecord,
+    check_decompressed,
+    list_refused,
+)
+from tailrace.records.codecs import compress
+from tailrace.records.legacy import read_all_batches
 from tailrace.storage.config import LogConfig
 
+_NOTHING_ALLOWED = (1, 0)
+"""A range of timestamps, the wrong way round."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedAppend:
+
+class UnexpectedAppendOffsetError(FatalError, ValueError):
+    """Replicated batches that start below the end of the log they are to be appended to.
+
+    Where the log is empty the caller may start it anew at `first_offset`: a leader's log start
+    need not be where one of its batches starts.
+    """
+
+    def __init__(
+        self, first_offset: int, last_offset: int, *, log_start_offset: int, log_end_offset: int
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        super().__init__(
+            f"offsets {first_offset} to {last_offset} do not follow a log "
+            f"which has {log_start_offset} to {log_end_offset}"
+        )
+
+
+class PlannedAppend(NamedTuple):
     """A batch that may enter the log, and the header fields it enters with."""
 
     batch: Batch
+    """What will be written; not the producer's memory if its codec was not the topic's."""
     base_offset: int
     last_offset: int
     leader_epoch: int
@@ -50,44 +96,73 @@ class PlannedAppend:
         return None
 
 
-def plan_append(
-    records: memoryview, *, config: LogConfig, next_offset: int, leader_epoch: int, now_ms: int
-) -> PlannedAppend:
-    """What to do with the records that a client sent for one partition.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowerAppend:
+    """Batches of a leader that may enter the log as they are."""
 
-    `records` is what the produce request carries: exactly one batch of format v2 (KIP-98 allows no
-    more since Produce v3). `next_offset` is the log end offset.
+    batches: tuple[Batch, ...]
+    """In their order; those of formats v0 and v1 read as v2, with their entry as `legacy`."""
+    data: memoryview
+    """Their bytes as the leader has them, without a batch that the end cuts."""
+    last_offset: int
+    """-1 without batches."""
+    max_timestamp: int
+    """Largest of the batches' timestamps in milliseconds, or -1."""
+    max_timestamp_offset: int
+    """Last offset of the first batch that has it; -1 if none has a timestamp."""
+
+
+def plan_append(
+    records: memoryview,
+    *,
+    config: LogConfig,
+    next_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+) -> PlannedAppend:
+    """What to do with the records that are to be appended to one partition by its leader.
+
+    `records` is what a produce request carries: exactly one batch of format v2 (KIP-98 allows no
+    more since Produce v3). `next_offset` is the log end offset. A coordinator may write control
+    batches, may leave out the sequence of a producer, and chooses its timestamps.
 
     Raises:
-        CorruptionError: the CRC does not hold, or the records do not fill the batch as declared.
-        RecordTooLargeError: above `max.message.bytes` or `segment.bytes`.
-        InvalidRecordError: no batch or several, a control batch, no record, offsets that are not
-            0, 1, 2, …, or a record without a key on a compacted topic.
-        InvalidTimestampError: outside of what the topic allows.
+        CorruptionError: the CRC does not hold, or the records cannot be decompressed.
+        RecordTooLargeError: above `max.message.bytes` or `segment.bytes`, as sent or as stored.
+        InvalidRecordError: no batch or several, a control batch of a client, no record, records
+            that do not fill the batch as declared, offsets that are not 0, 1, 2, …, or a record
+            without a key on a compacted topic.
+        InvalidTimestampError: at least one is outside of what the topic allows.
         UnsupportedCodecError: a codec number that means nothing.
     """
     batch = _only_batch(records)
-    if batch.base_offset != 0:
+    is_client = origin is AppendOrigin.CLIENT
+    if is_client and batch.base_offset != 0:
         raise InvalidRecordError(f"the batch has base offset {batch.base_offset}; clients send 0")
-    if batch.size > config.max_message_bytes:
-        raise RecordTooLargeError(
-            batch.size, limit=config.max_message_bytes, setting="max.message.bytes"
-        )
+    _check_size(batch.size, config.max_message_bytes, "max.message.bytes")
     batch.check()
-    _check_header(batch)
-    totals = check_records(batch)
-    _check_keys_and_offsets(totals, config)
-    _check_timestamps(batch, totals, config=config, now_ms=now_ms)
-    if batch.size > config.segment_bytes:
-        raise RecordTooLargeError(batch.size, limit=config.segment_bytes, setting="segment.bytes")
+    _check_header(batch, is_client=is_client)
+    view = batch.records_view()
+    try:
+        totals = check_decompressed(batch, view)
+    except CorruptRecordError as error:
+        raise _invalid_structure(error) from error
     is_append_time = config.timestamp_type is TimestampType.LOG_APPEND_TIME
+    allowed = _allowed_timestamps(batch, config, now_ms) if is_client else None
+    largest = _check_totals(batch, view, totals, allowed=allowed, needs_keys=config.is_compacted)
+    max_timestamp = now_ms if is_append_time else largest
+    codec = config.codec
+    if codec is not None and batch.attributes & layout.CODEC_MASK != codec and not batch.is_control:
+        batch = _recompressed(batch, view, codec=codec, config=config)
+    _check_size(batch.size, config.segment_bytes, "segment.bytes")
     return PlannedAppend(
-        batch=batch,
-        base_offset=next_offset,
-        last_offset=next_offset + batch.record_count - 1,
-        leader_epoch=leader_epoch,
-        max_timestamp=now_ms if is_append_time else _timestamp_range(batch, totals)[1],
-        timestamp_type=config.timestamp_type,
+        batch,
+        next_offset,
+        next_offset + batch.record_count - 1,
+        leader_epoch,
+        max_timestamp,
+        config.timestamp_type,
     )
 
 
@@ -97,52 +172,137 @@ def apply_stamps(planned: PlannedAppend) -> memoryview:
     The memory that was given to `plan_append` must be writable.
     """
     batch = planned.batch
-    if planned.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        stamp_append_time(batch.view, planned.max_timestamp)
-    elif (
-        batch.timestamp_type is not planned.timestamp_type
-        or batch.max_timestamp != planned.max_timestamp
+    view = batch.view
+    if (
+        batch.max_timestamp != planned.max_timestamp
+        or batch.timestamp_type is not planned.timestamp_type
     ):
-        stamp_max_timestamp(batch.view, planned.max_timestamp)
-    stamp(batch.view, base_offset=planned.base_offset, leader_epoch=planned.leader_epoch)
-    return batch.view
+        if planned.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            stamp_append_time(view, planned.max_timestamp)
+        else:
+            stamp_max_timestamp(view, planned.max_timestamp)
+    stamp(view, base_offset=planned.base_offset, leader_epoch=planned.leader_epoch)
+    return view
+
+
+def plan_follower_append(records: memoryview, *, log_end: int, log_start: int) -> FollowerAppend:
+    """What to append of the bytes that a leader has sent, or that another log has.
+
+    Nothing about them is decided anew: neither sizes nor timestamps nor sequences, as the leader
+    has done so. Offsets may have gaps, which compaction leaves. A batch that the end of `records`
+    cuts is not there yet; the plan is empty if that is all there is.
+
+    Raises:
+        CorruptionError: a CRC does not hold, or no batch starts where one should.
+        InvalidRecordError: offsets that do not rise from one batch to the next, or that are too far
+            from each other for one segment, or the largest that there is.
+        UnexpectedAppendOffsetError: the first batch starts below `log_end`.
+    """
+    batches: list[Batch] = []
+    reader = read_all_batches(records)
+    last_offset, max_timestamp, max_timestamp_offset = -1, NO_TIMESTAMP, -1
+    for position, batch in reader:
+        if batch.legacy is None:
+            _check_at(batch, position)
+        if batches and batch.base_offset <= last_offset:
+            raise InvalidRecordError(
+                f"a batch of offset {batch.base_offset} follows one that ends at {last_offset}"
+            )
+        batches.append(batch)
+        last_offset = batch.last_offset
+        if batch.max_timestamp > max_timestamp:
+            max_timestamp, max_timestamp_offset = batch.max_timestamp, last_offset
+    if batches and _first_known_offset(batches[0]) < log_end:
+        raise UnexpectedAppendOffsetError(
+            batches[0].base_offset,
+            last_offset,
+            log_start_offset=log_start,
+            log_end_offset=log_end,
+        )
+    is_far = bool(batches) and last_offset - batches[0].base_offset > INT32_MAX
+    if is_far or last_offset == INT64_MAX:
+        # No checksum covers a base offset, and the indexes of a segment have 31 bits for one.
+        raise InvalidRecordError(
+            f"offsets {batches[0].base_offset} to {last_offset} do not fit into one segment"
+        )
+    return FollowerAppend(
+        batches=tuple(batches),
+        data=records[: reader.position],
+        last_offset=last_offset,
+        max_timestamp=max_timestamp,
+        max_timestamp_offset=max_timestamp_offset,
+    )
+
+
+def _first_known_offset(batch: Batch) -> int:
+    # The offset of a v0 or v1 wrapper is that of its last record, and a leader whose log starts in
+    # the middle of one sends it whole.
+    return batch.base_offset if batch.legacy is None else batch.last_offset
+
+
+def _check_at(batch: Batch, position: int) -> None:
+    try:
+        batch.check()
+    except CorruptionError as error:
+        error.position = position
+        raise
 
 
 def _only_batch(records: memoryview) -> Batch:
+    if len(records) >= layout.HEADER_SIZE:
+        batch = Batch(records)
+        if batch.magic == layout.MAGIC and batch.length == len(records) - layout.LOG_OVERHEAD:
+            return batch
+    # What it is instead is for the reader to say.
     try:
         _, batch = next(read_batches(records))
     except UnsupportedMagicError as error:
         raise InvalidRecordError(str(error)) from error
     except StopIteration:
         raise InvalidRecordError(f"no whole batch in {len(records)} bytes") from None
-    if batch.size != len(records):
-        raise InvalidRecordError(
-            f"a batch of {batch.size} bytes in {len(records)}; a request has one per partition"
-        )
-    return batch
+    raise InvalidRecordError(
+        f"a batch of {batch.size} bytes in {len(records)}; a request has one per partition"
+    )
 
 
-def _check_header(batch: Batch) -> None:
+def _check_size(size: int, limit: int, setting: str) -> None:
+    if size > limit:
+        raise RecordTooLargeError(size, limit=limit, setting=setting)
+
+
+def _check_header(batch: Batch, *, is_client: bool) -> None:
     if batch.record_count < 1 or batch.last_offset_delta != batch.record_count - 1:
         raise InvalidRecordError(
             f"the header counts {batch.record_count} records "
             f"and ends at offset delta {batch.last_offset_delta}"
         )
-    if batch.is_control:
+    if is_client and batch.is_control:
         raise InvalidRecordError("clients may not write control batches")
-    if batch.producer_id >= 0 and batch.base_sequence < 0:
+    if is_client and batch.producer_id >= 0 and batch.base_sequence < 0:
         raise InvalidRecordError(
             f"producer {batch.producer_id} sent sequence {batch.base_sequence}"
         )
 
 
-def _check_keys_and_offsets(totals: RecordTotals, config: LogConfig) -> None:
-    if not totals.is_consecutive:
-        raise InvalidRecordError("the offsets in the batch are not 0, 1, 2, …")
-    if config.is_compacted and totals.null_keys:
-        raise InvalidRecordError(
-            f"record {totals.first_null_key} has no key, and the topic is compacted"
-        )
+def _invalid_structure(error: CorruptRecordError) -> InvalidRecordError:
+    """The CRC holds, so the client meant what it sent: sending it again is of no use."""
+    listed = () if error.index is None else (RecordError(error.index, error.rule),)
+    return InvalidRecordError(error.rule, record_errors=listed)
+
+
+def _allowed_timestamps(batch: Batch, config: LogConfig, now_ms: int) -> tuple[int, int] | None:
+    """Earliest and latest timestamp in milliseconds that a client may set; None for any."""
+    is_append_time = config.timestamp_type is TimestampType.LOG_APPEND_TIME
+    if batch.timestamp_type is TimestampType.LOG_APPEND_TIME and (
+        is_append_time or batch.max_timestamp == NO_TIMESTAMP
+    ):
+        return _NOTHING_ALLOWED
+    if is_append_time:
+        return None
+    return (
+        max(now_ms - config.timestamp_before_ms_max, -INT64_MAX),
+        min(now_ms + config.timestamp_after_ms_max, INT64_MAX),
+    )
 
 
 def _timestamp_range(batch: Batch, totals: RecordTotals) -> tuple[int, int]:
@@ -155,21 +315,83 @@ def _timestamp_range(batch: Batch, totals: RecordTotals) -> tuple[int, int]:
     )
 
 
-def _check_timestamps(
-    batch: Batch, totals: RecordTotals, *, config: LogConfig, now_ms: int
-) -> None:
+def _check_totals(
+    batch: Batch,
+    view: memoryview,
+    totals: RecordTotals,
+    *,
+    allowed: tuple[int, int] | None,
+    needs_keys: bool,
+) -> int:
+    """Raises if one of the records is refused; the largest timestamp, in milliseconds, if not."""
     smallest, largest = _timestamp_range(batch, totals)
-    if batch.timestamp_type is TimestampType.LOG_APPEND_TIME and (
-        config.timestamp_type is TimestampType.LOG_APPEND_TIME or largest == NO_TIMESTAMP
-    ):
-        raise InvalidTimestampError("a client may not set LogAppendTime itself")
-    if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    # A smallest of -1 is no timestamp and no fault, but may hide one: then the list decides.
+    has_doubt = allowed is not None and not allowed[0] <= smallest <= largest <= allowed[1]
+    if has_doubt or not totals.is_consecutive or (needs_keys and totals.null_keys):
+        _refuse_records(batch, view, allowed=allowed, needs_keys=needs_keys)
+    return largest
+
+
+def _refuse_records(
+    batch: Batch, view: memoryview, *, allowed: tuple[int, int] | None, needs_keys: bool
+) -> None:
+    refused = list_refused(batch, view, needs_keys=needs_keys, allowed=allowed)
+    if not refused.count:
         return
-    earliest = max(now_ms - config.timestamp_before_ms_max, -INT64_MAX)
-    latest = min(now_ms + config.timestamp_after_ms_max, INT64_MAX)
-    for timestamp in (smallest, largest):
-        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
-            raise InvalidTimestampError(
-                f"timestamp {timestamp} is outside of {earliest} to {latest} "
+    errors = tuple(RecordError(record.index, _fault(record, allowed)) for record in refused.listed)
+    rule = (
+        f"{refused.count} of {batch.record_count} records are refused; "
+        f"record {errors[0].index}: {errors[0].message}"
+    )
+    if refused.has_timestamps:
+        raise InvalidTimestampError(rule, record_errors=errors)
+    raise InvalidRecordError(rule, record_errors=errors)
+
+
+def _fault(record: RefusedRecord, allowed: tuple[int, int] | None) -> str:
+    match record.reason:
+        case Refusal.OFFSET:
+            return f"offset delta {record.detail} instead of {record.index}"
+        case Refusal.NO_KEY:
+            return "no key, and the topic is compacted"
+        case Refusal.TIMESTAMP:
+            if allowed is None or allowed == _NOTHING_ALLOWED:
+                return "a client may not set LogAppendTime itself"
+            return (
+                f"timestamp {record.detail} is outside of {allowed[0]} to {allowed[1]} "
                 "(message.timestamp.before.max.ms, message.timestamp.after.max.ms)"
             )
+
+
+def _recompressed(batch: Batch, view: memoryview, *, codec: Codec, config: LogConfig) -> Batch:
+    """The batch with its records, which `view` has, in another codec.
+
+    Sizes are looked at before the records are copied into the batch.
+    """
+    payload = compress(codec, view, config.compression_levels.get(codec))
+    size = layout.HEADER_SIZE + len(payload)
+    _check_size(size, config.max_message_bytes, "max.message.bytes")
+    _check_size(size, config.segment_bytes, "segment.bytes")
+    data = bytearray(layout.HEADER_SIZE)
+    data += payload
+    layout.HEADER.pack_into(
+        data,
+        0,
+        batch.base_offset,
+        size - layout.LOG_OVERHEAD,
+        batch.leader_epoch,
+        layout.MAGIC,
+        0,
+        batch.attributes & ~layout.CODEC_MASK | codec,
+        batch.last_offset_delta,
+        batch.base_timestamp,
+        batch.max_timestamp,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        batch.record_count,
+    )
+    written = memoryview(data)
+    crc = crc32c.crc32c(written[layout.ATTRIBUTES_POSITION :])
+    layout.CRC.pack_into(written, layout.CRC_POSITION, crc)
+    return Batch(written)

@@ -13,7 +13,7 @@ after a crash there is the old file or the new one, never a mixture.
 import base64
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError
@@ -21,6 +21,7 @@ from tailrace.model import TopicPartition
 from tailrace.runtime.files import Files
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
+_LINE = re.compile(r"[^\n]+")
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 TEXT_BYTES_MAX = 64 * 1024 * 1024
@@ -176,17 +177,24 @@ def _numbers(words: Sequence[str], path: str, line: int) -> tuple[int, int]:
     return first, second
 
 
-def _read_entries(files: Files, path: str) -> list[tuple[int, list[str]]]:
-    """Line number and words of each entry behind a checked header."""
-    if not files.exists(path):
-        return []
-    lines = read_text(files, path).splitlines()
-    if not lines:
-        return []
-    if lines[0].strip() != "0":
-        raise CorruptionError(f"unknown version {lines[0].strip()[:20]!r}, only 0 is", path=path)
-    entries = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()][2:]
-    if len(lines) < 2 or lines[1].strip() != str(len(entries)):
-        declared = lines[1].strip()[:20] if len(lines) > 1 else "nothing"
-        raise CorruptionError(f"{len(entries)} entries where {declared!r} is declared", path=path)
-    return entries
+def _read_entries(files: Files, path: str) -> Iterator[tuple[int, list[str]]]:
+    """Line number and words of each entry behind a checked header.
+
+    One at a time: a file that is no checkpoint costs little more than its own size.
+    """
+    text = read_text(files, path) if files.exists(path) else ""
+    if not text:
+        return
+    version, declared, rest = [*text.split("\n", 2), "", ""][:3]
+    if version.strip() != "0":
+        raise CorruptionError(f"unknown version {version.strip()[:20]!r}, only 0 is", path=path)
+    count = sum(not line[0].isspace() for line in _LINE.finditer(rest))
+    if declared.strip() != str(count):
+        shown = declared.strip()[:20] or "nothing"
+        raise CorruptionError(f"{count} entries where {shown!r} is declared", path=path)
+    number, end = 3, 0
+    for line in _LINE.finditer(rest):
+        number += rest.count("\n", end, line.start())
+        end = line.start()
+        if not line[0].isspace():
+            yield number, line[0].split()

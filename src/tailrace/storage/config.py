@@ -1,14 +1,15 @@
 """Topic settings that shape a log: Kafka's names and defaults, and our own where noted.
 
-Declared whole, so that a CreateTopics request written for Kafka is understood; those whose
-machinery is not built yet say so in the reference (`is_stored_only`).
+Declared whole, so that a CreateTopics request written for Kafka is understood; those that one node
+has no use for say so in the reference (`is_stored_only`).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tailrace.config.settings import INT32_MAX, INT64_MAX, Setting, Value, parse_settings
-from tailrace.model import CleanupPolicy, TimestampType
+from tailrace.errors import ConfigError
+from tailrace.model import CleanupPolicy, Codec, TimestampType
 
 DAY_MS = 24 * 60 * 60 * 1000
 BATCH_HEADER_BYTES = 61
@@ -30,7 +31,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         low=1,
         broker_name="log.roll.ms",
         text="Milliseconds after which a segment is closed even if it has room.",
-        is_stored_only=True,
     ),
     Setting(
         name="segment.jitter.ms",
@@ -39,7 +39,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         low=0,
         broker_name="log.roll.jitter.ms",
         text="Most by which segment.ms is shortened at random.",
-        is_stored_only=True,
     ),
     Setting(
         name="segment.index.bytes",
@@ -73,8 +72,8 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         kind="list",
         default=("delete",),
         choices=("delete", "compact"),
-        text="How old segments make room. Under compact a record must have a key; "
-        "retention and compaction themselves are not built yet.",
+        text="How old segments make room: whole segments by age and size, or record by record, all "
+        "but the last of each key. Under compact a record must have a key.",
         broker_name="log.cleanup.policy",
     ),
     Setting(
@@ -108,7 +107,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         low=-1,
         broker_name="log.retention.ms",
         text="Age in milliseconds at which a segment may go; -1 for never.",
-        is_stored_only=True,
     ),
     Setting(
         name="retention.bytes",
@@ -117,14 +115,12 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         low=-1,
         broker_name="log.retention.bytes",
         text="Bytes per partition above which the oldest segments may go; -1 for no limit.",
-        is_stored_only=True,
     ),
     Setting(
         name="flush.messages",
         kind="int",
         default=INT64_MAX,
         low=1,
-        is_stored_only=True,
         text="Records after which the log is flushed to the device.",
         broker_name="log.flush.interval.messages",
     ),
@@ -133,7 +129,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         kind="int",
         default=INT64_MAX,
         low=0,
-        is_stored_only=True,
         text="Milliseconds after which the log is flushed to the device.",
         broker_name="log.flush.interval.ms",
     ),
@@ -142,7 +137,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         kind="int",
         default=DAY_MS,
         low=0,
-        is_stored_only=True,
         text="How long compaction keeps tombstones.",
         broker_name="log.cleaner.delete.retention.ms",
     ),
@@ -151,7 +145,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         kind="int",
         default=0,
         low=0,
-        is_stored_only=True,
         text="Age below which compaction leaves a record alone.",
         broker_name="log.cleaner.min.compaction.lag.ms",
     ),
@@ -160,7 +153,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         kind="int",
         default=INT64_MAX,
         low=1,
-        is_stored_only=True,
         text="Age at which a record must have been compacted.",
         broker_name="log.cleaner.max.compaction.lag.ms",
     ),
@@ -171,7 +163,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         low=0,
         high=1,
         text="Share of uncompacted bytes from which a log is compacted.",
-        is_stored_only=True,
         broker_name="log.cleaner.min.cleanable.ratio",
     ),
     Setting(
@@ -179,7 +170,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         kind="int",
         default=60000,
         low=0,
-        is_stored_only=True,
         text="How long a removed segment stays on disk under another name.",
         broker_name="log.segment.delete.delay.ms",
     ),
@@ -187,7 +177,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         name="compression.type",
         kind="string",
         default="producer",
-        is_stored_only=True,
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         text="Codec that stored batches have; `producer` keeps what was sent.",
     ),
@@ -197,7 +186,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         default=-1,
         low=-1,
         high=9,
-        is_stored_only=True,
         text="Level for gzip; -1 for the library's own.",
     ),
     Setting(
@@ -206,7 +194,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         default=9,
         low=1,
         high=17,
-        is_stored_only=True,
         text="Level for lz4.",
     ),
     Setting(
@@ -216,7 +203,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         low=-131072,
         high=22,
         text="Level for zstd.",
-        is_stored_only=True,
     ),
     Setting(
         name="min.insync.replicas",
@@ -237,11 +223,20 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         name="preallocate",
         kind="bool",
         default=False,
-        is_stored_only=True,
         text="Whether a new segment's log file gets its full size at once.",
         broker_name="log.preallocate",
     ),
 )
+
+
+_CODECS: dict[str, Codec | None] = {
+    "uncompressed": Codec.NONE,
+    "zstd": Codec.ZSTD,
+    "lz4": Codec.LZ4,
+    "snappy": Codec.SNAPPY,
+    "gzip": Codec.GZIP,
+    "producer": None,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,10 +244,27 @@ class LogConfig:
     """The settings of one topic that its logs act on."""
 
     segment_bytes: int
+    segment_ms: int
+    segment_jitter_ms: int
     segment_index_bytes: int
     index_interval_bytes: int
     max_message_bytes: int
     cleanup_policies: frozenset[CleanupPolicy]
+    retention_ms: int
+    """-1: no limit."""
+    retention_bytes: int
+    """-1: no limit."""
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    min_cleanable_dirty_ratio: float
+    file_delete_delay_ms: int
+    flush_messages: int
+    flush_ms: int
+    codec: Codec | None
+    """What batches are stored with; None keeps what was sent."""
+    compression_levels: Mapping[Codec, int]
+    is_preallocated: bool
     timestamp_type: TimestampType
     timestamp_before_ms_max: int
     timestamp_after_ms_max: int
@@ -261,6 +273,18 @@ class LogConfig:
     def is_compacted(self) -> bool:
         """Whether every record must have a key."""
         return CleanupPolicy.COMPACT in self.cleanup_policies
+
+    @property
+    def is_deleted_from(self) -> bool:
+        """Whether segments go by age and size."""
+        return CleanupPolicy.DELETE in self.cleanup_policies
+
+    @property
+    def roll_ms(self) -> int:
+        """After how long a segment is closed: a compacted log must not hold records too long."""
+        if self.is_compacted:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
 
 
 def topic_values(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, Value]:
@@ -276,7 +300,8 @@ def log_config(given: Mapping[str, str], defaults: Mapping[str, str] | None = No
     """The typed settings of a topic; see `topic_values`.
 
     Raises:
-        ConfigError: unknown names and values out of range, all of them.
+        ConfigError: unknown names and values out of range, all of them; or, if each is right by
+            itself, two that contradict each other.
     """
     values = topic_values(given, defaults or {})
 
@@ -285,15 +310,37 @@ def log_config(given: Mapping[str, str], defaults: Mapping[str, str] | None = No
         assert isinstance(value, int)
         return value
 
-    policies = values["cleanup.policy"]
+    policies, ratio = values["cleanup.policy"], values["min.cleanable.dirty.ratio"]
     assert isinstance(policies, tuple)
+    assert isinstance(ratio, float)
+    low, high = number("min.compaction.lag.ms"), number("max.compaction.lag.ms")
+    if high < low:
+        raise ConfigError([f"max.compaction.lag.ms is {high}, below min.compaction.lag.ms, {low}"])
     is_append_time = values["message.timestamp.type"] == "LogAppendTime"
     return LogConfig(
         segment_bytes=number("segment.bytes"),
+        segment_ms=number("segment.ms"),
+        segment_jitter_ms=number("segment.jitter.ms"),
         segment_index_bytes=number("segment.index.bytes"),
         index_interval_bytes=number("index.interval.bytes"),
         max_message_bytes=number("max.message.bytes"),
         cleanup_policies=frozenset(CleanupPolicy(policy) for policy in policies),
+        retention_ms=number("retention.ms"),
+        retention_bytes=number("retention.bytes"),
+        delete_retention_ms=number("delete.retention.ms"),
+        min_compaction_lag_ms=number("min.compaction.lag.ms"),
+        max_compaction_lag_ms=number("max.compaction.lag.ms"),
+        min_cleanable_dirty_ratio=ratio,
+        file_delete_delay_ms=number("file.delete.delay.ms"),
+        flush_messages=number("flush.messages"),
+        flush_ms=number("flush.ms"),
+        codec=_CODECS[str(values["compression.type"])],
+        compression_levels={
+            Codec.GZIP: number("compression.gzip.level"),
+            Codec.LZ4: number("compression.lz4.level"),
+            Codec.ZSTD: number("compression.zstd.level"),
+        },
+        is_preallocated=values["preallocate"] is True,
         timestamp_type=TimestampType.LOG_APPEND_TIME
         if is_append_time
         else TimestampType.CREATE_TIME,

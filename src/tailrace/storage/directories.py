@@ -1,4 +1,4 @@
-"""A log directory as a whole: whose it is, who has it open, and how it was left.
+"""Log directories as a whole: whose they are, who has them open, and how they were left.
 
     demo-data/
         .lock                             held by the process that has the directory open
@@ -10,12 +10,17 @@
 
 Two processes never write to one directory: the lock is an OS lock that Java's FileLock respects
 too. A directory that belongs to another node or cluster is refused, not taken over.
+
+A broker may have several. All are of one cluster, each has an id of its own, and the first keeps
+what the cluster knows of itself. One that the device refuses is left out; the first may not be.
 """
 
 import errno
+import json
 import os
+import random
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tailrace.config.sources import read_properties
@@ -32,6 +37,10 @@ from tailrace.storage.checkpoints import (
 )
 
 
+class UnusableDirectoryError(DirectoryError):
+    """The device or the file system refuses a log directory, whosever it is."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """What `meta.properties` says."""
@@ -42,16 +51,28 @@ class Identity:
     """None in files of version 0, which brokers with ZooKeeper wrote."""
 
 
+NO_BROKER_EPOCH = -1
+"""In the mark of a broker that no controller has numbered."""
+
+
 class LogDirectory:
     """A locked log directory."""
 
     def __init__(
-        self, *, path: str, files: Files, lock: Lock, identity: Identity, was_clean: bool
+        self,
+        *,
+        path: str,
+        files: Files,
+        lock: Lock,
+        identity: Identity,
+        was_clean: bool,
+        broker_epoch: int,
     ) -> None:
         self.path = path
         self.identity = identity
         self.was_clean = was_clean
         """Whether the last stop was orderly; consumed when the directory was opened."""
+        self._broker_epoch = broker_epoch
         self._files = files
         self._lock = lock
 
@@ -71,7 +92,7 @@ class LogDirectory:
 
     def mark_clean(self) -> None:
         """Note that every log was closed in order; the last thing an orderly stop does."""
-        text = '{"version":0,"brokerEpoch":-1}'
+        text = json.dumps({"version": 0, "brokerEpoch": self._broker_epoch}, separators=(",", ":"))
         write_atomically(self._files, self.path, names.CLEAN_SHUTDOWN, text=text)
 
     def close(self) -> None:
@@ -116,7 +137,9 @@ def open_log_directory(
         _check_identity(path, identity, node_id=node_id, cluster_id=cluster_id)
         marker = f"{path}/{names.CLEAN_SHUTDOWN}"
         was_clean = files.exists(marker)
+        broker_epoch = NO_BROKER_EPOCH
         if was_clean:
+            broker_epoch = _read_broker_epoch(files, marker)
             files.remove(marker)
             files.sync_directory(path)
     except BaseException as error:
@@ -124,7 +147,105 @@ def open_log_directory(
         if isinstance(error, OSError) and not isinstance(error, DirectoryError):
             raise unusable(path, error) from error
         raise
-    return LogDirectory(path=path, files=files, lock=lock, identity=identity, was_clean=was_clean)
+    return LogDirectory(
+        path=path,
+        files=files,
+        lock=lock,
+        identity=identity,
+        was_clean=was_clean,
+        broker_epoch=broker_epoch,
+    )
+
+
+def _read_broker_epoch(files: Files, marker: str) -> int:
+    """What Apache Kafka's controller has numbered the broker with that left the mark, or -1.
+
+    It is put back with our own mark: to a Kafka that finds another number the stop was not an
+    orderly one (KIP-966), and it elects every leader anew.
+    """
+    try:
+        found = json.loads(read_text(files, marker))
+        epoch = found["brokerEpoch"] if isinstance(found, dict) else NO_BROKER_EPOCH
+        return epoch if isinstance(epoch, int) else NO_BROKER_EPOCH
+    except (CorruptionError, ValueError, KeyError, RecursionError):
+        return NO_BROKER_EPOCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedDirectories:
+    """What came of opening several."""
+
+    usable: tuple[LogDirectory, ...]
+    """Locked, in the order given; never empty, and the first of those given is the first here."""
+    left_out: Mapping[str, str]
+    """Why a path cannot be used, in one line."""
+
+
+def open_log_directories(
+    files: Files, paths: Sequence[str], *, node_id: int, chance: random.Random
+) -> OpenedDirectories:
+    """Lock several directories of one node and one cluster; new ones join the others' cluster.
+
+    One that the device refuses is left out, and nobody may make its partitions anew elsewhere.
+
+    Raises:
+        UnusableDirectoryError: the device refuses the first one, which has the cluster's state.
+        DirectoryError: one is locked, of another node or cluster, or there twice. None stays
+            locked then.
+    """
+    cluster_id = _known_cluster_id(files, paths)
+    usable: list[LogDirectory] = []
+    left_out: dict[str, str] = {}
+    try:
+        for path in paths:
+            try:
+                directory = open_log_directory(
+                    files,
+                    path,
+                    node_id=node_id,
+                    new_id=uuid.UUID(int=chance.getrandbits(128), version=4),
+                    cluster_id=cluster_id,
+                )
+            except UnusableDirectoryError as error:
+                if not usable and len(paths) > 1:
+                    raise UnusableDirectoryError(
+                        f"{error} (it is the first of log.dirs, which has the cluster's state)"
+                    ) from error
+                if not usable:
+                    raise
+                left_out[path] = str(error)
+                continue
+            usable.append(directory)
+            cluster_id = directory.identity.cluster_id
+            _check_is_new(usable)
+    except BaseException:
+        for directory in usable:
+            directory.close()
+        raise
+    return OpenedDirectories(usable=tuple(usable), left_out=left_out)
+
+
+def _known_cluster_id(files: Files, paths: Sequence[str]) -> str | None:
+    """The cluster of the first directory that has one; what cannot be read is told on opening."""
+    for path in paths:
+        try:
+            identity = _read_identity(files, path)
+        except OSError:
+            continue
+        if identity is not None and identity.cluster_id:
+            return identity.cluster_id
+    return None
+
+
+def _check_is_new(directories: Sequence[LogDirectory]) -> None:
+    *others, last = directories
+    for other in others:
+        directory_id = last.identity.directory_id
+        if directory_id is not None and directory_id == other.identity.directory_id:
+            raise DirectoryError(
+                f"{last.path} and {other.path} have the same directory id (meta.properties): one "
+                "is a copy of the other; take it out of log.dirs"
+            )
 
 
 def _read_identity(files: Files, path: str) -> Identity | None:
@@ -180,16 +301,18 @@ def _check_identity(path: str, identity: Identity, *, node_id: int, cluster_id: 
         )
 
 
-def unusable(path: str, error: OSError) -> DirectoryError:
+def unusable(path: str, error: OSError) -> UnusableDirectoryError:
     """One line for an operator: why a directory cannot be used, and what to do."""
     advice = {
         errno.ENOSPC: "the disk is full; free some space or choose another disk",
         errno.EDQUOT: "the disk quota is used up; free some space or choose another disk",
         errno.EACCES: "permission denied; run as its owner or choose another directory",
         errno.EROFS: "the file system is read-only; choose another directory",
+        errno.EMFILE: "too many open files; raise the limit (ulimit -n) for the broker",
+        errno.ENFILE: "too many open files on this machine; raise fs.file-max",
         errno.ENOTDIR: "a part of the path is a file; choose another directory",
         errno.EEXIST: "the path is a file; choose another directory",
     }.get(error.errno or 0)
     if advice is None:
         advice = os.strerror(error.errno).lower() if error.errno else str(error)
-    return DirectoryError(f"cannot use {path} as a log directory: {advice}")
+    return UnusableDirectoryError(f"cannot use {path} as a log directory: {advice}")

@@ -4,11 +4,16 @@
     0      0              offsets 0 to 5 were written under epoch 0
     3      6              offsets from 6 on under epoch 3
 
-Kept in `leader-epoch-checkpoint`, which is replaced whenever an epoch begins: that is when a
-leader changes, not when a record comes.
+Kept in `leader-epoch-checkpoint`, which is replaced whenever an epoch begins or the log loses one
+of its ends: that is when a leader changes, not when a record comes.
+
+Epochs and start offsets both rise strictly. An entry that would break this wins over the entries
+that it contradicts, as in Kafka: whoever writes now knows best. The entries are one tuple which is
+swapped whole, so that a reader on another thread sees the state before a change or after it.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from typing import NamedTuple
 
 from tailrace.model import NO_LEADER_EPOCH
 from tailrace.runtime.files import Files
@@ -16,45 +21,128 @@ from tailrace.storage.checkpoints import read_epoch_checkpoint, write_epoch_chec
 from tailrace.storage.names import LEADER_EPOCHS
 
 
+class EpochEntry(NamedTuple):
+    """A leader epoch and the first offset that was written under it."""
+
+    epoch: int
+    start_offset: int
+
+
+class EpochEnd(NamedTuple):
+    """A leader epoch and the offset behind its last record, as OffsetForLeaderEpoch answers."""
+
+    epoch: int
+    end_offset: int
+
+
+UNKNOWN_END = EpochEnd(NO_LEADER_EPOCH, -1)
+"""The answer for an epoch that this log knows nothing about."""
+
+
 class LeaderEpochs:
     """The epochs of one log, in memory and in the checkpoint."""
 
-    def __init__(self, files: Files, directory: str, entries: list[tuple[int, int]]) -> None:
+    def __init__(self, files: Files, directory: str, entries: tuple[EpochEntry, ...]) -> None:
         self._files = files
         self._directory = directory
         self._entries = entries
 
     @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        """Every epoch that has a record, oldest first."""
+        return self._entries
+
+    @property
     def latest(self) -> int:
         """The newest epoch, or -1."""
-        return self._entries[-1][0] if self._entries else NO_LEADER_EPOCH
+        return self._entries[-1].epoch if self._entries else NO_LEADER_EPOCH
+
+    @property
+    def earliest(self) -> int:
+        """The oldest epoch, or -1."""
+        return self._entries[0].epoch if self._entries else NO_LEADER_EPOCH
 
     def at(self, offset: int) -> int:
         """The epoch that an offset was written under, or -1 when it is older than all known."""
-        number = bisect_right(self._entries, offset, key=lambda entry: entry[1]) - 1
-        return self._entries[number][0] if number >= 0 else NO_LEADER_EPOCH
+        number = bisect_right(self._entries, offset, key=_start_offset) - 1
+        return self._entries[number].epoch if number >= 0 else NO_LEADER_EPOCH
+
+    def entry(self, epoch: int) -> EpochEntry | None:
+        """The entry of exactly this epoch."""
+        return next((entry for entry in self._entries if entry.epoch == epoch), None)
+
+    def previous(self, epoch: int) -> EpochEntry | None:
+        """The newest entry that is older than this epoch."""
+        number = bisect_left(self._entries, epoch, key=_epoch) - 1
+        return self._entries[number] if number >= 0 else None
+
+    def next(self, epoch: int) -> EpochEntry | None:
+        """The oldest entry that is newer than this epoch."""
+        number = bisect_right(self._entries, epoch, key=_epoch)
+        return self._entries[number] if number < len(self._entries) else None
+
+    def end_offset_for(self, epoch: int, *, log_end: int) -> EpochEnd:
+        """The newest epoch up to `epoch` and where its records end, for a replica that compares.
+
+        The latest epoch ends at the end of the log. An epoch older than all known ends where those
+        begin: its records are gone. `UNKNOWN_END` answers for -1 and for epochs yet to come.
+        """
+        if epoch == NO_LEADER_EPOCH or not self._entries:
+            return UNKNOWN_END
+        if epoch == self.latest:
+            return EpochEnd(epoch, log_end)
+        newer = self.next(epoch)
+        if newer is None:
+            return UNKNOWN_END
+        floor = self.entry(epoch) or self.previous(epoch)
+        return EpochEnd(epoch if floor is None else floor.epoch, newer.start_offset)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` begins at `start_offset`, if it is newer than the latest.
+        """Note that records from `start_offset` on are of `epoch`; on the device on return.
 
-        An older epoch that has no record, because it began at the same offset, is forgotten.
+        Nothing happens when that is the latest epoch already. Entries that contradict the new one,
+        of this epoch or later ones or with its start offset or later ones, are forgotten.
 
         Raises:
+            ValueError: the epoch or the offset is negative.
             OSError: the checkpoint could not be replaced; nothing is noted.
         """
-        if epoch > self.latest:
-            entries = [entry for entry in self._entries if entry[1] < start_offset]
-            self._replace([*entries, (epoch, start_offset)])
+        self._replace(_assigned(self._entries, EpochEntry(epoch, start_offset)))
 
     def cut_end(self, log_end: int) -> None:
-        """Forget epochs that begin at or behind the end of the log, after the tail was cut."""
-        kept = [entry for entry in self._entries if entry[1] < log_end]
-        if len(kept) < len(self._entries):
-            self._replace(kept)
+        """Forget epochs that begin at or behind the end of the log, after the tail was cut.
 
-    def _replace(self, entries: list[tuple[int, int]]) -> None:
-        write_epoch_checkpoint(self._files, self._directory, LEADER_EPOCHS, entries=entries)
-        self._entries = entries
+        Raises:
+            OSError: the checkpoint could not be replaced; nothing is forgotten.
+        """
+        if log_end >= 0:
+            self._replace(tuple(entry for entry in self._entries if entry.start_offset < log_end))
+
+    def cut_start(self, log_start: int) -> None:
+        """Forget epochs that end at or before the start of the log, after the head was cut.
+
+        The epoch that holds the new start, or the latest if none does, begins there from now on.
+
+        Raises:
+            OSError: the checkpoint could not be replaced; nothing is forgotten.
+        """
+        count = bisect_right(self._entries, log_start, key=_start_offset)
+        if count:
+            first = EpochEntry(self._entries[count - 1].epoch, log_start)
+            self._replace((first, *self._entries[count:]))
+
+    def clear(self) -> None:
+        """Forget every epoch, when the log begins anew.
+
+        Raises:
+            OSError: the checkpoint could not be replaced; nothing is forgotten.
+        """
+        self._replace(())
+
+    def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
+        if entries != self._entries:
+            write_epoch_checkpoint(self._files, self._directory, LEADER_EPOCHS, entries=entries)
+            self._entries = entries
 
 
 def open_leader_epochs(files: Files, directory: str) -> LeaderEpochs:
@@ -62,6 +150,30 @@ def open_leader_epochs(files: Files, directory: str) -> LeaderEpochs:
 
     Raises:
         CorruptionError: the checkpoint is malformed.
+        OSError: it cannot be read.
     """
-    entries = read_epoch_checkpoint(files, f"{directory}/{LEADER_EPOCHS}")
+    entries: tuple[EpochEntry, ...] = ()
+    for epoch, start_offset in read_epoch_checkpoint(files, f"{directory}/{LEADER_EPOCHS}"):
+        entries = _assigned(entries, EpochEntry(epoch, start_offset))
     return LeaderEpochs(files, directory, entries)
+
+
+def _epoch(entry: EpochEntry) -> int:
+    return entry.epoch
+
+
+def _start_offset(entry: EpochEntry) -> int:
+    return entry.start_offset
+
+
+def _assigned(entries: tuple[EpochEntry, ...], new: EpochEntry) -> tuple[EpochEntry, ...]:
+    if new.epoch < 0 or new.start_offset < 0:
+        raise ValueError(f"epoch {new.epoch} from offset {new.start_offset}: one is negative")
+    if entries and entries[-1].epoch == new.epoch and entries[-1].start_offset <= new.start_offset:
+        return entries
+    kept = (
+        entry
+        for entry in entries
+        if entry.epoch < new.epoch and entry.start_offset < new.start_offset
+    )
+    return (*kept, new)

@@ -1,10 +1,12 @@
 """A partition's log: append, read, find by time, roll, flush, close.
 
 Owns the order of calls, and no rules: what may enter is `appends`, where offsets stand is
-`positions`, which batch was sent before is `producers`, what a file holds is `segment`.
+`positions`, which batch was sent before and which transaction is open is `producers`, when a
+segment is full is `rolling`, what a file holds is `segment`. How a log gets shorter is `shrink`.
 
 One writer per log, synchronous: an append is a write to the page cache and costs microseconds.
-`sync_rolled` and `sync` wait for the device and may be called from another thread, as may reads.
+`sync_rolled`, `sync` and `commit` wait for the device and may be called from another thread, as
+may reads.
 
 After a crash of the process: everything appended is in the page cache, so nothing is lost.
 After a crash of the machine: what lies below the recovery point is there, and of the rest an
@@ -12,22 +14,37 @@ unbroken prefix (promise 2), once `recovery` has cut the tail.
 """
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tailrace.errors import OffsetOutOfRangeError, StorageError
-from tailrace.model import NO_LEADER_EPOCH, NO_TIMESTAMP, SpecialTimestamp, TopicPartition
+from tailrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
+from tailrace.model import (
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    AppendOrigin,
+    SpecialTimestamp,
+    TopicPartition,
+)
 from tailrace.records.batch import Batch
-from tailrace.records.search import find_timestamp
-from tailrace.runtime.files import Files
-from tailrace.storage.appends import PlannedAppend, apply_stamps, plan_append
+from tailrace.records.control import end_transaction_marker_or_none
+from tailrace.storage import reads
+from tailrace.storage.appends import apply_stamps, plan_append, plan_follower_append
 from tailrace.storage.config import LogConfig
 from tailrace.storage.epochs import LeaderEpochs
+from tailrace.storage.folder import Folder
 from tailrace.storage.index.time import TimestampOffset
-from tailrace.storage.positions import Positions
+from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.positions import Positions, ReadLimit
 from tailrace.storage.producers import KnownBatch, ProducerStates
+from tailrace.storage.reads import ReadSlice
+from tailrace.storage.rolling import RollFacts, pick_jitter_ms, roll_reason
 from tailrace.storage.segment import Segment, SegmentAppend, open_segment
 from tailrace.storage.segments import Segments
+from tailrace.storage.verification import VerificationGuard
+
+NO_ABORTS: tuple[AbortedTransaction, ...] = ()
+SYNC_FAILED = "an earlier flush has failed; start again to recover"
+CLOSED = "the log is closed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,42 +61,38 @@ class Appended:
     log_start_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadSlice:
-    """A run of bytes of one segment that starts with the batch holding the offset asked for."""
-
-    view: memoryview
-    """Mapped, not copied; may end inside a batch, which the reader drops."""
-    log_start_offset: int
-    high_watermark: int
-    last_stable_offset: int
-
-
 class Log:
     """One partition, open for reading and writing; `recovery.open_log` makes it."""
 
     def __init__(
         self,
         *,
-        partition: TopicPartition,
-        directory: str,
-        files: Files,
+        folder: Folder,
         config: LogConfig,
         segments: Segments,
         positions: Positions,
         epochs: LeaderEpochs,
         producers: ProducerStates,
     ) -> None:
-        self.partition = partition
-        self.directory = directory
+        self.folder = folder
+        self.config = config
+        """Replaced as a whole when the topic's settings change; the next call acts on it."""
+        self.segments = segments
         self.positions = positions
         self.epochs = epochs
         self.producers = producers
-        self.segments = segments
-        self._files = files
-        self._config = config
+        self.last_sync_ms = folder.clock.now_ms()
+        """When the whole log was last put on the device, or opened."""
+        self._jitter_ms = pick_jitter_ms(config, folder.chance)
         self._is_roll_due = False
-        self._has_sync_failed = False
+        self._failure: str | None = None
+        self._named: Segment | None = None
+        """The newest segment whose name `commit` has put on the device."""
+
+    @property
+    def partition(self) -> TopicPartition:
+        """Topic and number."""
+        return self.folder.partition
 
     @property
     def size(self) -> int:
@@ -96,34 +109,57 @@ class Log:
         """The offset that the next record gets."""
         return self.positions.log_end
 
-    def append(self, records: memoryview, *, leader_epoch: int, now_ms: int) -> Appended:
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether as many records as `flush.messages` says are not known to be on the device."""
+        return self.end_offset - self.positions.recovery_point >= self.config.flush_messages
+
+    def append(
+        self,
+        records: memoryview,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: VerificationGuard | None = None,
+    ) -> Appended:
         """Write one batch as its leader; `records` is stamped in place and must be writable.
 
-        When this returns the batch is in the page cache and readable. A batch that an idempotent
-        producer sends again is not written again; the answer says where it went the first time.
+        When this returns the batch is in the page cache, and readable once the high watermark has
+        passed it. A batch that an idempotent producer sends again is not written again; the answer
+        says where it went the first time. The first batch of a transaction comes with the `guard`
+        of `ProducerStates.begin_verification`, where that is required.
 
         Raises:
             CorruptionError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError,
             UnsupportedCodecError: as `appends.plan_append`; the log is unchanged.
-            InvalidProducerEpochError, OutOfOrderSequenceError: as `ProducerStates.check`; the log
-                is unchanged.
-            OSError: the device is full or failing; the log is unchanged.
+            InvalidProducerEpochError, OutOfOrderSequenceError, InvalidTransactionStateError,
+            CoordinatorFencedError: as `ProducerStates.check`; the log is unchanged.
+            OSError: the device is full or failing; the log is unchanged, unless it was the end of
+                a transaction that could not be noted: then the log takes nothing more, and the
+                next start mends it.
         """
+        self.check_usable()
         planned = plan_append(
             records,
-            config=self._config,
+            config=self.config,
             next_offset=self.end_offset,
             leader_epoch=leader_epoch,
             now_ms=now_ms,
+            origin=origin,
         )
         batch = planned.batch
         if batch.producer_id >= 0:
-            known = self.producers.check(batch)
+            known = self.producers.check(batch, origin=origin, guard=guard)
             if known is not None:
-                return self._appended_before(known)
-        if self._must_roll(planned):
-            self.producers.expire(now_ms)
-            self.roll()
+                return _appended_before(known, log_start_offset=self.start_offset)
+        self._roll_if_due(
+            batch.size,
+            base_offset=planned.base_offset,
+            last_offset=planned.last_offset,
+            max_timestamp=planned.max_timestamp,
+            now_ms=now_ms,
+        )
         self.epochs.assign(leader_epoch, planned.base_offset)
         self.segments.active.append(
             SegmentAppend(
@@ -135,10 +171,10 @@ class Log:
         )
         self.positions.advance_end(planned.last_offset + 1)
         if batch.producer_id >= 0:
-            self.producers.note(
+            self._note_producer(
                 batch,
-                last_offset=planned.last_offset,
-                timestamp=planned.max_timestamp,
+                base_offset=planned.base_offset,
+                max_timestamp=planned.max_timestamp,
                 now_ms=now_ms,
             )
         time = planned.log_append_time_or_none
@@ -149,56 +185,139 @@ class Log:
             log_start_offset=self.start_offset,
         )
 
-    def read(self, offset: int, *, bytes_max: int, is_first_whole: bool) -> ReadSlice:
+    def append_as_follower(self, records: memoryview, *, now_ms: int) -> int:
+        """Write batches as their leader has them, offsets and epochs included; the new log end.
+
+        Sizes, timestamps and sequences are the leader's business. Offsets may be missing between
+        batches, where compaction has removed them.
+
+        Raises:
+            CorruptionError: a CRC does not hold, bytes are no batch, or a marker cannot be read;
+                the log is unchanged.
+            InvalidRecordError: offsets that do not rise; the log is unchanged.
+            UnexpectedAppendOffsetError: offsets below the log end; the log is unchanged.
+            RecordTooLargeError: more bytes than `segment.bytes`; the log is unchanged.
+            OSError: as `append`.
+        """
+        self.check_usable()
+        planned = plan_follower_append(
+            records, log_end=self.end_offset, log_start=self.start_offset
+        )
+        if not planned.batches:
+            return self.end_offset
+        if len(planned.data) > self.config.segment_bytes:
+            raise RecordTooLargeError(
+                len(planned.data), limit=self.config.segment_bytes, setting="segment.bytes"
+            )
+        for batch in planned.batches:
+            if batch.is_control:
+                # What cannot be read must be known before it is in the log.
+                end_transaction_marker_or_none(batch)
+        base_offset = planned.batches[0].base_offset
+        self._roll_if_due(
+            len(planned.data),
+            base_offset=base_offset,
+            last_offset=planned.last_offset,
+            max_timestamp=planned.max_timestamp,
+            now_ms=now_ms,
+        )
+        for batch in planned.batches:
+            if batch.leader_epoch >= 0:
+                self.epochs.assign(batch.leader_epoch, batch.base_offset)
+            elif batch.legacy is not None:
+                self.epochs.clear()
+        self.segments.active.append(
+            SegmentAppend(
+                data=planned.data,
+                last_offset=planned.last_offset,
+                max_timestamp=planned.max_timestamp,
+                max_timestamp_offset=planned.max_timestamp_offset,
+            )
+        )
+        self.positions.advance_end(planned.last_offset + 1)
+        for batch in planned.batches:
+            if batch.producer_id >= 0:
+                self._note_producer(
+                    batch,
+                    base_offset=batch.base_offset,
+                    max_timestamp=batch.max_timestamp,
+                    now_ms=now_ms,
+                )
+        return self.end_offset
+
+    def read(
+        self,
+        offset: int,
+        *,
+        bytes_max: int,
+        is_first_whole: bool,
+        limit: ReadLimit = ReadLimit.HIGH_WATERMARK,
+    ) -> ReadSlice:
         """Batches from the one that holds `offset` on, at most `bytes_max` bytes, of one segment.
 
-        Empty at the high watermark. With `is_first_whole` the first batch comes whole even if it
-        is larger than `bytes_max`, so that a consumer always gets on (KIP-74).
+        Empty at the limit. With `is_first_whole` the first batch comes whole even if it is larger
+        than `bytes_max`, so that a consumer always gets on (KIP-74).
 
         Raises:
             OffsetOutOfRangeError: below the log start offset or above the log end offset.
             CorruptionError: bytes that cannot be the start of a batch.
+            StorageError: the log has failed.
         """
+        self.check_usable()
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRangeError(
                 offset, log_start_offset=self.start_offset, log_end_offset=self.end_offset
             )
-        view = memoryview(b"")
-        if offset < self.positions.high_watermark:
-            view = self._slice(offset, bytes_max=bytes_max, is_first_whole=is_first_whole)
+        limit_offset = self.positions.limit(limit)
+        view, aborted = memoryview(b""), NO_ABORTS
+        if offset < limit_offset:
+            view, behind = reads.slice_from(
+                self.segments,
+                offset,
+                limit_offset=limit_offset,
+                bytes_max=bytes_max,
+                is_first_whole=is_first_whole,
+                # A replica has to have every batch that its leader has.
+                skips_empty=limit is not ReadLimit.LOG_END,
+            )
+            if limit is ReadLimit.LAST_STABLE:
+                aborted = reads.aborted_between(self.segments, offset, behind)
         return ReadSlice(
             view=view,
             log_start_offset=self.start_offset,
             high_watermark=self.positions.high_watermark,
             last_stable_offset=self.positions.last_stable,
+            aborted=aborted,
         )
 
     def batches(self, offset: int) -> Iterator[Batch]:
-        """Every batch from the one that holds `offset` on.
+        """Every batch from the one that holds `offset` on, up to the log end.
 
         Raises:
             CorruptionError: bytes that cannot be the start of a batch.
         """
-        for segment in self.segments.from_offset(offset):
-            for _, batch in segment.batches(offset):
-                yield batch
+        return reads.batches_from(self.segments, offset)
 
-    def find_offset(self, timestamp: int) -> tuple[TimestampOffset, int] | None:
+    def find_offset(
+        self, timestamp: int, *, limit: ReadLimit = ReadLimit.HIGH_WATERMARK
+    ) -> tuple[TimestampOffset, int] | None:
         """Timestamp and offset of the record that ListOffsets asks for, and its leader epoch.
 
         For a timestamp of 0 or more: the first record that is at least as young. None when there
-        is none. The special timestamps are those of `SpecialTimestamp`; the answers for the two
-        ends of the log carry timestamp -1.
+        is none below the limit. The special timestamps are those of `SpecialTimestamp`; the answers
+        for the two ends of the log carry timestamp -1.
 
         Raises:
             CorruptionError: the batch that holds the answer is damaged.
+            StorageError: the log has failed.
         """
+        self.check_usable()
         match timestamp:
             case SpecialTimestamp.EARLIEST | SpecialTimestamp.EARLIEST_LOCAL:
                 start = self.start_offset
                 return TimestampOffset(NO_TIMESTAMP, start), self.epochs.at(start)
             case SpecialTimestamp.LATEST:
-                end = self.positions.high_watermark
+                end = self.positions.limit(limit)
                 return TimestampOffset(NO_TIMESTAMP, end), self.epochs.latest
             case SpecialTimestamp.LATEST_TIERED:
                 return TimestampOffset(NO_TIMESTAMP, -1), NO_LEADER_EPOCH
@@ -206,37 +325,69 @@ class Log:
                 timestamp = max(segment.newest.timestamp for segment in self.segments)
                 if timestamp == NO_TIMESTAMP:
                     return None
-        found = self._first_at_or_after(timestamp)
-        return None if found is None else (found, self.epochs.at(found.offset))
+        found = reads.first_at_or_after(self.segments, timestamp, start_offset=self.start_offset)
+        if found is None or found.offset >= self.positions.limit(limit):
+            return None
+        return found, self.epochs.at(found.offset)
 
-    def roll(self) -> Segment:
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Note that all replicas in sync have what lies below `offset`; whether that is news."""
+        if not self.positions.advance_high_watermark(offset):
+            return False
+        self.producers.advance_high_watermark(self.positions.high_watermark)
+        self.positions.settle_last_stable(self.producers.first_unstable_offset)
+        return True
+
+    def raise_log_start(self, offset: int) -> bool:
+        """Have the log start at `offset`: what lies below may be deleted. Whether that is news.
+
+        On the device with the next checkpoint of log starts; a crash before that undoes it.
+
+        Raises:
+            OffsetOutOfRangeError: above the high watermark.
+            OSError: the epoch checkpoint cannot be replaced; the log start has moved all the same.
+        """
+        self.check_usable()
+        if offset > self.positions.high_watermark:
+            raise OffsetOutOfRangeError(
+                offset,
+                log_start_offset=self.start_offset,
+                log_end_offset=self.positions.high_watermark,
+            )
+        if not self.positions.raise_log_start(offset):
+            return False
+        self.epochs.cut_start(offset)
+        return True
+
+    def roll(self, base_offset: int = 0) -> Segment:
         """Close the active segment and begin a new one at the log end offset.
 
-        An active segment without a batch is the new one already. The state of the producers is
-        written beside it; like the segment, it gets to the device in the device's own time.
+        Or at `base_offset`, if the next batch begins behind the end, as a follower's may. An active
+        segment without a batch at the same offset is the new one already. The state of the
+        producers is written beside it; like the segment, it gets to the device in the device's own
+        time.
 
         Raises:
             OSError: the new segment cannot be made; the next append tries again before it writes.
         """
-        if not self.segments.active.size:
-            return self.segments.active
+        self.check_usable()
+        base_offset = max(base_offset, self.end_offset)
+        active = self.segments.active
+        assert base_offset >= active.base_offset
+        if not active.size and active.base_offset == base_offset:
+            return active
         # The file of the new segment may exist from now on. Should this fail, the old segment must
         # not grow past the new one's base offset, or the next start would find an overlap.
         self._is_roll_due = True
-        segment = open_segment(
-            self._files,
-            self.directory,
-            base_offset=self.end_offset,
-            config=self._config,
-            create=True,
-        )
+        segment = self.make_segment(base_offset)
         try:
-            self.segments.active.finish()
+            active.finish()
+            self.producers.write_snapshot(base_offset)
         except OSError:
             segment.close()
             raise
-        self.producers.write_snapshot(self.end_offset)
         self.segments.add(segment)
+        self._jitter_ms = pick_jitter_ms(self.config, self.folder.chance)
         self._is_roll_due = False
         return segment
 
@@ -254,7 +405,32 @@ class Log:
         Raises:
             OSError: the device failed, now or at an earlier call; the recovery point stays.
         """
+        now_ms = self.folder.clock.now_ms()
         self._sync(self.end_offset)
+        self.last_sync_ms = now_ms
+
+    def commit(self) -> None:
+        """Put every record appended so far on the device, and nothing else (group commit).
+
+        The recovery point stays where it is: indexes are not waited for, so a start after a lost
+        machine checks these segments and rebuilds theirs. The records are found there.
+
+        Raises:
+            OSError: the device failed, now or at an earlier call.
+        """
+        self.check_usable()
+        newest = self.segments.active
+        try:
+            for segment in _unsynced(self.segments, self.positions.recovery_point):
+                _sync_in_service(self.segments, segment, segment.log.sync)
+            if newest is not self._named:
+                self.folder.files.sync_directory(self.folder.path)
+                self._named = newest
+        except OSError:
+            self._failure = self._failure or SYNC_FAILED
+            raise
+        # Files that were closed meanwhile were not waited for.
+        self.check_usable()
 
     def finish(self) -> None:
         """Complete and trim the indexes of the active segment, and write a snapshot of producers.
@@ -262,70 +438,145 @@ class Log:
         Nothing may be appended after.
 
         Raises:
-            OSError: the indexes cannot be completed.
+            OSError: the files cannot be completed.
         """
+        self.check_usable()
         self.segments.active.finish()
         self.producers.write_snapshot(self.end_offset, is_synced=True)
 
+    def fail(self, reason: str) -> None:
+        """Give up, as after a failed flush: files are released, every later call is refused."""
+        self._failure = reason
+        self.close()
+
     def close(self) -> None:
-        """Release all files; does not wait for the device."""
+        """Release all files; does not wait for the device. May be called twice.
+
+        Every later call is refused; slices handed out stay valid.
+        """
+        self._failure = self._failure or CLOSED
         for segment in self.segments:
             segment.close()
 
+    def make_segment(self, base_offset: int) -> Segment:
+        """A new and empty segment in the log's folder, not in service yet.
+
+        Raises:
+            OSError: its files cannot be made.
+        """
+        segment = open_segment(
+            self.folder.files,
+            self.folder.path,
+            base_offset=base_offset,
+            config=self.config,
+            create=True,
+        )
+        segment.created_ms = self.folder.clock.now_ms()
+        return segment
+
+    def check_usable(self) -> None:
+        """Check that nothing has failed that makes memory and files disagree.
+
+        Raises:
+            StorageError: something has; the next start mends it.
+        """
+        if self._failure is not None:
+            raise StorageError(errno.EIO, self._failure, self.folder.path)
+
+    def _note_producer(
+        self, batch: Batch, *, base_offset: int, max_timestamp: int, now_ms: int
+    ) -> None:
+        """Bring up to date what follows from a producer's batch that is in the log now."""
+        completed = self.producers.note(
+            batch,
+            base_offset=base_offset,
+            last_offset=base_offset + batch.last_offset_delta,
+            timestamp=max_timestamp,
+            now_ms=now_ms,
+        )
+        if completed is not None:
+            if completed.is_aborted:
+                aborted = AbortedTransaction(
+                    producer_id=completed.producer_id,
+                    first_offset=completed.first_offset,
+                    last_offset=completed.last_offset,
+                    last_stable_offset=self.producers.last_stable_offset(completed),
+                )
+                try:
+                    self.segments.active.transactions.append(aborted)
+                except OSError:
+                    # The marker is in the log, its abort is not known: no reader may pass it now.
+                    self._failure = "an aborted transaction could not be noted; start to recover"
+                    raise
+            self.producers.complete(completed)
+        if batch.is_transactional:
+            self.positions.settle_last_stable(self.producers.first_unstable_offset)
+
+    def _roll_if_due(
+        self, size: int, *, base_offset: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> None:
+        active = self.segments.active
+        if active.created_ms is None:
+            active.created_ms = now_ms
+        facts = RollFacts(
+            size_bytes=active.size,
+            base_offset=active.base_offset,
+            first_timestamp=active.first_timestamp,
+            created_ms=active.created_ms,
+            has_index_room=not (active.offset_index.is_full or active.time_index.is_full),
+            jitter_ms=self._jitter_ms,
+        )
+        reason = roll_reason(
+            facts,
+            incoming_bytes=size,
+            incoming_last_offset=last_offset,
+            incoming_max_timestamp=max_timestamp,
+            config=self.config,
+            now_ms=now_ms,
+        )
+        if self._is_roll_due or reason is not None:
+            self.roll(base_offset)
+
     def _sync(self, limit: int) -> None:
-        if self._has_sync_failed:
+        self.check_usable()
+        cut_count = self.positions.cut_count
+        try:
+            for segment in _unsynced(self.segments, self.positions.recovery_point):
+                if segment.base_offset < limit:
+                    _sync_in_service(self.segments, segment, segment.sync)
+            self.producers.sync_snapshot(self.segments.active.base_offset)
+            self.folder.files.sync_directory(self.folder.path)
+        except OSError:
             # What a failed fsync left out is lost to the page cache: a second would find nothing
             # to do and report success.
-            raise StorageError(
-                errno.EIO, "an earlier flush has failed; start again to recover", self.directory
-            )
-        try:
-            for segment in self.segments.from_offset(self.positions.recovery_point):
-                if segment.base_offset < limit:
-                    segment.sync()
-            self._files.sync_directory(self.directory)
-        except OSError:
-            self._has_sync_failed = True
+            self._failure = self._failure or SYNC_FAILED
             raise
-        self.positions.advance_recovery_point(limit)
+        self.check_usable()
+        self.positions.advance_recovery_point(limit, cut_count=cut_count)
 
-    def _must_roll(self, planned: PlannedAppend) -> bool:
-        active = self.segments.active
-        return (
-            self._is_roll_due
-            or active.size > self._config.segment_bytes - planned.batch.size
-            or active.offset_index.is_full
-            or active.time_index.is_full
-            or not active.can_hold(planned.last_offset)
-        ) and active.size > 0
 
-    def _appended_before(self, known: KnownBatch) -> Appended:
-        return Appended(
-            base_offset=known.base_offset,
-            last_offset=known.last_offset,
-            log_append_time=known.timestamp,
-            log_start_offset=self.start_offset,
-        )
+def _unsynced(segments: Segments, recovery_point: int) -> Iterator[Segment]:
+    """The segments that are not known to be on the device whole.
 
-    def _slice(self, offset: int, *, bytes_max: int, is_first_whole: bool) -> memoryview:
-        for segment in self.segments.from_offset(offset):
-            for position, batch in segment.batches(offset):
-                size = min(bytes_max, segment.size - position)
-                if is_first_whole:
-                    size = max(size, batch.size)
-                return segment.log.view(position, position + size)
-        return memoryview(b"")
+    The one that ends at the recovery point may be among them: if it was active when it was
+    flushed, it was finished later.
+    """
+    return (each for each in segments.from_offset(recovery_point - 1) if not each.is_settled)
 
-    def _first_at_or_after(self, timestamp: int) -> TimestampOffset | None:
-        for segment in self.segments:
-            if segment.newest.timestamp < timestamp:
-                continue
-            start = segment.time_index.lookup(timestamp).offset
-            for _, batch in segment.batches(max(start, self.start_offset)):
-                if batch.max_timestamp < timestamp or batch.is_control:
-                    continue
-                batch.check()
-                found = find_timestamp(batch, timestamp, start_offset=self.start_offset)
-                if found is not None:
-                    return TimestampOffset(found.timestamp, found.offset)
-        return None
+
+def _sync_in_service(segments: Segments, segment: Segment, sync: Callable[[], None]) -> None:
+    """Sync a segment, or let it be if it has left service and was closed meanwhile."""
+    try:
+        sync()
+    except OSError:
+        if segment in segments:
+            raise
+
+
+def _appended_before(known: KnownBatch, *, log_start_offset: int) -> Appended:
+    return Appended(
+        base_offset=known.base_offset,
+        last_offset=known.last_offset,
+        log_append_time=known.timestamp,
+        log_start_offset=log_start_offset,
+    )

@@ -1,143 +1,174 @@
-"""The logs of one data directory: open them all, make and delete them, checkpoint, close.
+"""Every log of a broker, over one or several log directories.
 
-The order of an orderly stop is what makes the next start quick: sync every log, write the
-checkpoints, and only then leave the mark that says so.
+    log.dirs=/disk1,/disk2      a new partition goes where the fewest are
+                                /disk2 fails: its partitions answer with a storage error,
+                                those of /disk1 go on
+
+Owns which directory has what, and what happens when one fails; what is done in a directory is
+`directory_logs`. A directory fails once: nothing is tried on it again before the next start. A
+full disk is no failure: what does not fit is refused, and the next try may go through.
+
+One thread uses a manager. Work on a directory that waits for the device may run on others, which
+hand the error back: only `settle` on the manager's own thread closes files, so that no descriptor
+is given away under a writer.
 """
 
+import errno
 import logging
-import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
-from tailrace.errors import CorruptionError, DirectoryError, StorageError
+from tailrace.errors import DirectoryError, StorageError, TailraceError
 from tailrace.model import TopicPartition
-from tailrace.runtime.files import Files
-from tailrace.storage import names
-from tailrace.storage.checkpoints import read_partition_metadata, write_partition_metadata
+from tailrace.storage import shrink
 from tailrace.storage.config import LogConfig
-from tailrace.storage.directories import LogDirectory, unusable
+from tailrace.storage.directories import UnusableDirectoryError, unusable
+from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
-from tailrace.storage.recovery import open_log
+from tailrace.storage.retention import Deletion
 
 logger = logging.getLogger(__name__)
 
+_SHORTAGES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def is_shortage(error: OSError) -> bool:
+    """Whether room, descriptors or memory are short, which an operator can change."""
+    return error.errno in _SHORTAGES
+
 
 class LogManager:
-    """Every log of one locked directory, by partition."""
+    """The logs of all directories, by partition."""
 
-    def __init__(self, files: Files, directory: LogDirectory) -> None:
-        self._files = files
-        self._directory = directory
-        self._logs: dict[TopicPartition, Log] = {}
-        # `checkpoint` runs on a thread while topics come and go on the loop.
-        self._writing = threading.Lock()
-        self._deleted: set[TopicPartition] = set()
-        self._recovery_points = directory.read_checkpoint(names.RECOVERY_POINTS)
-        self._log_starts = directory.read_checkpoint(names.LOG_START_OFFSETS)
+    def __init__(
+        self,
+        directories: Sequence[DirectoryLogs],
+        *,
+        left_out: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.directories = tuple(directories)
+        self.left_out = left_out
+        """Directories that could not be used when the broker started: path and why."""
+        self._homes: dict[TopicPartition, DirectoryLogs] = {}
+        """Of every partition that was found or opened, that of a failed directory included."""
+        self._full: set[DirectoryLogs] = set()
+        """Directories of which it was told that they are full."""
+        self.on_failure: Callable[[DirectoryLogs], None] = lambda _: None
+        """Called when a directory has failed, after its logs were closed."""
 
     def __iter__(self) -> Iterator[Log]:
-        return iter(tuple(self._logs.values()))
+        for directory in self.online:
+            yield from directory
+
+    @property
+    def online(self) -> list[DirectoryLogs]:
+        """The directories in service."""
+        return [each for each in self.directories if each.failure is None]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every directory is in service."""
+        return not self.left_out and len(self.online) == len(self.directories)
 
     def get(self, partition: TopicPartition) -> Log | None:
-        """The open log of a partition."""
-        return self._logs.get(partition)
+        """The log of a partition; one of a failed directory refuses every call."""
+        home = self._homes.get(partition)
+        return None if home is None else home.get(partition)
 
-    def find_partitions(self) -> dict[TopicPartition, uuid.UUID | None]:
-        """Every partition folder in the directory, with the topic id it carries.
+    def home_of(self, log: Log) -> DirectoryLogs:
+        """The directory that a log is in."""
+        return self._homes[log.partition]
 
-        Folders that a deletion left behind are removed.
+    def directory_of(self, partition: TopicPartition) -> DirectoryLogs | None:
+        """The directory that has a partition, open or not, if one is known to."""
+        return self._homes.get(partition)
+
+    def find_partitions(
+        self, known_ids: Mapping[str, uuid.UUID] = MappingProxyType({})
+    ) -> dict[TopicPartition, uuid.UUID | None]:
+        """Every partition folder in the directories, with the topic id it carries.
+
+        Folders that a deletion left behind are removed, and those of another id than `known_ids`
+        has are set aside. A directory that cannot be read fails.
 
         Raises:
-            DirectoryError: a folder cannot be read.
+            DirectoryError: a file in a folder is damaged, or a partition is in two directories.
         """
-        found = {}
-        path = self._directory.path
-        try:
-            for name in self._files.list(path):
-                folder = f"{path}/{name}"
-                if not self._files.is_directory(folder):
-                    continue
-                if names.is_delete_directory_name(name):
-                    self._files.remove_tree(folder)
-                    continue
-                partition = names.parse_partition_directory_name(name)
-                if partition is not None:
-                    metadata = f"{folder}/{names.PARTITION_METADATA}"
-                    found[partition] = read_partition_metadata(self._files, metadata)
-        except CorruptionError as error:
-            raise DirectoryError(f"{error}; restore the file from a backup or remove it") from error
-        except OSError as error:
-            raise unusable(path, error) from error
+        found: dict[TopicPartition, uuid.UUID | None] = {}
+        for directory in self.online:
+            try:
+                partitions = directory.find_partitions(known_ids)
+            except UnusableDirectoryError as error:
+                self.fail(directory, error)
+                continue
+            for partition, topic_id in partitions.items():
+                home = self._homes.setdefault(partition, directory)
+                if home is not directory:
+                    raise DirectoryError(
+                        f"{partition} is in {home.path} and in {directory.path}; move the older "
+                        "folder away"
+                    )
+                found[partition] = topic_id
         return found
 
     def open(self, partition: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> Log:
-        """Open the log of a partition, making its folder if there is none.
+        """Open the log of a partition that was there before; may run on several threads at once.
 
-        A new folder and its topic id are on the device when this returns.
+        If its folder is in no directory, and every directory is in service, it is made anew.
 
         Raises:
-            StorageError: the device refused.
+            StorageError: the device refused; or the folder is not found while a directory is out of
+                service, which then probably has it.
             DirectoryError: a file of the folder is damaged beyond what recovery mends, or the
                 folder is of another topic.
         """
-        path = self._directory.path
-        folder = f"{path}/{names.partition_directory_name(partition)}"
-        try:
-            if not self._files.is_directory(folder):
-                self._forget(partition)
-                self._files.make_directory(folder)
-                self._files.sync_directory(path)
-            metadata = f"{folder}/{names.PARTITION_METADATA}"
-            found_id = read_partition_metadata(self._files, metadata)
-            if found_id is None:
-                write_partition_metadata(
-                    self._files, folder, names.PARTITION_METADATA, topic_id=topic_id
-                )
-            elif found_id != topic_id:
-                raise DirectoryError(
-                    f"{folder} belongs to another topic of this name: its id is {found_id}, not "
-                    f"{topic_id}; move the folder away"
-                )
-            log = open_log(
-                self._files,
-                folder,
-                partition=partition,
-                config=config,
-                is_clean=self._directory.was_clean,
-                checkpoints=(
-                    self._recovery_points.get(partition, 0),
-                    self._log_starts.get(partition, 0),
-                ),
+        home = self._homes.get(partition)
+        if home is not None:
+            if home.failure is not None:
+                raise StorageError(home.failure)
+            return home.open(partition, topic_id=topic_id, config=config)
+        if not self.is_complete:
+            raise StorageError(
+                f"{partition} is not found, and not all log directories are in service"
             )
-        except CorruptionError as error:
-            raise DirectoryError(f"{error}; restore the file from a backup or remove it") from error
-        except DirectoryError:
-            raise
-        except OSError as error:
-            raise StorageError(str(unusable(folder, error))) from error
-        self._logs[partition] = log
-        return log
+        return self.create(partition, topic_id=topic_id, config=config)
 
-    def delete(self, partition: TopicPartition, unique_id: str) -> str:
-        """Take a partition out of service; returns the folder for `remove_deleted`.
+    def create(self, partition: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> Log:
+        """Make the log of a new partition where the fewest logs are.
 
-        The folder has its `-delete` name on the device when this returns, so that the partition
-        does not come back after a crash.
+        If the device refuses, the next directory is tried. The folder and its topic id are on the
+        device when this returns.
+
+        Raises:
+            StorageError: every directory refused.
+            DirectoryError: there is a folder of this name that is of another topic.
+        """
+        failure = None
+        for directory in sorted(self.online, key=len):
+            try:
+                log = directory.open(partition, topic_id=topic_id, config=config)
+            except StorageError as error:
+                failure = failure or error
+                if directory.has_folder(partition):
+                    break  # One partition in two directories would stop the next start.
+                continue
+            self._homes[partition] = directory
+            return log
+        raise failure or StorageError("every log directory has failed")
+
+    def delete(self, partition: TopicPartition, unique_id: str) -> None:
+        """Take a partition out of service; its files go after `file.delete.delay.ms`.
+
+        The folder has its `-delete` name on the device when this returns. That of a partition
+        whose directory has failed stays as it is, and is discarded when it is found again.
 
         Raises:
             StorageError: the device refused.
         """
-        log = self._logs.pop(partition)
-        path = self._directory.path
-        folder = f"{path}/{names.delete_directory_name(partition, unique_id)}"
-        log.close()
-        self._deleted.add(partition)
-        try:
-            self._files.rename(log.directory, folder)
-            self._files.sync_directory(path)
-        except OSError as error:
-            raise StorageError(str(unusable(folder, error))) from error
-        return folder
+        home = self._homes.pop(partition, None)
+        if home is not None and home.failure is None:
+            home.delete(partition, unique_id)
 
     def discard(self, partition: TopicPartition) -> None:
         """Remove the folder of a partition that is not open: its topic was deleted before a crash.
@@ -145,82 +176,76 @@ class LogManager:
         Raises:
             DirectoryError: the folder cannot be removed.
         """
-        assert partition not in self._logs
-        folder = f"{self._directory.path}/{names.partition_directory_name(partition)}"
-        try:
-            self._files.remove_tree(folder)
-        except OSError as error:
-            raise unusable(folder, error) from error
+        self._homes.pop(partition).discard(partition)
 
-    def remove_deleted(self, folder: str) -> None:
-        """Remove what `delete` left; may take long, so call it from a thread."""
-        self._files.remove_tree(folder)
+    def delete_old_segments(self, log: Log, now_ms: int) -> tuple[Deletion, ...]:
+        """Let go what retention no longer keeps of one log; a directory that refuses fails."""
+        deleted: list[Deletion] = []
+        home = self._homes[log.partition]
+        self.guard(home, lambda: deleted.extend(shrink.delete_old_segments(log, now_ms)))
+        return tuple(deleted)
 
-    def checkpoint(self) -> None:
-        """Put closed segments on the device, then note how far the logs are there.
-
-        May run on another thread than everything else.
-
-        Raises:
-            OSError: the device failed.
-        """
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget producers that have been idle for `producer.id.expiration.ms`."""
         for log in self:
-            try:
-                log.sync_rolled()
-            except OSError:
-                # Its files may have been closed and renamed in the meantime.
-                if self._logs.get(log.partition) is log:
-                    raise
-        self._write_checkpoints()
+            log.producers.expire(now_ms)
+
+    def guard(self, directory: DirectoryLogs, work: Callable[[], object]) -> bool:
+        """Do some work on a directory and settle what came of it; whether it went through."""
+        try:
+            work()
+        except OSError as error:
+            self.settle(directory, error)
+            return False
+        return True
+
+    def settle(self, directory: DirectoryLogs, error: OSError) -> None:
+        """Act on what work on a directory has met: a full disk is told, all else ends its service.
+
+        That a disk is full is told once, until `has_room`.
+        """
+        if not is_shortage(error):
+            self.fail(directory, error)
+        elif directory not in self._full:
+            self._full.add(directory)
+            logger.warning("disk_full reason=%s", unusable(directory.path, error))
+
+    def has_room(self, directory: DirectoryLogs) -> None:
+        """Note that something was written to a directory: it is not full (any more)."""
+        if directory in self._full:
+            self._full.discard(directory)
+            logger.info("disk_has_room path=%s", directory.path)
+
+    def fail(self, directory: DirectoryLogs, error: OSError) -> None:
+        """Take a directory out of service; the first failure is told, later ones change nothing."""
+        if directory.failure is not None:
+            return
+        is_told = isinstance(error, TailraceError)
+        reason = str(error if is_told else unusable(directory.path, error))
+        directory.fail(reason)
+        logger.error("directory_failed path=%s reason=%s", directory.path, reason)
+        self.on_failure(directory)
 
     def close(self) -> None:
-        """Stop in order: sync and close every log, write the checkpoints, leave the mark.
+        """Stop in order: sync and close every log, write checkpoints, leave the marks.
 
         Raises:
-            OSError: the device failed; the mark is not left, so the next start recovers. The other
-                logs are on the device all the same.
+            OSError: a device failed; its mark is not left, so the next start recovers there. The
+                other logs are on their device all the same.
         """
         failure = None
-        for log in self:
+        for directory in self.online:
             try:
-                log.finish()
-                log.sync()
+                directory.close()
             except OSError as error:
                 failure = failure or error
-            log.close()
-        self._write_checkpoints()
+            finally:
+                directory.release()
         if failure is not None:
             raise failure
-        self._directory.mark_clean()
 
     def abandon(self) -> None:
-        """Release every file as a killed process would: no sync, no checkpoint, no mark."""
-        for log in self:
-            log.close()
-
-    def _forget(self, partition: TopicPartition) -> None:
-        """Take a partition out of the checkpoints, before a new folder gets its name.
-
-        Else a crash could apply the offsets of the old log to the new one: recovery would trust
-        what is not on the device, or remove what lies below the old log start offset.
-        """
-        known = self._deleted | self._recovery_points.keys() | self._log_starts.keys()
-        if partition in known:
-            self._deleted.add(partition)
-            self._write_checkpoints()
-
-    def _write_checkpoints(self) -> None:
-        with self._writing:
-            deleted, logs = tuple(self._deleted), tuple(self._logs.items())
-            for partition in deleted:
-                self._recovery_points.pop(partition, None)
-                self._log_starts.pop(partition, None)
-            for partition, log in logs:
-                self._recovery_points[partition] = log.positions.recovery_point
-                if log.start_offset > next(iter(log.segments)).base_offset:
-                    self._log_starts[partition] = log.start_offset
-                else:
-                    self._log_starts.pop(partition, None)
-            self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
-            self._directory.write_checkpoint(names.LOG_START_OFFSETS, self._log_starts)
-            self._deleted.difference_update(deleted)
+        """Release everything as a killed process would: no sync, no checkpoint, no mark."""
+        for directory in self.online:
+            directory.abandon()
+            directory.release()

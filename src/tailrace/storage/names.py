@@ -4,6 +4,7 @@
         00000000000000000170.log        a segment: base offset, 20 digits
         00000000000000000170.index
         00000000000000000170.timeindex
+        00000000000000000170.txnindex   aborted transactions, if there are any
         00000000000000000170.snapshot   producers just before that offset
     flights-3.5f0c….-delete/            a partition on its way out
 
@@ -18,8 +19,10 @@ from tailrace.model import TopicPartition
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
 DELETE_DIRECTORY_SUFFIX = "-delete"
 SWAP_SUFFIX = ".swap"
 
@@ -28,6 +31,8 @@ LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 

@@ -4,24 +4,44 @@ log start <= last stable <= high watermark <= log end
              recovery point                <= log end
 
 log start       the first offset a reader may ask for
-last stable     everything below is decided: no open transaction (= high watermark for now)
-high watermark  everything below is on all replicas in sync (= log end on one node)
+last stable     everything below is decided: no transaction is open there
+high watermark  everything below is on all replicas in sync
 log end         the offset that the next record gets
 recovery point  everything below is known to be on the device
 """
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import assert_never
+
+
+class ReadLimit(Enum):
+    """Up to where a reader may look."""
+
+    LOG_END = "log end"
+    """Replicas: everything."""
+    HIGH_WATERMARK = "high watermark"
+    """Consumers that read uncommitted: what all replicas in sync have."""
+    LAST_STABLE = "last stable offset"
+    """Consumers that read committed: what no open transaction can change."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Positions:
-    """Offsets of one log; `check` asserts their order and is called after every change."""
+    """Offsets of one log; their order is asserted after every change.
+
+    One thread changes them, but for the recovery point, which moves on the thread that flushes.
+    """
 
     log_start: int
     recovery_point: int
     last_stable: int
     high_watermark: int
     log_end: int
+    cut_count: int = 0
+    """How often the end has moved back; what was known of offsets before may be wrong since."""
+    _cutting: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def check(self) -> None:
         """Assert the order."""
@@ -31,13 +51,76 @@ class Positions:
         assert self.high_watermark <= self.log_end
         assert self.recovery_point <= self.log_end
 
+    def limit(self, limit: ReadLimit) -> int:
+        """The offset that a kind of reader may not reach."""
+        match limit:
+            case ReadLimit.LOG_END:
+                return self.log_end
+            case ReadLimit.HIGH_WATERMARK:
+                return self.high_watermark
+            case ReadLimit.LAST_STABLE:
+                return self.last_stable
+            case _:
+                assert_never(limit)
+
     def advance_end(self, log_end: int) -> None:
-        """Move the end behind an append; on one node the high watermark goes with it."""
+        """Move the end behind an append."""
         assert log_end > self.log_end
-        self.log_end = self.high_watermark = self.last_stable = log_end
+        self.log_end = log_end
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Raise the high watermark to `offset`, the log end at most; whether it has moved."""
+        offset = min(offset, self.log_end)
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        return True
+
+    def settle_last_stable(self, first_unstable: int | None) -> None:
+        """Move the last stable offset to where the first open transaction begins.
+
+        Or to the high watermark if there is none; never below the log start, since what was
+        deleted needs no decision any more.
+        """
+        stable = self.high_watermark
+        if first_unstable is not None and first_unstable < stable:
+            stable = max(first_unstable, self.log_start)
+        self.last_stable = stable
         self.check()
 
-    def advance_recovery_point(self, offset: int) -> None:
-        """Note that everything below `offset` is on the device."""
-        self.recovery_point = max(self.recovery_point, offset)
+    def raise_log_start(self, offset: int) -> bool:
+        """Raise the log start to `offset`, which is at most the high watermark."""
+        if offset <= self.log_start:
+            return False
+        self.log_start = offset
+        self.last_stable = max(self.last_stable, offset)
+        self.check()
+        return True
+
+    def advance_recovery_point(self, offset: int, *, cut_count: int) -> None:
+        """Note that what lay below `offset` when `cut_count` was read is on the device.
+
+        Nothing is noted if the log was cut meanwhile: other records may have these offsets.
+        """
+        with self._cutting:
+            if cut_count == self.cut_count:
+                self.recovery_point = max(self.recovery_point, min(offset, self.log_end))
+
+    def cut_end(self, log_end: int) -> None:
+        """Bring the end back to `log_end`, and all that lies behind it."""
+        with self._cutting:
+            self.cut_count += 1
+            self.log_end = log_end
+            self.recovery_point = min(self.recovery_point, log_end)
+        self.log_start = min(self.log_start, log_end)
+        self.high_watermark = min(self.high_watermark, log_end)
+        self.last_stable = min(self.last_stable, self.high_watermark)
+        self.check()
+
+    def begin_at(self, offset: int) -> None:
+        """Start over with an empty log at `offset`."""
+        with self._cutting:
+            self.cut_count += 1
+            self.log_start = self.last_stable = self.high_watermark = self.log_end = offset
+            self.recovery_point = min(self.recovery_point, offset)
         self.check()

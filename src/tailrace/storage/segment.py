@@ -1,31 +1,40 @@
-"""A segment: one log file and its two indexes, under one base offset.
+"""A segment: one log file and its indexes, under one base offset.
 
     00000000000000000170.log         batches with offsets 170, 171, …
     00000000000000000170.index       offset -> position
     00000000000000000170.timeindex   timestamp -> offset
+    00000000000000000170.txnindex    aborted transactions, from the first abort on
 
-Invariant: the indexes only ever point at or before what they promise, so that a scan forward
-from there finds it. They may be behind the log, never ahead of it.
+While a segment is being made by compaction, or put in place of others, each name has one more
+suffix behind it (`names.CLEANED_SUFFIX`, `names.SWAP_SUFFIX`).
+
+Invariant: the sparse indexes only ever point at or before what they promise, so that a scan forward
+from there finds it. They may be behind the log, never ahead of it; that is why `truncate_to` cuts
+them first.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
 from tailrace.model import NO_TIMESTAMP
 from tailrace.records.batch import Batch
+from tailrace.records.search import find_timestamp
 from tailrace.runtime.files import Buffer, Files
 from tailrace.storage.config import LogConfig
 from tailrace.storage.index.offset import OffsetIndex, open_offset_index
 from tailrace.storage.index.time import TimeIndex, TimestampOffset, open_time_index
+from tailrace.storage.index.transaction import TransactionIndex, open_transaction_index
 from tailrace.storage.names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from tailrace.storage.records_file import RecordsFile, open_records_file
+from tailrace.storage.records_file import BatchPlace, RecordsFile, open_records_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,30 +49,111 @@ class SegmentAppend:
     """Last offset of the first batch that has it."""
 
 
+class _Named(Protocol):
+    path: str
+
+
 class Segment:
     """One segment, for reading and, while it is the last, for appending."""
 
     def __init__(
         self,
         *,
+        files: Files,
         log: RecordsFile,
         offset_index: OffsetIndex,
         time_index: TimeIndex,
-        index_interval_bytes: int,
+        transactions: TransactionIndex,
+        config: LogConfig,
     ) -> None:
         self.base_offset = offset_index.base_offset
         self.log = log
         self.offset_index = offset_index
         self.time_index = time_index
-        self._index_interval_bytes = index_interval_bytes
-        self._bytes_since_index_entry = 0
+        self.transactions = transactions
         self.newest = time_index.last
         """The largest timestamp in the segment and an offset that has it; timestamp -1 if none."""
+        self.created_ms: int | None = None
+        """By the broker's clock, when the segment began to be empty; set by whoever knows the time.
+
+        None after a start and once `truncate_to` has emptied the segment.
+        """
+        self._files = files
+        self._index_interval_bytes = config.index_interval_bytes
+        self._index_bytes_max = config.segment_index_bytes
+        self._bytes_since_index_entry = 0
+        self._first_timestamp: int | None = None
+        self._is_finished = False
+        self._finish_count = 0
+        self._synced_finish = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is finished, and all of it has been put on the device since; any thread."""
+        return self._is_finished and self._synced_finish == self._finish_count
 
     @property
     def size(self) -> int:
         """Bytes of log."""
         return self.log.size
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log has no bytes."""
+        return self.log.size == 0
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """What a roll by time counts from: the largest timestamp of the first append.
+
+        After a start that of the first batch, which is read for it. None when the segment is empty
+        or what is first has no timestamp.
+
+        Raises:
+            CorruptionError: the log does not begin with a batch.
+        """
+        if self._first_timestamp is None and self.log.size:
+            _, batch = next(self.log.batches(), (0, None))
+            self._first_timestamp = NO_TIMESTAMP if batch is None else batch.max_timestamp
+        found = self._first_timestamp
+        return None if found == NO_TIMESTAMP else found
+
+    def modified_ms(self) -> int:
+        """When the log file was last written, in milliseconds since 1970."""
+        return self._files.modified_ms(self.log.path)
+
+    def largest_timestamp_or_modified_ms(self) -> int:
+        """How old the segment is to retention: its largest timestamp if there is one."""
+        newest = self.newest.timestamp
+        return newest if newest >= 0 else self.modified_ms()
+
+    def paths(self) -> list[str]:
+        """The segment's files that exist, the log first."""
+        paths = (
+            self.log.path,
+            self.offset_index.entries.path,
+            self.time_index.entries.path,
+            self.transactions.path,
+        )
+        return [path for path in paths if self._files.exists(path)]
+
+    def change_suffix(self, old: str, new: str) -> None:
+        """Rename the files that exist, the log first, from one last suffix to another.
+
+        After a crash some have the new name and some the old one; so it is too after an error,
+        when the call may be repeated.
+
+        Raises:
+            OSError: a file cannot be renamed.
+        """
+        parts: tuple[_Named, ...] = (
+            self.log, self.offset_index.entries, self.time_index.entries, self.transactions,
+        )  # fmt: skip
+        for part in parts:
+            path = part.path.removesuffix(old).removesuffix(new) + new
+            if path != part.path and self._files.exists(part.path):
+                self._files.rename(part.path, path)
+            part.path = path
 
     def can_hold(self, offset: int) -> bool:
         """Whether an offset fits the 31 bits that the indexes have for it."""
@@ -73,8 +163,10 @@ class Segment:
         """Write batches and, when one is due, an entry in each index.
 
         Raises:
+            ValueError: the log would have more than 2147483647 bytes; the segment is as it was.
             OSError: the device is full or failing; the segment is as it was.
         """
+        assert not self._is_finished
         assert self.can_hold(planned.last_offset)
         newest = self.newest
         if planned.max_timestamp > newest.timestamp:
@@ -88,13 +180,35 @@ class Segment:
                 self.offset_index.append(planned.last_offset, self.log.size)
                 self.time_index.maybe_append(*newest)
             position = self.log.append(planned.data)
-        except OSError:
+        except (OSError, ValueError):
             self.offset_index.entries.count, self.time_index.entries.count = counts
             raise
         if is_entry_due:
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += self.log.size - position
+        if not position:
+            self._first_timestamp = planned.max_timestamp
         self.newest = newest
+
+    def position_near(self, offset: int) -> int:
+        """A position at or before the batch with `offset`, by the offset index if it can serve.
+
+        The index has no checksum, so an entry is used only if the batch it points at fits it.
+        """
+        found = self.offset_index.lookup(offset)
+        if not found.position:
+            return 0
+        offsets = self.log.offsets_at(found.position)
+        fits = offsets is not None and self.base_offset <= offsets[0] <= offsets[1] <= found.offset
+        return found.position if fits else 0
+
+    def find(self, offset: int) -> BatchPlace | None:
+        """Where the first batch whose last offset is at least `offset` stands; None behind all.
+
+        Raises:
+            CorruptionError: bytes that cannot be the start of a batch.
+        """
+        return self.log.find(offset, self.position_near(offset))
 
     def batches(self, offset: int) -> Iterator[tuple[int, Batch]]:
         """Position and batch, from the first batch whose last offset is at least `offset`.
@@ -102,9 +216,32 @@ class Segment:
         Raises:
             CorruptionError: bytes that cannot be the start of a batch.
         """
-        for position, batch in self.log.batches(self._position_near(offset)):
-            if batch.last_offset >= offset:
-                yield position, batch
+        place = self.find(offset)
+        return iter(()) if place is None else self.log.batches(place.position)
+
+    def find_timestamp(self, timestamp: int, *, start_offset: int) -> TimestampOffset | None:
+        """The first record from `start_offset` on that is at least as young as `timestamp` (ms).
+
+        Markers of transactions count: they have a timestamp and an offset, and Kafka counts them.
+
+        Raises:
+            CorruptionError: the batch that holds the answer is damaged.
+        """
+        if self.newest.timestamp < timestamp:
+            return None
+        offset = max(self.time_index.lookup(timestamp).offset, start_offset)
+        place = self.log.find(offset, self.position_near(offset), timestamp=timestamp)
+        while place is not None:
+            _, batch = next(self.log.batches(place.position))
+            try:
+                batch.check()
+                found = find_timestamp(batch, timestamp, start_offset=start_offset)
+            except CorruptionError as error:
+                raise error.located(path=self.log.path, position=place.position) from error
+            if found is not None:
+                return TimestampOffset(found.timestamp, found.offset)
+            place = self.log.find(offset, place.position + place.size, timestamp=timestamp)
+        return None
 
     def next_offset(self) -> int:
         """The offset behind the last batch; scans from the last index entry.
@@ -112,7 +249,7 @@ class Segment:
         Raises:
             CorruptionError: the log does not end with a whole batch.
         """
-        position = self._position_near(self.base_offset + INT32_MAX)
+        position = self.position_near(self.base_offset + INT32_MAX)
         next_offset = self.base_offset
         for start, batch in self.log.batches(position):
             position, next_offset = start + batch.size, batch.next_offset
@@ -122,14 +259,47 @@ class Segment:
             )
         return next_offset
 
+    def truncate_to(self, offset: int) -> int:
+        """Drop every batch that reaches `offset` or lies behind it; returns how many bytes.
+
+        A batch that holds `offset` goes whole, and where compaction has left a gap there, what is
+        behind it goes. The segment takes appends again, and its indexes have their full room.
+
+        After a crash in between: the indexes are cut and the log is not, or not yet on the device.
+
+        Raises:
+            StillReadError: a reader holds a slice of the log; nothing has changed.
+            CorruptionError: the log or the transaction index cannot be read up to `offset`.
+            OSError: the device refused; the call may be repeated.
+        """
+        place = self.find(offset)
+        position = self.log.size if place is None else place.position
+        cut = self.log.size - position
+        if cut:
+            self.log.check_unread()
+        self.offset_index.truncate_to(offset, bytes_max=self._index_bytes_max)
+        self.time_index.truncate_to(offset, bytes_max=self._index_bytes_max)
+        self.transactions.truncate_to(offset)
+        if cut:
+            self.log.truncate_unread(position)
+        self._bytes_since_index_entry = 0
+        self._is_finished = False
+        if not position:
+            self.created_ms = None
+            self._first_timestamp = None
+        if self.newest.timestamp != NO_TIMESTAMP:
+            self.newest = self._newest_in_log()
+        return cut
+
     def clear_indexes(self, bytes_max: int) -> None:
-        """Forget all index entries, and give each index room for `bytes_max` of them."""
+        """Forget all index entries, and give the sparse ones room for `bytes_max` each."""
         self.offset_index.entries.clear(bytes_max)
         self.time_index.entries.clear(bytes_max)
+        self.transactions.clear()
         self.newest = self.time_index.last
 
     def finish(self) -> None:
-        """Complete and trim the indexes: nothing more will be appended.
+        """Complete the time index and trim all files: nothing more will be appended.
 
         Raises:
             OSError: the device refused; the call may be repeated.
@@ -139,64 +309,77 @@ class Segment:
             self.time_index.maybe_append(*self.newest)
         self.offset_index.entries.trim()
         self.time_index.entries.trim()
+        self._finish_count += 1
+        self._is_finished = True
 
     def sync(self) -> None:
-        """Return when log and indexes are on the device; the log first."""
+        """Return when log and indexes are on the device; the log first. Any thread."""
+        finish = self._finish_count
         self.log.sync()
         self.offset_index.entries.sync()
         self.time_index.entries.sync()
+        self.transactions.sync()
+        self._synced_finish = finish
 
     def close(self) -> None:
         """Release files and maps."""
         self.log.close()
         self.offset_index.entries.close()
         self.time_index.entries.close()
+        self.transactions.close()
 
-    def _position_near(self, offset: int) -> int:
-        """A position at or before the batch with `offset`, by the offset index if it can serve.
-
-        The index has no checksum, so an entry is used only if the batch it points at fits it.
-        """
-        found = self.offset_index.lookup(offset)
-        if not 0 < found.position < self.log.size:
-            return 0
-        try:
-            _, batch = next(self.log.batches(found.position))
-        except (CorruptionError, StopIteration):
-            return 0
-        fits = self.base_offset <= batch.base_offset <= batch.last_offset <= found.offset
-        return found.position if fits else 0
+    def _newest_in_log(self) -> TimestampOffset:
+        """The last entry of the time index, or a larger timestamp from the log behind it."""
+        newest = self.time_index.last
+        for _, batch in self.log.batches(self.position_near(newest.offset)):
+            if batch.max_timestamp > newest.timestamp:
+                newest = TimestampOffset(batch.max_timestamp, batch.last_offset)
+        return newest
 
 
 def open_segment(
-    files: Files, directory: str, *, base_offset: int, config: LogConfig, create: bool = False
+    files: Files,
+    directory: str,
+    *,
+    base_offset: int,
+    config: LogConfig,
+    create: bool = False,
+    suffix: str = "",
 ) -> Segment:
     """Open a segment for appending, or create an empty one, with full-sized indexes.
 
-    What the index files hold counts as entries: the caller checks, or clears and rebuilds them.
+    Every file name gets `suffix` appended. What the index files hold counts as entries: the caller
+    checks, or clears and rebuilds them. What stands under the names of a new segment is emptied; it
+    is left of an earlier attempt to make it.
 
     Raises:
+        CorruptionError: the log is larger than a segment can be.
         OSError: a file cannot be opened or grown.
     """
-    path = f"{directory}/{segment_file_name(base_offset, '')}"
-    log = open_records_file(files, path + LOG_SUFFIX, create=create)
+
+    def path(kind: str) -> str:
+        return f"{directory}/{segment_file_name(base_offset, kind)}{suffix}"
+
+    index_bytes = config.segment_index_bytes
     segment = Segment(
-        log=log,
-        offset_index=open_offset_index(
+        files=files,
+        log=open_records_file(
             files,
-            path + OFFSET_INDEX_SUFFIX,
-            base_offset=base_offset,
-            bytes_max=config.segment_index_bytes,
+            path(LOG_SUFFIX),
+            create=create,
+            preallocated_bytes=config.segment_bytes if config.is_preallocated else 0,
+        ),
+        offset_index=open_offset_index(
+            files, path(OFFSET_INDEX_SUFFIX), base_offset=base_offset, bytes_max=index_bytes
         ),
         time_index=open_time_index(
-            files,
-            path + TIME_INDEX_SUFFIX,
-            base_offset=base_offset,
-            bytes_max=config.segment_index_bytes,
+            files, path(TIME_INDEX_SUFFIX), base_offset=base_offset, bytes_max=index_bytes
         ),
-        index_interval_bytes=config.index_interval_bytes,
+        transactions=open_transaction_index(
+            files, path(TRANSACTION_INDEX_SUFFIX), base_offset=base_offset
+        ),
+        config=config,
     )
     if create:
-        # An earlier attempt may have left index files, whose zeros would count as entries.
-        segment.clear_indexes(config.segment_index_bytes)
+        segment.clear_indexes(index_bytes)
     return segment

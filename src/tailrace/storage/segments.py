@@ -1,29 +1,46 @@
-"""The segments of one log, ordered by base offset; a floor search finds the one for an offset."""
+"""The segments of one log, ordered by base offset; a floor search finds the one for an offset.
+
+    base offsets     0 ──────── 170 ──────── 345 ────
+    offset 200                  from_offset: 170, 345
+                     before: 0
+
+Invariant: what is inside is one tuple that is replaced whole. A reader on another thread sees the
+segments before a change or after it, never a mixture, and may go on with those that it has seen.
+"""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from tailrace.storage.segment import Segment
 
 
 class Segments:
-    """At least one segment; only the last takes writes."""
+    """At least one segment; only the last takes writes. One thread changes it."""
 
-    def __init__(self, segments: list[Segment]) -> None:
-        assert segments
-        self._segments = segments
-        self._base_offsets = [segment.base_offset for segment in segments]
-        assert all(a < b for a, b in zip(self._base_offsets, self._base_offsets[1:], strict=False))
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._segments: tuple[Segment, ...] = ()
+        self._set(segments)
 
     def __len__(self) -> int:
         return len(self._segments)
 
     def __iter__(self) -> Iterator[Segment]:
-        return iter(tuple(self._segments))
+        return iter(self._segments)
+
+    @property
+    def first(self) -> Segment:
+        """The segment with the lowest base offset."""
+        return self._segments[0]
 
     @property
     def active(self) -> Segment:
         """The last segment, which takes writes."""
+        return self._segments[-1]
+
+    @property
+    def last(self) -> Segment:
+        """The active segment, under the name that goes with `first`."""
         return self._segments[-1]
 
     @property
@@ -33,11 +50,58 @@ class Segments:
 
     def add(self, segment: Segment) -> None:
         """Put a new active segment behind the last one."""
-        assert segment.base_offset > self._base_offsets[-1]
-        self._segments.append(segment)
-        self._base_offsets.append(segment.base_offset)
+        self._set((*self._segments, segment))
+
+    def remove(self, segments: Sequence[Segment]) -> None:
+        """Take segments out, closing nothing; at least one has to stay."""
+        assert all(segment in self._segments for segment in segments)
+        self._set([segment for segment in self._segments if segment not in segments])
+
+    def replace(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
+        """Put segments where `old` ones, maybe all, were, closing nothing."""
+        assert all(segment in self._segments for segment in old)
+        kept = [segment for segment in self._segments if segment not in old]
+        self._set(sorted([*kept, *new], key=_base_offset))
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
         """The segment with the largest base offset at or below `offset`, and those behind it."""
-        first = max(bisect_right(self._base_offsets, offset) - 1, 0)
-        return iter(tuple(self._segments[first:]))
+        segments = self._segments
+        return iter(segments[_floor(segments, offset) :])
+
+    def pairs_from(self, offset: int) -> Iterator[tuple[Segment, Segment | None]]:
+        """The same, each with the segment behind it; None for the active one."""
+        segments = self._segments
+        start = _floor(segments, offset)
+        return zip(segments[start:], (*segments[start + 1 :], None), strict=True)
+
+    def between(self, start_offset: int, limit_offset: int) -> list[Segment]:
+        """The segments with offsets from `start_offset` up to below `limit_offset`.
+
+        Raises:
+            ValueError: the limit lies before the start.
+        """
+        if limit_offset < start_offset:
+            raise ValueError(f"offsets from {start_offset} to below {limit_offset} are no range")
+        if limit_offset == start_offset:
+            return []
+        segments = self.from_offset(start_offset)
+        return [segment for segment in segments if segment.base_offset < limit_offset]
+
+    def before(self, offset: int) -> Iterator[Segment]:
+        """The segments that end before `offset`: those that `from_offset` leaves out."""
+        segments = self._segments
+        return iter(segments[: _floor(segments, offset)])
+
+    def _set(self, segments: Sequence[Segment]) -> None:
+        assert segments
+        bases = [segment.base_offset for segment in segments]
+        assert all(a < b for a, b in pairwise(bases))
+        self._segments = tuple(segments)
+
+
+def _floor(segments: tuple[Segment, ...], offset: int) -> int:
+    return max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

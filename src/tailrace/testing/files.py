@@ -6,6 +6,7 @@ one: what a killed process left, what a machine without power had on the device,
 anything in between that a real disk could have.
 """
 
+import ctypes
 import errno
 import os
 import posixpath
@@ -138,7 +139,15 @@ class MemoryFile:
         """The first `size` bytes, read-only; later writes within them are seen."""
         if size > self.size():
             raise ValueError("a map may not be longer than the file")
-        return memoryview(self._inode.data)[:size].toreadonly()
+        if size == 0:
+            return memoryview(b"")
+        # An object of its own, as a map is: whoever truncates can tell whether it is still held.
+        mapped = (ctypes.c_ubyte * size).from_buffer(self._inode.data)
+        return memoryview(mapped).cast("B").toreadonly()
+
+    def forget(self, view: memoryview, size: int) -> None:
+        """Nothing to give up."""
+        assert 0 <= size <= len(view)
 
     def resize(self, size: int) -> None:
         """Cut, or grow with zeros."""
@@ -271,8 +280,13 @@ class MemoryFiles:
         return self._find(path) is not None
 
     def modified_ms(self, path: str) -> int:
-        """Time of the last write; always 0, since this disk has no clock."""
+        """What `set_modified_ms` has set, or 0: this disk has no clock."""
         return self._file(path).modified_ms
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Set the time of the last write."""
+        self.count("set_modified_ms", posixpath.normpath(path))
+        self._file(path).modified_ms = modified_ms
 
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it."""

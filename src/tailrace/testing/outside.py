@@ -16,10 +16,16 @@ T = TypeVar("T")
 
 
 class InlineThreads:
-    """Runs work at once, on the loop: no thread, no race, the same order every time."""
+    """Runs work on the loop: no thread, no race, the same order every time."""
+
+    def __init__(self) -> None:
+        self.seconds_per_run = 0.0
+        """Virtual time that goes by before each piece of work, as a slow device has it."""
 
     async def run(self, function: Callable[[], T]) -> T:
         """The result of `function()`."""
+        if self.seconds_per_run:
+            await asyncio.sleep(self.seconds_per_run)
         return function()
 
     def close(self) -> None:
@@ -34,6 +40,7 @@ class Outside:
     clock: VirtualClock
     files: MemoryFiles
     network: MemoryNetwork
+    threads: InlineThreads
     runtime: Runtime
 
     async def pass_time(self, seconds: float) -> None:
@@ -52,14 +59,22 @@ def virtual_runtime(*, files: MemoryFiles | None = None, seed: int = 0) -> Itera
     clock = VirtualClock(loop)
     disk = MemoryFiles() if files is None else files
     network = MemoryNetwork()
+    threads = InlineThreads()
     runtime = Runtime(
         clock=clock,
         files=disk,
         network=network,
-        threads=InlineThreads(),
+        threads=threads,
         chance=random.Random(seed),
     )
     try:
-        yield Outside(loop=loop, clock=clock, files=disk, network=network, runtime=runtime)
+        yield Outside(
+            loop=loop,
+            clock=clock,
+            files=disk,
+            network=network,
+            threads=threads,
+            runtime=runtime,
+        )
     finally:
         loop.close()

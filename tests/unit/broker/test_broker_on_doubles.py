@@ -365,7 +365,7 @@ def test_topics_are_refused_with_kafkas_codes() -> None:
 
 
 def test_a_deleted_topic_is_gone() -> None:
-    """After DeleteTopics a topic has no metadata, no files, and a second delete is refused."""
+    """A second delete is refused; its folders have new names, and go after file.delete.delay.ms."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:
@@ -380,7 +380,13 @@ def test_a_deleted_topic_is_gone() -> None:
                 for _ in range(2)
             ]
             assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-            assert not [name for name in outside.files.list("data") if name.startswith("t-")]
+            left = [name for name in outside.files.list("data") if name.startswith("t-")]
+            assert len(left) == 2
+            assert all(name.endswith("-delete") for name in left)
+            await outside.pass_time(55)
+            assert set(left) <= set(outside.files.list("data"))
+            await outside.pass_time(10)
+            assert not set(left) & set(outside.files.list("data"))
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))

@@ -11,6 +11,7 @@ from tailrace import Broker
 from tailrace.cli import commands
 from tailrace.model import Codec, TopicPartition
 from tailrace.records.builder import Record
+from tailrace.runtime.files import DiskFiles
 from tests.spark.directories import batch_of, write_numbered, write_segment
 
 FLIGHTS = TopicPartition("flights", 0)
@@ -154,6 +155,86 @@ def test_verify_says_what_it_may_not_read(data: Path) -> None:
     # Nobody can open a link that leads to itself, not even the superuser.
     log.symlink_to(log)
     assert run("verify", data).exit_code == 2
+
+
+def damage(data: Path) -> Path:
+    """Change a byte of the second batch of flights-0; returns the log file."""
+    log = data / "flights-0" / f"{0:020d}.log"
+    content = bytearray(log.read_bytes())
+    content[int.from_bytes(content[8:12], "big") + 12 + 70] ^= 1
+    log.write_bytes(content)
+    return log
+
+
+def test_repair_says_what_goes_and_does_it_when_told(data: Path) -> None:
+    """1 for a dry run that found something, 0 once it is done and when there is nothing to do."""
+    log = damage(data)
+    before = log.read_bytes()
+    result = run("repair", data, "--on-damage", "skip")
+    assert result.exit_code == 1
+    assert f"drop: {log}, position" in result.output
+    assert "offsets 10 to 19, 10 records" in result.output
+    assert log.read_bytes() == before
+    kinds = [json.loads(line) for line in run("repair", data, "--json").stdout.splitlines()]
+    assert [each["type"] for each in kinds] == ["drop", "drop", "summary"]
+    assert {each["format"] for each in kinds} == {"tailrace.repair/1"}
+    assert (kinds[0]["offset"], kinds[-1]["records"]) == (10, 40)
+    assert run("repair", data, "--on-damage", "skip", "--apply").exit_code == 0
+    assert offsets(data, "flights-0") == [*range(10), *range(20, 50)]
+    assert lines("repair", data) == ["nothing to do"]
+    assert run("verify", data).exit_code == 0
+
+
+def test_repair_refuses_a_directory_in_use(data: Path) -> None:
+    """And leaves what cannot be mended to the operator; both with exit code 2."""
+    damage(data)
+    lock = DiskFiles().lock(str(data / ".lock"))
+    for option in ("--dry-run", "--apply"):
+        result = run("repair", data, option)
+        assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+        assert "in use by another process" in result.stderr
+    lock.release()
+    (data / "meta.properties").write_text("version=1\n")
+    result = run("repair", data, "--apply")
+    assert result.exit_code == 2
+    assert "cannot mend" in result.output
+    assert run("repair", data / "nothing").exit_code == 2
+
+
+def test_explain_says_why_each_segment_is_there(data: Path) -> None:
+    """As text and as an object, with settings from the command line."""
+    text = lines("explain", data, "--topic", "flights", "--set", "retention.ms=-1")
+    assert "flights-0: log start 0" in text[0]
+    assert "stays: never too old, retention.ms is -1" in text[1]
+    line = lines("explain", data, "--set", "cleanup.policy=compact", "--json")[0]
+    told = json.loads(line)
+    assert told["format"] == "tailrace.explain/1"
+    assert [each["base_offset"] for each in told["segments"]] == [0, 30]
+    assert told["compaction"]["first_dirty_offset"] == 0
+    assert "nothing" in str(run("explain", data, "--set", "nothing=1").exception)
+
+
+def test_cat_takes_a_key_in_hexadecimal(data: Path) -> None:
+    """For keys that no keyboard has; not both ways at once."""
+    assert offsets(data, "flights-0", "--key-hex", b"key-7".hex()) == [7]
+    assert offsets(data, "flights-0", "--isolation", "read_committed", "--limit", 1) == [0]
+    assert run("cat", data, "flights-0", "--key-hex", "xyz").exit_code == 2
+    assert run("cat", data, "flights-0", "--key", "a", "--key-hex", "00").exit_code == 2
+
+
+def test_nothing_but_a_repair_needs_to_write(data: Path) -> None:
+    """No command leaves, or changes, a file; so a read-only mount will do."""
+    damage(data)
+
+    def state() -> dict[Path, tuple[bytes, int]]:
+        files = [each for each in data.rglob("*") if each.is_file()]
+        return {each: (each.read_bytes(), each.stat().st_mtime_ns) for each in files}
+
+    before = state()
+    for command in (["scan"], ["verify"], ["explain"], ["repair"]):
+        run(*command, data)
+    run("cat", data, "flights-0", "--isolation", "read_committed")
+    assert state() == before
 
 
 @pytest.mark.parametrize("codec", list(Codec))

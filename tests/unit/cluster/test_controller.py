@@ -3,15 +3,18 @@
 import json
 import random
 import uuid
+from dataclasses import replace
 
 import pytest
 
 from tailrace.cluster import controller as room
+from tailrace.cluster.config_changes import ConfigChange, ConfigOperation
 from tailrace.cluster.controller import Controller, TopicDefaults
+from tailrace.cluster.image import Topic
 from tailrace.cluster.store import FILE, LocalStore
 from tailrace.errors import ConfigError, DirectoryError, StorageError
 from tailrace.model import TopicPartition
-from tailrace.testing import DiskFault, MemoryFiles
+from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError
 
 DEFAULTS = TopicDefaults(partition_count=3, replication_factor=1, configs={})
 ID = uuid.UUID("12345678-1234-4234-8234-123456789abc")
@@ -67,6 +70,10 @@ def test_counts_and_settings_that_cannot_be_had() -> None:
     with pytest.raises(ConfigError) as caught:
         controller.plan_topic("a", configs={"segment.bytes": "x", "nonsense": "1"})
     assert len(caught.value.faults) == 2
+    with pytest.raises(ConfigError, match="below min"):
+        controller.plan_topic(
+            "a", configs={"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "5"}
+        )
 
 
 def test_what_cannot_be_saved_did_not_happen() -> None:
@@ -79,6 +86,64 @@ def test_what_cannot_be_saved_did_not_happen() -> None:
         controller.add(topic)
     assert controller.image.topics == {}
     assert started(files.crash(keep_unsynced=True)).image.topics == {}
+
+
+def with_setting(controller: Controller, value: str) -> Topic:
+    """The topic `planes` as it would be with a setting."""
+    change = ConfigChange(name="retention.ms", operation=ConfigOperation.SET, value=value)
+    return controller.plan_configs(controller.image.topics["planes"], [change])
+
+
+def test_settings_are_planned_before_they_change() -> None:
+    """The topic keeps its id and partitions; with `is_replaced` its other settings go."""
+    controller = started(MemoryFiles())
+    topic = controller.plan_topic("planes", configs={"flush.ms": "5"})
+    controller.add(topic)
+    planned = with_setting(controller, "7")
+    assert controller.image.topics["planes"] == topic
+    controller.change(planned)
+    assert planned == replace(topic, configs={"flush.ms": "5", "retention.ms": "7"})
+    assert controller.plan_configs(planned, [], is_replaced=True) == replace(topic, configs={})
+    assert controller.image.topics["planes"] == planned
+
+
+def test_a_crash_leaves_the_old_settings_or_the_new() -> None:
+    """Wherever it comes; and the new ones once the call has returned."""
+    seen = set()
+    for steps in range(20):
+        files = MemoryFiles()
+        controller = started(files)
+        controller.add(controller.plan_topic("planes", configs={"retention.ms": "1"}))
+        planned = with_setting(controller, "2")
+        files.stop_at = len(files.operations) + steps
+        try:
+            controller.change(planned)
+        except ProcessKilledError:
+            has_returned = False
+        else:
+            has_returned = True
+        for seed in range(8):
+            for keep_unsynced in (False, True):
+                # Each look is at a copy of the disk as the crash left it.
+                disk = files.crash(keep_unsynced=keep_unsynced, chance=random.Random(seed))
+                found = started(disk).image.topics["planes"].configs
+                assert found in ({"retention.ms": "1"}, {"retention.ms": "2"})
+                assert not has_returned or found == planned.configs
+                seen.add((has_returned, found["retention.ms"]))
+    assert seen == {(False, "1"), (False, "2"), (True, "2")}
+
+
+def test_a_device_that_refuses_leaves_the_settings() -> None:
+    """In memory and on the disk."""
+    files = MemoryFiles()
+    controller = started(files)
+    topic = controller.plan_topic("planes")
+    controller.add(topic)
+    files.faults.append(DiskFault(operation="rename"))
+    with pytest.raises(StorageError):
+        controller.change(with_setting(controller, "2"))
+    assert controller.image.topics == {"planes": topic}
+    assert started(files.crash(keep_unsynced=True)).image.topics == {"planes": topic}
 
 
 def test_a_producer_id_is_handed_out_once() -> None:

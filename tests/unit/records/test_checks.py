@@ -1,14 +1,19 @@
-"""`check_records`: which rule, which record."""
+"""`check_records` and `list_refused`: which rule, which record."""
 
 from dataclasses import dataclass
 
 import pytest
 
-from tailrace.kernels import RecordFault
+from tailrace.kernels import RecordFault, Refusal
 from tailrace.model import Codec
 from tailrace.records.builder import records_of
-from tailrace.records.checks import CorruptRecordError, check_records
-from tests.naive import NaiveRecord, varint, write_record
+from tailrace.records.checks import (
+    REFUSED_LISTED_MAX,
+    CorruptRecordError,
+    check_records,
+    list_refused,
+)
+from tests.naive import NaiveRecord, varint, write_record, write_records
 from tests.unit.records.batches import GOOD, batch_with
 
 
@@ -90,3 +95,56 @@ def test_totals_tell_keys_and_order() -> None:
         "timestamp_delta_min": -5,
         "timestamp_delta_max": 0,
     }
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_refused_records_are_listed_with_what_they_have(codec: Codec) -> None:
+    """An offset delta, a missing key or a timestamp in milliseconds, not a delta."""
+    payload = write_records(
+        [
+            NaiveRecord(10, 0, b"k", b"v"),
+            NaiveRecord(10, 7, b"k", b"v"),
+            NaiveRecord(10, 2, None, b"v"),
+            NaiveRecord(31, 3, b"k", b"v"),
+        ]
+    )
+    batch = batch_with(payload, 4, codec)
+    refused = list_refused(batch, batch.records_view(), needs_keys=True, allowed=(0, 30))
+    assert (refused.count, refused.has_timestamps) == (3, True)
+    assert [(each.index, each.reason, each.detail) for each in refused.listed] == [
+        (1, Refusal.OFFSET, 7),
+        (2, Refusal.NO_KEY, 0),
+        (3, Refusal.TIMESTAMP, 31),
+    ]
+
+
+def test_any_timestamp_may_be_allowed() -> None:
+    """Also one that 64 bits do not hold."""
+    payload = write_records([NaiveRecord(2**63 - 1, 0, None, b"v")])
+    batch = batch_with(payload, 1)
+    batch.base_timestamp = 5
+    view = batch.records_view()
+    assert list_refused(batch, view, needs_keys=False, allowed=None).count == 0
+    refused = list_refused(batch, view, needs_keys=False, allowed=(0, 2**63 - 1))
+    assert [each.detail for each in refused.listed] == [2**63 + 4]
+
+
+def test_the_time_of_a_log_append_time_batch_is_that_of_its_header() -> None:
+    """The deltas of its records mean nothing."""
+    batch = batch_with(GOOD, 1)
+    batch.attributes |= 8
+    batch.max_timestamp = 50
+    view = batch.records_view()
+    assert list_refused(batch, view, needs_keys=False, allowed=(50, 50)).count == 0
+    refused = list_refused(batch, view, needs_keys=False, allowed=(0, 49))
+    assert [each.detail for each in refused.listed] == [50]
+
+
+def test_the_list_ends_and_the_count_does_not() -> None:
+    """A batch of many bad records is answered with the first of them."""
+    count = REFUSED_LISTED_MAX + 3
+    payload = write_records([NaiveRecord(0, index, None, b"") for index in range(count)])
+    batch = batch_with(payload, count)
+    refused = list_refused(batch, batch.records_view(), needs_keys=True, allowed=None)
+    assert (refused.count, refused.has_timestamps) == (count, False)
+    assert [each.index for each in refused.listed] == list(range(REFUSED_LISTED_MAX))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tailrace.errors import UnsupportedCodecError
 from tailrace.model import Codec
 from tailrace.records.codecs import (
+    DEFAULT_LEVELS,
     LZ4_HEADER,
     XERIAL_HEADER,
     CorruptCompressionError,
@@ -32,6 +33,34 @@ def test_round_trip(codec: Codec, data: bytes, repeats: int) -> None:
     """What goes in comes out, for payloads of one block and of several."""
     payload = data * repeats
     assert decompress(codec, memoryview(compress(codec, payload))) == payload
+
+
+@pytest.mark.parametrize(
+    ("codec", "levels"),
+    [(Codec.GZIP, (-1, 1, 9)), (Codec.LZ4, (1, 3, 12, 17)), (Codec.ZSTD, (-131072, -1, 1, 22))],
+)
+def test_every_level_is_read(codec: Codec, levels: tuple[int, ...]) -> None:
+    """At both ends of Kafka's range, for nothing, for one block and for several."""
+    for level in levels:
+        for data in (b"", b"x", TEXT * 5000):
+            assert decompress(codec, memoryview(compress(codec, data, level))) == data
+
+
+@pytest.mark.parametrize(
+    ("codec", "low", "high"), [(Codec.GZIP, 1, 9), (Codec.LZ4, 1, 12), (Codec.ZSTD, 1, 19)]
+)
+def test_a_higher_level_is_smaller(codec: Codec, low: int, high: int) -> None:
+    """And the default is what is taken where no level is named."""
+    data = b"".join(b"line %d of a log, %x\n" % (line, line * line) for line in range(4000))
+    assert len(compress(codec, data, high)) < len(compress(codec, data, low))
+    assert bytes(compress(codec, data, DEFAULT_LEVELS[codec])) == bytes(compress(codec, data))
+
+
+def test_lz4_frames_of_a_level_are_what_kafka_reads() -> None:
+    """Independent blocks of 64 KiB, here with a checksum each, and no checksum at the end."""
+    frame = bytes(compress(Codec.LZ4, TEXT * 5000, 12))
+    assert frame[:6] == b"\x04\x22\x4d\x18\x70\x40"
+    assert frame[-4:] == bytes(4)
 
 
 @every_codec

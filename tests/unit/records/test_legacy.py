@@ -1,6 +1,7 @@
 """Formats v0 and v1: what they hold comes out as batches of v2, and what is damaged does not."""
 
 import contextlib
+import warnings
 from itertools import product
 from typing import Any
 from zlib import crc32
@@ -9,8 +10,6 @@ import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AioBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka.record.legacy_records import LegacyRecordBatch as KafkaPythonBatch
-from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
 
 from tailrace.errors import CorruptionError
 from tailrace.model import Codec, TimestampType
@@ -22,6 +21,12 @@ from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.legacy import converted, read_all_batches
 from tailrace.records.search import find_timestamp
 from tests.naive import LegacyMessage, write_all_legacy, write_legacy
+
+with warnings.catch_warnings():
+    # kafka-python reads its schemas in a way that Python 3.11 calls deprecated.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.record.legacy_records import LegacyRecordBatch as KafkaPythonBatch
+    from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
 
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 CONTENT = st.none() | st.binary(max_size=40)
@@ -84,6 +89,43 @@ def test_golden_checksums(magic: int, crc: int) -> None:
     assert batch.legacy is not None
     assert (batch.legacy.crc, batch.legacy.magic, batch.size) == (crc, magic, len(data))
     assert list(records_of(batch)) == [Record(0, 283843 if magic else -1, b"key1", b"value1")]
+
+
+GOLDEN_LZ4_BLOCKS = {
+    0: (
+        "16000100511875f0f41d0f00e0046b6579310000000676616c75650a0000020011012400301bc3a6"
+        "0d00012400b0320000000676616c756532"
+    ),
+    1: (
+        "1600010062200685b364011000f0050454c3000000046b6579310000000676616c75650a00000200"
+        "00230050200509300509000002002304d22c00b0320000000676616c756532"
+    ),
+}
+"""By magic: two known entries as lz4-java's fast compressor has them; others parse otherwise."""
+
+
+@pytest.mark.parametrize(("magic", "crc"), [(0, 66944826), (1, 1407303399)])
+def test_golden_checksums_of_wrappers(magic: int, crc: int) -> None:
+    """Two known records in lz4 have the checksum that Apache Kafka's tests expect, and are read."""
+    rows = [(b"key1", b"value1", 283843), (b"key2", b"value2", 1234)]
+    expected = [Record(n, row[2] if magic else -1, *row[:2]) for n, row in enumerate(rows)]
+    block = bytes.fromhex(GOLDEN_LZ4_BLOCKS[magic])
+    header = b"\x04\x22\x4d\x18\x60\x40" + (b"\x82" if magic else b"\x1a")
+    value = header + len(block).to_bytes(4, "little") + block + bytes(4)
+    data = write_legacy(LegacyMessage(magic, 1, None, value, 283843, Codec.LZ4))
+    batch = converted(memoryview(data))
+    assert batch.legacy is not None
+    assert (batch.legacy.crc, batch.legacy.magic) == (crc, magic)
+    assert read(data) == expected
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_zstd_is_no_codec_of_old_formats(magic: int) -> None:
+    """Kafka has it since 2.1, and refuses it in entries that are older."""
+    value = bytes(compress(Codec.ZSTD, write_all_legacy(three(magic, 0, 1))))
+    data = write_legacy(LegacyMessage(magic, 1, None, value, 1000, Codec.ZSTD))
+    with pytest.raises(CorruptBatchError, match=f"codec 4 in format v{magic}"):
+        converted(memoryview(data))
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, *CODECS])
@@ -169,7 +211,39 @@ def test_the_wrapper_decides_on_the_timestamp_type() -> None:
     data = wrapped(three(1, 0, 1), timestamp=7, attributes=APPEND_TIME)
     [(_, batch)] = read_all_batches(memoryview(data))
     assert batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert batch.max_timestamp == 7
     assert [record.timestamp for record in records_of(batch)] == [7, 7]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_an_entry_of_v1_becomes_a_batch_with_its_timestamps_and_no_producer(codec: Codec) -> None:
+    """What the conversion to v2 has to make up says that nobody knows it."""
+    inner = [
+        message._replace(timestamp=5000 + place) for place, message in enumerate(three(1, 0, 1, 2))
+    ]
+    data = write_all_legacy(inner[:1]) if codec is Codec.NONE else wrapped(inner, codec=codec)
+    batch = converted(memoryview(data))
+    batch.check()
+    assert batch.magic == 2
+    assert [record.timestamp - 5000 for record in records_of(batch)] == list(
+        range(batch.record_count)
+    )
+    assert batch.max_timestamp == 5000 + batch.record_count - 1
+    assert batch.timestamp_type is TimestampType.CREATE_TIME
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (-1, -1, -1)
+    assert not batch.is_transactional
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_an_entry_of_v0_becomes_a_batch_without_timestamps(codec: Codec) -> None:
+    """The format has none, so each record has -1, and so has the batch."""
+    inner = three(0, 0, 1, 2)
+    data = write_all_legacy(inner[:1]) if codec is Codec.NONE else wrapped(inner, codec=codec)
+    batch = converted(memoryview(data))
+    batch.check()
+    assert {record.timestamp for record in records_of(batch)} == {-1}
+    assert batch.max_timestamp == -1
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (-1, -1, -1)
 
 
 def test_v0_has_no_timestamp_type() -> None:

@@ -48,6 +48,26 @@ def test_resizing_cuts_and_grows_with_zeros(place: tuple[Files, str]) -> None:
     file.sync()
 
 
+def test_a_closed_file_is_not_the_next_one_with_its_number(place: tuple[Files, str]) -> None:
+    """Whatever is asked of it, also by a thread that has had it since before."""
+    files, root = place
+    closed = files.open(f"{root}/a", create=True)
+    closed.write(0, b"old")
+    closed.close()
+    other = files.open(f"{root}/b", create=True)
+    other.write(0, b"other")
+    for call in (
+        closed.sync,
+        lambda: closed.write(0, b"x"),
+        lambda: closed.read(0, 1),
+        lambda: closed.resize(0),
+    ):
+        with pytest.raises(OSError, match="descriptor"):
+            call()
+    closed.close()
+    assert other.read(0, 10) == b"other"
+
+
 def test_a_closed_or_read_only_file_takes_no_writes(place: tuple[Files, str]) -> None:
     """Both are errors of the system."""
     files, root = place

@@ -1,13 +1,16 @@
 """Logs, batches and settings for tests of the storage room."""
 
+import random
 from collections.abc import Callable, Sequence
 
 from tailrace.model import Codec, TopicPartition
 from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.runtime.files import Files
 from tailrace.storage.config import LogConfig, log_config
+from tailrace.storage.folder import Folder
 from tailrace.storage.log import Appended, Log
 from tailrace.storage.recovery import Cut, open_log
+from tailrace.storage.removals import Removals
 from tailrace.testing import MemoryFiles
 
 PARTITION = TopicPartition("flights", 0)
@@ -36,9 +39,37 @@ def batch(
     return bytearray(builder.build())
 
 
+class SetClock:
+    """A wall clock that a test sets."""
+
+    def __init__(self, now_ms: int = NOW) -> None:
+        self.time_ms = now_ms
+
+    def now_ms(self) -> int:
+        """What it was set to."""
+        return self.time_ms
+
+    def pause(self, seconds: float) -> None:
+        """Time goes by."""
+        self.time_ms += round(seconds * 1000)
+
+
+def folder_at(files: Files, *, clock: SetClock | None = None) -> Folder:
+    """The partition's folder, which has to be there, and the seams around it."""
+    return Folder(
+        partition=PARTITION,
+        path=FOLDER,
+        files=files,
+        clock=clock or SetClock(),
+        chance=random.Random(0),
+        removals=Removals(files),
+    )
+
+
 def open_at(
     files: Files,
     *,
+    clock: SetClock | None = None,
     config: LogConfig | None = None,
     is_clean: bool = False,
     checkpoints: tuple[int, int] = (0, 0),
@@ -47,9 +78,7 @@ def open_at(
     """Open the partition's folder, making it if needed."""
     files.make_directory(FOLDER)
     return open_log(
-        files,
-        FOLDER,
-        partition=PARTITION,
+        folder_at(files, clock=clock),
         config=config or settings(),
         is_clean=is_clean,
         checkpoints=checkpoints,
@@ -58,8 +87,10 @@ def open_at(
 
 
 def append(log: Log, data: bytearray, *, epoch: int = 0, now_ms: int = NOW) -> Appended:
-    """Append one batch."""
-    return log.append(memoryview(data), leader_epoch=epoch, now_ms=now_ms)
+    """Append one batch, as the only replica: it is readable at once."""
+    appended = log.append(memoryview(data), leader_epoch=epoch, now_ms=now_ms)
+    log.advance_high_watermark(log.end_offset)
+    return appended
 
 
 def append_values(log: Log, *values: bytes) -> None:

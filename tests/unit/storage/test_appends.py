@@ -1,4 +1,4 @@
-"""What may enter a log, in which order it is refused, and what is written into it."""
+"""What may enter a log as a batch, in which order it is refused, and what is written into it."""
 
 import pytest
 
@@ -9,46 +9,39 @@ from tailrace.errors import (
     RecordTooLargeError,
     UnsupportedCodecError,
 )
-from tailrace.model import Codec, TimestampType
+from tailrace.model import AppendOrigin, Codec, TimestampType
 from tailrace.records import layout
-from tailrace.records.batch import Batch, read_batches, stamp_max_timestamp
+from tailrace.records.batch import read_batches, stamp_max_timestamp
 from tailrace.records.builder import records_of
-from tailrace.storage.appends import PlannedAppend, apply_stamps, plan_append
+from tailrace.storage.appends import apply_stamps
+from tailrace.storage.config import LogConfig
+from tests.naive import LegacyMessage, write_legacy
 from tests.unit.storage.builders import NOW, batch, settings
+from tests.unit.storage.plans import (
+    APPEND_TIME,
+    BOUNDED,
+    COMPACTED,
+    HELLO,
+    PRODUCER,
+    changed,
+    marker_batch,
+    mixed,
+    plan,
+    stamped,
+    unnumbered,
+)
 
-PLAIN = settings(segment_bytes=10**6)
-APPEND_TIME = settings(message_timestamp_type="LogAppendTime")
-COMPACTED = settings(cleanup_policy="delete,compact")
-
-
-def plan(data: bytes | bytearray, config: object = PLAIN) -> PlannedAppend:
-    """A plan at offset 100 under epoch 7."""
-    return plan_append(
-        memoryview(data), config=config, next_offset=100, leader_epoch=7, now_ms=NOW  # type: ignore[arg-type]
-    )  # fmt: skip
-
-
-def stamped(data: bytearray, config: object = PLAIN) -> Batch:
-    """The batch as it enters the log, checked."""
-    [(_, found)] = read_batches(apply_stamps(plan(data, config)))
-    found.check()
-    return found
-
-
-def changed(data: bytearray, position: int, value: bytes) -> bytearray:
-    """The batch with some header bytes changed and its checksum made right."""
-    data[position : position + len(value)] = value
-    flags = data[layout.ATTRIBUTES_POSITION + 1] & layout.LOG_APPEND_TIME_FLAG
-    timestamp = int.from_bytes(data[layout.MAX_TIMESTAMP_POSITION :][:8], "big", signed=True)
-    stamp_max_timestamp(memoryview(data), timestamp)
-    if flags:
-        data[layout.ATTRIBUTES_POSITION + 1] |= flags
-    return data
+COORDINATOR = AppendOrigin.COORDINATOR
+every_codec = pytest.mark.parametrize("codec", Codec)
+every_target = pytest.mark.parametrize(
+    "target", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
+)
 
 
-def test_offset_and_epoch_are_stamped_in_place_and_the_checksum_holds() -> None:
-    """The rest of the bytes is the producer's."""
-    data = batch(b"a", b"b", b"c")
+@every_codec
+def test_offset_and_epoch_are_stamped_in_place_and_the_checksum_holds(codec: Codec) -> None:
+    """The rest of the bytes is the producer's, compressed or not."""
+    data = batch(b"a", b"b", b"c", codec=codec)
     before = bytes(data)
     found = stamped(data)
     assert (found.base_offset, found.last_offset, found.leader_epoch) == (100, 102, 7)
@@ -65,6 +58,24 @@ def test_planning_changes_nothing() -> None:
     assert bytes(data) == before
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_a_producers_fields_and_times_are_kept(codec: Codec) -> None:
+    """With the topic's codec the same as the batch's; the largest time need not be the last."""
+    data = mixed(*HELLO, codec=codec, **PRODUCER)
+    before = bytes(data)
+    same = BOUNDED if codec is Codec.NONE else settings(compression_type="gzip")
+    planned = plan(data, same)
+    [(_, found)] = read_batches(apply_stamps(planned))
+    found.check()
+    assert (planned.max_timestamp, planned.last_offset) == (NOW + 1, 102)
+    assert (found.producer_id, found.producer_epoch, found.base_sequence) == (1324, 10, 984)
+    assert found.is_transactional
+    assert found.timestamp_type is TimestampType.CREATE_TIME
+    assert (found.base_timestamp, found.max_timestamp) == (NOW - 1, NOW + 1)
+    assert [record.timestamp for record in records_of(found)] == [NOW - 1, NOW + 1, NOW]
+    assert bytes(data[16:]) == before[16:]
+
+
 def test_a_wrong_maximum_timestamp_is_corrected() -> None:
     """The index and every search rely on it."""
     data = batch(b"a", b"b", timestamps=[NOW - 5, NOW - 9])
@@ -74,12 +85,17 @@ def test_a_wrong_maximum_timestamp_is_corrected() -> None:
     assert [record.timestamp for record in records_of(found)] == [NOW - 5, NOW - 9]
 
 
-@pytest.mark.parametrize("codec", Codec)
+@every_codec
 def test_log_append_time_replaces_timestamps(codec: Codec) -> None:
     """By a bit and the maximum in the header; the records are not rewritten."""
-    found = stamped(batch(b"a", b"b", timestamps=[5, 6], codec=codec), APPEND_TIME)
+    data = batch(b"a", b"b", b"c", timestamps=[1234, 1235, 1236], codec=codec)
+    payload = bytes(data[layout.RECORDS_POSITION :])
+    assert plan(data, APPEND_TIME).log_append_time_or_none == NOW
+    found = stamped(data, APPEND_TIME)
     assert found.timestamp_type is TimestampType.LOG_APPEND_TIME
-    assert [record.timestamp for record in records_of(found)] == [NOW, NOW]
+    assert (found.base_timestamp, found.max_timestamp, found.last_offset) == (1234, NOW, 102)
+    assert [record.timestamp for record in records_of(found)] == [NOW, NOW, NOW]
+    assert bytes(found.payload) == payload
 
 
 def test_a_clients_own_log_append_time() -> None:
@@ -94,57 +110,111 @@ def test_a_clients_own_log_append_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "is_taken"),
-    [(-1, True), (NOW - 100, True), (NOW - 101, False), (NOW + 50, True), (NOW + 51, False)],
-)
-def test_timestamps_have_bounds(timestamp: int, is_taken: bool) -> None:  # noqa: FBT001
-    """On both sides of the broker's clock; none at all is always taken."""
-    config = settings(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
-    data = batch(b"a", b"b", timestamps=[NOW, timestamp])
-    if is_taken:
-        assert plan(data, config).max_timestamp == max(NOW, timestamp)
-    else:
-        with pytest.raises(InvalidTimestampError, match=str(timestamp)):
-            plan(data, config)
-
-
-def test_a_timestamp_beyond_64_bits_is_refused() -> None:
-    """A base and a delta that are fine each can add up to one that no header holds."""
-    config = settings(message_timestamp_after_max_ms=2**63 - 1)
-    data = changed(batch(b"a", b"b", timestamps=[NOW, NOW + 5]), 27, (2**63 - 2).to_bytes(8, "big"))
-    with pytest.raises(InvalidTimestampError):
-        plan(data, config)
-
-
-def test_a_compacted_topic_wants_keys() -> None:
-    """The first record without one is named; other topics take it."""
-    plan(batch(b"a", key=None))
-    with pytest.raises(InvalidRecordError, match="record 0"):
-        plan(batch(b"a", key=None), COMPACTED)
-    plan(batch(b"a"), COMPACTED)
-
-
-@pytest.mark.parametrize(
     "data",
     [
-        b"", bytes(10), bytes(batch())[:-1], bytes(batch()) * 2, bytes(batch()) + b"x",
-        bytes(batch(is_control=True)), bytes(batch(producer_id=5, producer_epoch=0)),
+        b"", bytes(10), bytes(61), bytes(batch())[:-1], bytes(batch()) + b"x",
         bytes(changed(batch(), 0, (5).to_bytes(8, "big"))),
-        bytes(changed(batch(b"a", b"b"), 23, (5).to_bytes(4, "big"))),
-        bytes(changed(batch(), 57, bytes(4))),
     ],
+    ids=["nothing", "no frame", "zeros", "a part", "a rest", "an offset"],
 )  # fmt: skip
 def test_what_is_not_one_batch_of_a_client_is_refused(data: bytes) -> None:
-    """None, half, two, control, no sequence, an offset, counts that do not fit, no record."""
-    with pytest.raises(InvalidRecordError):
+    """None, half, more than one, or an offset that only a leader assigns."""
+    error = CorruptionError if data == bytes(61) else InvalidRecordError
+    with pytest.raises(error):
         plan(data)
 
 
-def test_old_formats_are_refused() -> None:
-    """Magic 0 and 1 are a client's mistake here."""
-    data = batch()
-    data[16] = 1
-    with pytest.raises(InvalidRecordError, match="v1"):
+@every_codec
+@every_target
+def test_two_batches_are_refused(codec: Codec, target: str) -> None:
+    """Whatever their codec and the topic's."""
+    data = bytes(batch(codec=codec)) * 2
+    with pytest.raises(InvalidRecordError, match="one per partition"):
+        plan(data, settings(compression_type=target))
+
+
+@every_codec
+@every_target
+def test_a_batch_without_records_is_refused(codec: Codec, target: str) -> None:
+    """Compaction may leave such a batch; a client may not send it."""
+    header = mixed(*HELLO, codec=codec, **PRODUCER)[: layout.HEADER_SIZE]
+    layout.LENGTH.pack_into(header, layout.LENGTH_POSITION, len(header) - layout.LOG_OVERHEAD)
+    empty = changed(header, layout.RECORD_COUNT_POSITION, bytes(4))
+    with pytest.raises(InvalidRecordError, match="counts 0 records"):
+        plan(empty, settings(compression_type=target))
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("last_offset_delta", [0, 15])
+def test_a_count_that_is_not_the_range_of_offsets_is_refused(
+    last_offset_delta: int, codec: Codec
+) -> None:
+    """A header that contradicts itself; a negative end of the range is damage to begin with."""
+    position = layout.LAST_OFFSET_DELTA_POSITION
+    data = batch(b"a", b"b", b"c", codec=codec)
+    with pytest.raises(InvalidRecordError, match="counts 3 records"):
+        plan(changed(bytearray(data), position, last_offset_delta.to_bytes(4, "big")), APPEND_TIME)
+    with pytest.raises(CorruptionError, match="last offset delta is -3"):
+        plan(changed(data, position, (-3).to_bytes(4, "big", signed=True)), APPEND_TIME)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("count", [2, 6])
+def test_a_count_that_is_not_that_of_the_records_is_refused(count: int, codec: Codec) -> None:
+    """As INVALID_RECORD, as in Kafka: the checksum holds, so sending it again would not help."""
+    data = batch(b"a", b"b", b"c", codec=codec)
+    changed(data, layout.LAST_OFFSET_DELTA_POSITION, (count - 1).to_bytes(4, "big"))
+    changed(data, layout.RECORD_COUNT_POSITION, count.to_bytes(4, "big"))
+    with pytest.raises(InvalidRecordError):
+        plan(data, APPEND_TIME)
+
+
+def test_a_count_that_is_right_is_taken() -> None:
+    """Three records, and offsets 0 to 2."""
+    data = changed(batch(b"a", b"b", b"c"), layout.RECORD_COUNT_POSITION, (3).to_bytes(4, "big"))
+    assert plan(data, APPEND_TIME).last_offset == 102
+
+
+def test_a_client_may_not_write_control_batches() -> None:
+    """They say how a transaction ended, which is not for its producer to say."""
+    with pytest.raises(InvalidRecordError, match="control"):
+        plan(marker_batch())
+
+
+@every_codec
+def test_a_client_with_a_producer_id_numbers_its_records(codec: Codec) -> None:
+    """A negative sequence is refused."""
+    data = batch(b"hello", codec=codec, producer_id=1234, producer_epoch=0, base_sequence=0)
+    changed(data, layout.BASE_SEQUENCE_POSITION, (-2).to_bytes(4, "big", signed=True))
+    with pytest.raises(InvalidRecordError, match="sequence -2"):
+        plan(data)
+
+
+def test_a_coordinator_may_do_what_a_client_may_not() -> None:
+    """Write control batches, leave out sequences, choose timestamps and any base offset."""
+    found = stamped(marker_batch(timestamp=5), BOUNDED, origin=COORDINATOR)
+    assert found.is_control
+    assert (found.base_offset, found.leader_epoch, found.max_timestamp) == (100, 7, 5)
+    found = stamped(unnumbered(), origin=COORDINATOR)
+    assert (found.producer_id, found.base_sequence) == (5, -1)
+    elsewhere = changed(batch(b"a"), 0, (77).to_bytes(8, "big"))
+    assert stamped(elsewhere, origin=COORDINATOR).base_offset == 100
+
+
+def test_a_coordinators_batch_has_a_largest_size_too() -> None:
+    """What a follower or a client could not read must not get into the log."""
+    with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes"):
+        plan(batch(b"x" * 200), settings(max_message_bytes=150), origin=COORDINATOR)
+    with pytest.raises(InvalidRecordError, match="no key"):
+        plan(batch(b"x", key=None), COMPACTED, origin=COORDINATOR)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("attributes", [0, 1, 2, 3])
+def test_old_formats_are_refused(magic: int, attributes: int) -> None:
+    """Magic 0 and 1, in any codec, are a client's mistake here, and the message says which."""
+    data = write_legacy(LegacyMessage(magic, 0, b"k", b"v" * 60, NOW, attributes))
+    with pytest.raises(InvalidRecordError, match=f"v{magic} is not taken here, only v2"):
         plan(data)
 
 
@@ -163,12 +233,17 @@ def test_a_flipped_bit_is_found() -> None:
             plan(data)
 
 
-def test_refusals_come_in_kafkas_order() -> None:
-    """Base offset, size, checksum, header, records, timestamps, size of a segment."""
-    small = settings(
+def refusal_order() -> LogConfig:
+    """Settings by which the same batch can be refused for many reasons."""
+    return settings(
         max_message_bytes=150, segment_bytes=100, cleanup_policy="compact",
         message_timestamp_before_max_ms=0,
     )  # fmt: skip
+
+
+def test_refusals_come_in_kafkas_order() -> None:
+    """Base offset, size, checksum, header, records, timestamps, size of a segment."""
+    small = refusal_order()
     data = batch(b"x" * 100, key=None, is_control=True, timestamps=[NOW - 9])
     data[0:8] = (1).to_bytes(8, "big")
     data[-1] ^= 1

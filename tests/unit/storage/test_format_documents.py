@@ -14,7 +14,7 @@ from tailrace.storage import checkpoints, names
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.index.offset import OffsetIndex, open_offset_index
 from tailrace.storage.index.time import TimeIndex, open_time_index
-from tailrace.storage.producers import KnownBatch, KnownProducer, encode_snapshot
+from tailrace.storage.snapshots import KnownBatch, KnownProducer, encode_snapshot
 from tailrace.testing import MemoryFiles
 
 DOCUMENTS = Path(__file__).parents[3] / "docs" / "formats"
@@ -24,6 +24,7 @@ SUFFIXES = (
     names.LOG_SUFFIX,
     names.OFFSET_INDEX_SUFFIX,
     names.TIME_INDEX_SUFFIX,
+    names.TRANSACTION_INDEX_SUFFIX,
     names.SNAPSHOT_SUFFIX,
 )
 ID = uuid.UUID("12345678-1234-4234-8234-123456789abc")
@@ -107,7 +108,8 @@ def test_every_name_of_the_code_is_in_the_tables() -> None:
     assert listed == {
         names.LOCK, names.META_PROPERTIES, names.CLEAN_SHUTDOWN, names.RECOVERY_POINTS,
         names.LOG_START_OFFSETS, names.LEADER_EPOCHS, names.PARTITION_METADATA, FILE,
-        *segment, *folders,
+        names.HIGH_WATERMARKS, names.CLEANER_OFFSETS, names.DELETED_SUFFIX,
+        names.CLEANED_SUFFIX, names.SWAP_SUFFIX, ".tmp", *segment, *folders,
     }  # fmt: skip
 
 

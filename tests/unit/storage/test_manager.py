@@ -1,277 +1,607 @@
-"""A log directory and the logs in it: identity, lock, start, stop, topics that come and go."""
+"""Logs over several directories: where partitions go, and what a failing device takes along."""
 
 import errno
+import os
+import random
 import uuid
+from pathlib import Path
 
 import pytest
 
-from tailrace.errors import DirectoryError, StorageError
+from tailrace.errors import DirectoryError, OffsetOutOfRangeError, StorageError
 from tailrace.model import TopicPartition
-from tailrace.storage.directories import LogDirectory, open_log_directory
+from tailrace.runtime.files import DiskFiles, Files
+from tailrace.storage.config import DAY_MS, LogConfig
+from tailrace.storage.directories import (
+    OpenedDirectories,
+    UnusableDirectoryError,
+    open_log_directories,
+)
+from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
-from tailrace.storage.manager import LogManager
+from tailrace.storage.manager import LogManager, is_shortage
 from tailrace.testing import DiskFault, MemoryFiles
-from tests.unit.storage.builders import append_values, records, settings
+from tailrace.testing.files import MemoryFile
+from tests.unit.storage.builders import NOW, SetClock, append, append_values, batch, settings
 
 ID = uuid.UUID("12345678-1234-4234-8234-123456789abc")
 ONE, TWO = TopicPartition("flights", 0), TopicPartition("planes", 0)
-META = "data/meta.properties"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+CLEAN = ".kafka_cleanshutdown"
 
 
-def opened(files: MemoryFiles, **options: object) -> LogDirectory:
-    """The directory `data` of node 1."""
-    named = {"node_id": 1, "new_id": ID, **options}
-    return open_log_directory(files, "data", **named)  # type: ignore[arg-type]
+def opened(files: Files, *paths: str) -> OpenedDirectories:
+    """The directories of node 1."""
+    return open_log_directories(files, paths, node_id=1, chance=random.Random(str(paths)))
 
 
-def with_meta(text: str) -> MemoryFiles:
-    """A disk with this meta.properties."""
-    files = MemoryFiles()
-    files.make_directory("data")
-    files.open(META, create=True)
-    files.overwrite(META, text.encode())
-    return files
-
-
-def started(files: MemoryFiles) -> LogManager:
-    """A manager with every partition that is on the disk open."""
-    logs = LogManager(files, opened(files))
-    for partition in logs.find_partitions():
-        logs.open(partition, topic_id=ID, config=settings())
-    return logs
-
-
-def add(logs: LogManager, partition: TopicPartition = ONE, count: int = 12) -> Log:
-    """A new partition with some records."""
-    log = logs.open(partition, topic_id=ID, config=settings())
-    append_values(log, *[b"value"] * count)
-    return log
-
-
-def test_a_new_directory_gets_an_identity() -> None:
-    """Version 1, as Kafka writes it; and the same one is found again."""
-    files = MemoryFiles()
-    directory = opened(files, cluster_id="demo")
-    text = files.content(META).decode()
-    assert text == (
-        "#\nversion=1\nnode.id=1\ncluster.id=demo\ndirectory.id=EjRWeBI0QjSCNBI0Vniavw\n".replace(
-            "EjRWeBI0QjSCNBI0Vniavw", directory.identity.directory_id or ""
-        )
+def manager(files: Files, *paths: str, clock: SetClock | None = None) -> LogManager:
+    """The logs of some directories, none of them open."""
+    found = opened(files, *(paths or ("data",)))
+    return LogManager(
+        [
+            DirectoryLogs(files, each, clock=clock or SetClock(), chance=random.Random(0))
+            for each in found.usable
+        ],
+        left_out=found.left_out,
     )
-    directory.close()
-    assert opened(files.crash(), cluster_id="demo").identity == directory.identity
 
 
-def test_version_0_of_a_broker_with_zookeeper_is_read() -> None:
-    """It has a broker id, and no directory id."""
-    identity = opened(with_meta("#\n#Mon\nversion=0\nbroker.id=1\ncluster.id=abc\n")).identity
-    assert (identity.node_id, identity.cluster_id, identity.directory_id) == (1, "abc", None)
+def create(logs: LogManager, partition: TopicPartition = ONE, **given: object) -> Log:
+    """The log of a new partition."""
+    return logs.create(partition, topic_id=ID, config=settings(**given))
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("version=1\nnode.id=2\ncluster.id=a\n", "belongs to node 2"),
-        ("version=1\nnode.id=1\ncluster.id=b\n", "belongs to cluster b"),
-        ("version=2\nnode.id=1\ncluster.id=a\n", "version 2"),
-        ("version=1\nnode.id=1\n", "'cluster.id' is missing"),
-        ("version=1\nnode.id=x\ncluster.id=a\n", "cannot be understood"),
-        ("", "'broker.id' is missing"),
-    ],
-)
-def test_a_directory_that_is_not_ours_is_refused_in_one_line(text: str, said: str) -> None:
-    """Of another node or cluster, newer, or unreadable; the lock is given back."""
-    files = with_meta(text)
-    for _ in range(2):
-        with pytest.raises(DirectoryError, match=said) as caught:
-            opened(files, cluster_id="a")
-        assert "\n" not in str(caught.value)
-    assert files.content(META) == text.encode()
+def reopen(logs: LogManager, config: LogConfig | None = None) -> None:
+    """Open every partition that is on the disk."""
+    for partition in logs.find_partitions():
+        logs.open(partition, topic_id=ID, config=config or settings())
 
 
-def test_a_directory_is_open_once() -> None:
-    """The second one is told who has it, and what to do."""
+def offsets_in(files: MemoryFiles, path: str) -> dict[str, int]:
+    """An offset checkpoint: offset by `topic partition`."""
+    lines = files.content(path).decode().splitlines()[2:]
+    return {line.rpartition(" ")[0]: int(line.rpartition(" ")[2]) for line in lines}
+
+
+def test_a_new_log_has_a_folder_and_takes_records() -> None:
+    """The folder is in the only directory there is."""
     files = MemoryFiles()
-    first = opened(files)
-    with pytest.raises(DirectoryError, match="in use by another process"):
-        opened(files)
+    log = create(manager(files))
+    append_values(log, b"value")
+    assert files.is_directory("data/flights-0")
+    assert log.end_offset == 1
+
+
+def test_get_of_an_unknown_partition_makes_nothing() -> None:
+    """None, and no folder."""
+    files = MemoryFiles()
+    assert manager(files).get(ONE) is None
+    assert not files.exists("data/flights-0")
+
+
+def test_new_partitions_go_where_the_fewest_are() -> None:
+    """After each of twenty the three directories differ by one at most."""
+    logs = manager(MemoryFiles(), "a", "b", "c")
+    for number in range(20):
+        create(logs, TopicPartition("t", number))
+        counts = [len(each) for each in logs.directories]
+        assert sum(counts) == number + 1
+        assert max(counts) - min(counts) <= 1
+
+
+def test_a_partition_is_opened_where_it_is() -> None:
+    """Whatever the counts: its folder decides."""
+    files = MemoryFiles()
+    first = manager(files, "a", "b")
+    places = {}
+    for number in range(4):
+        log = create(first, TopicPartition("t", number))
+        append_values(log, b"%d" % number)
+        places[log.partition] = log.folder.path
     first.close()
-    opened(files)
+    again = manager(files.crash(), "a", "b")
+    reopen(again)
+    assert {log.partition: log.folder.path for log in again} == places
+    assert all(log.end_offset == 1 for log in again)
+
+
+@pytest.mark.parametrize("broken", [("a",), ("a", "b")])
+def test_the_next_directory_is_tried(broken: tuple[str, ...]) -> None:
+    """When a folder cannot be made; the partition is in one directory only."""
+    files = MemoryFiles()
+    logs = manager(files, "a", "b", "c")
+    files.faults += [
+        DiskFault(operation="make_directory", path_part=f"{name}/flights-0") for name in broken
+    ]
+    create(logs)
+    found = [each.path for each in logs.directories if files.exists(f"{each.path}/flights-0")]
+    assert len(found) == 1
+    assert found[0] not in broken
+
+
+def test_a_half_made_partition_is_taken_back_before_the_next_directory_is_tried() -> None:
+    """Else the next start would find it in two places; if it cannot be, none is tried."""
+    files = MemoryFiles()
+    logs = manager(files, "a", "b")
+    files.faults.append(DiskFault(operation="write", path_part="a/flights-0"))
+    create(logs)
+    assert not files.exists("a/flights-0")
+    assert files.exists("b/flights-0")
+    files.faults.append(DiskFault(operation="remove_tree", path_part="a/planes-0"))
+    files.faults.append(DiskFault(operation="write", path_part="a/planes-0"))
+    with pytest.raises(StorageError):
+        create(logs, TWO)
+    assert not files.exists("b/planes-0")
+
+
+def test_a_partition_in_two_directories_is_refused() -> None:
+    """Neither is taken for the true one."""
+    files = MemoryFiles()
+    logs = manager(files, "a", "b")
+    for name in ("a", "b"):
+        files.make_directory(f"{name}/flights-0")
+    with pytest.raises(DirectoryError, match="flights-0 is in a and in b; move the older"):
+        logs.find_partitions()
+
+
+def test_new_directories_join_the_cluster_of_the_others() -> None:
+    """Wherever the old one stands in the list; each has an id of its own."""
+    files = MemoryFiles()
+    first = opened(files, "old").usable[0]
+    first.close()
+    directories = opened(files, "new", "old", "newer").usable
+    assert {each.identity.cluster_id for each in directories} == {first.identity.cluster_id}
+    assert len({each.identity.directory_id for each in directories}) == 3
+
+
+def test_directory_ids_are_read_where_there_are_some() -> None:
+    """Version 0 may have none, and gets none."""
+    files = MemoryFiles()
+    texts = {
+        "a": "version=1\nnode.id=1\ncluster.id=c\ndirectory.id=one\n",
+        "b": "version=1\nnode.id=1\ncluster.id=c\ndirectory.id=two\n",
+        "c": "version=0\nbroker.id=1\ncluster.id=c\n",
+    }
+    for name, text in texts.items():
+        files.make_directory(name)
+        files.open(f"{name}/meta.properties", create=True)
+        files.overwrite(f"{name}/meta.properties", text.encode())
+    ids = [each.identity.directory_id for each in opened(files, *texts).usable]
+    assert ids == ["one", "two", None]
 
 
 @pytest.mark.parametrize(
-    ("operation", "error", "said"),
+    ("meta", "said"),
     [
-        ("make_directory", errno.EACCES, "permission denied"),
-        ("write", errno.ENOSPC, "the disk is full"),
-        ("open", errno.EROFS, "read-only"),
-        ("sync", errno.EIO, "input/output error"),
+        ("version=1\nnode.id=1\ncluster.id=other\n", "belongs to cluster other"),
+        ("version=1\nnode.id=2\ncluster.id=other\n", "belongs to node 2"),
     ],
 )
-def test_a_directory_that_cannot_be_used(operation: str, error: int, said: str) -> None:
-    """The device's refusal in an operator's words."""
+def test_a_foreign_directory_among_several_stops_the_start(meta: str, said: str) -> None:
+    """The others are released."""
     files = MemoryFiles()
-    files.faults.append(DiskFault(operation=operation, error=error))
-    with pytest.raises(DirectoryError, match=said):
-        opened(files)
+    opened(files, "a").usable[0].close()
+    files.make_directory("b")
+    files.open("b/meta.properties", create=True)
+    files.overwrite("b/meta.properties", meta.encode())
+    for _ in range(2):
+        with pytest.raises(DirectoryError, match=said):
+            opened(files, "a", "b")
 
 
-def test_the_clean_mark_is_used_once() -> None:
-    """It is gone from the device before anything else happens."""
+def test_a_copy_of_a_directory_is_refused() -> None:
+    """Two with one id would both be taken for the same."""
     files = MemoryFiles()
-    directory = opened(files)
-    assert not directory.was_clean
-    directory.mark_clean()
-    directory.close()
-    assert files.content("data/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":-1}'
-    assert opened(files).was_clean
-    assert not files.exists("data/.kafka_cleanshutdown")
-    assert not opened(files.crash()).was_clean
+    opened(files, "a").usable[0].close()
+    files.make_directory("b")
+    files.open("b/meta.properties", create=True)
+    files.overwrite("b/meta.properties", files.content("a/meta.properties"))
+    with pytest.raises(DirectoryError, match="b and a have the same directory id"):
+        opened(files, "a", "b")
 
 
-def test_a_malformed_checkpoint_counts_as_empty_at_the_start() -> None:
-    """Everything is then recovered, which is slow and right."""
+def test_a_directory_is_used_by_one_manager() -> None:
+    """The second one is refused until the first is closed."""
     files = MemoryFiles()
-    logs = started(files)
-    before = records(add(logs))
-    logs.checkpoint()
-    after = files.crash(keep_unsynced=True)
-    after.overwrite("data/recovery-point-offset-checkpoint", b"garbage")
-    log = started(after).get(ONE)
-    assert log is not None
-    assert (records(log), log.positions.recovery_point) == (before, 0)
-
-
-def test_an_orderly_stop_has_everything_on_the_device() -> None:
-    """Records, checkpoints, mark: a lost machine loses nothing afterwards."""
-    files = MemoryFiles()
-    logs = started(files)
-    before = records(add(logs))
+    logs = manager(files, "a", "b")
+    with pytest.raises(DirectoryError, match="in use by another process"):
+        manager(files, "c", "b")
     logs.close()
-    after = files.crash()
-    assert after.content("data/recovery-point-offset-checkpoint") == b"0\n1\nflights 0 12\n"
-    log = started(after).get(ONE)
-    assert log is not None
-    assert records(log) == before
-    assert log.positions.recovery_point == 12
+    manager(files, "c", "b")
 
 
-def test_a_log_that_cannot_be_closed_does_not_stop_the_others() -> None:
-    """They are on the device; there is no mark, so the next start recovers."""
+def test_the_lock_is_held_until_the_close() -> None:
+    """Whoever asks for the lock file meanwhile is refused."""
     files = MemoryFiles()
-    logs = started(files)
-    add(logs, ONE)
-    before = records(add(logs, TWO))
-    files.faults.append(DiskFault(operation="sync", path_part="flights-0"))
+    logs = manager(files)
+    with pytest.raises(BlockingIOError):
+        files.lock("data/.lock")
+    logs.close()
+    files.lock("data/.lock").release()
+
+
+def test_a_directory_that_cannot_be_used_is_left_out() -> None:
+    """The others take new partitions; an old one that is not found is not made anew."""
+    files = MemoryFiles()
+    files.faults.append(DiskFault(operation="make_directory", path_part="b", error=errno.EACCES))
+    logs = manager(files, "a", "b")
+    assert logs.left_out == {
+        "b": "cannot use b as a log directory: permission denied; run as its owner or choose "
+        "another directory"
+    }
+    append_values(create(logs), b"value")
+    with pytest.raises(StorageError, match="not all log directories are in service"):
+        logs.open(TWO, topic_id=ID, config=settings())
+    assert not files.exists("a/planes-0")
+
+
+def test_a_missing_folder_is_made_when_every_directory_is_there() -> None:
+    """Then it was lost with its records, and nobody else has it."""
+    logs = manager(MemoryFiles(), "a", "b")
+    assert logs.open(TWO, topic_id=ID, config=settings()).end_offset == 0
+
+
+def test_a_start_without_the_first_directory_is_refused() -> None:
+    """It has the cluster's state; nothing stays locked."""
+    files = MemoryFiles()
+    files.faults.append(DiskFault(operation="make_directory", path_part="a"))
+    with pytest.raises(UnusableDirectoryError, match="has the cluster's state"):
+        opened(files, "a", "b")
+    opened(files, "b")
+
+
+def test_a_directory_that_is_a_file_is_one_line(tmp_path: Path) -> None:
+    """On a real disk; the other directory serves."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    bad.write_text("a file in its place")
+    logs = manager(DiskFiles(), str(good), str(bad))
+    append_values(create(logs), b"value")
+    assert "the path is a file" in logs.left_out[str(bad)]
+    logs.close()
+    assert os.listdir(good / "flights-0")
+
+
+def test_a_failed_directory_takes_only_its_own_partitions() -> None:
+    """Each call on them is refused with the reason, and nothing is done on its disk any more."""
+    files = MemoryFiles()
+    logs = manager(files, "a", "b")
+    failed: list[DirectoryLogs] = []
+    logs.on_failure = failed.append
+    here, there = create(logs, ONE), create(logs, TWO)
+    append_values(here, b"value")
+    append_values(there, b"value")
+    home = logs.home_of(there)
+    logs.fail(home, OSError(errno.EIO, "broken"))
+    logs.fail(home, OSError(errno.EIO, "again"))
+    assert failed == [home]
+    assert home.failure == "cannot use b as a log directory: input/output error"
+    before = len(files.operations)
+    for call in (
+        lambda: append(there, batch()),
+        lambda: there.read(0, bytes_max=1, is_first_whole=True),
+        there.commit,
+    ):
+        with pytest.raises(StorageError, match="input/output error"):
+            call()
+    logs.delete(TWO, "ab" * 16)
+    assert len(files.operations) == before
+    append_values(here, b"value")
+    logs.close()
+    assert files.exists(f"a/{CLEAN}")
+    assert not files.exists(f"b/{CLEAN}")
+
+
+def test_a_full_disk_is_told_once_and_fails_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """And once more if it was not full in between."""
+    files = MemoryFiles()
+    logs = manager(files)
+    (directory,) = logs.directories
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def refuse() -> None:
+        raise error
+
+    assert is_shortage(error)
+    assert [logs.guard(directory, refuse) for _ in range(3)] == [False] * 3
+    assert logs.online == [directory]
+    assert len([line for line in caplog.messages if line.startswith("disk_full")]) == 1
+    logs.has_room(directory)
+    logs.guard(directory, refuse)
+    assert len([line for line in caplog.messages if line.startswith("disk_full")]) == 2
+
+
+def test_a_failed_flush_is_a_failure_even_of_a_full_disk() -> None:
+    """What it left out is lost to the page cache, so there is no second try."""
+    files = MemoryFiles()
+    logs = manager(files, "a", "b")
+    log = create(logs)
+    append_values(log, *[b"value"] * 12)
+    files.faults.append(DiskFault(operation="sync", path_part="flights-0", error=errno.ENOSPC))
+    home = logs.home_of(log)
+    assert not logs.guard(home, home.checkpoint)
+    assert home.failure is not None
+    assert "a flush failed" in home.failure
+    assert len(logs.online) == 1
+
+
+def test_a_log_that_failed_before_does_not_fail_its_directory() -> None:
+    """A checkpoint passes it by, and writes down the others."""
+    files = MemoryFiles()
+    logs = manager(files)
+    bad, good = create(logs, ONE), create(logs, TWO)
+    append_values(good, *[b"value"] * 12)
+    bad.fail("it was damaged")
+    (directory,) = logs.directories
+    assert logs.guard(directory, directory.checkpoint)
+    points = offsets_in(files, f"data/{RECOVERY_POINTS}")
+    assert points["planes 0"] == good.segments.active.base_offset
+
+
+def test_one_log_that_cannot_be_closed_costs_its_directory_the_mark() -> None:
+    """The other directory is closed in order and has its mark."""
+    files = MemoryFiles()
+    logs = manager(files, "a", "b")
+    for partition in (ONE, TWO):
+        append_values(create(logs, partition), b"value")
+    files.faults.append(DiskFault(operation="sync", path_part="a/flights-0"))
     with pytest.raises(OSError, match="error"):
         logs.close()
     after = files.crash()
-    assert not after.exists("data/.kafka_cleanshutdown")
-    log = started(after).get(TWO)
-    assert log is not None
-    assert records(log) == before
+    assert not after.exists(f"a/{CLEAN}")
+    assert after.exists(f"b/{CLEAN}")
+    assert after.content("b/planes-0/00000000000000000000.log")
 
 
-def test_a_checkpoint_notes_what_is_on_the_device() -> None:
-    """Closed segments; and log start offsets above the first segment's base."""
+def test_a_start_that_is_broken_off_leaves_no_mark() -> None:
+    """Also if some logs were open already."""
     files = MemoryFiles()
-    logs = started(files)
-    log = add(logs)
-    log.positions.log_start = 3
-    logs.checkpoint()
-    active = log.segments.active.base_offset
-    text = files.content("data/recovery-point-offset-checkpoint")
-    assert text == f"0\n1\nflights 0 {active}\n".encode()
-    assert files.content("data/log-start-offset-checkpoint") == b"0\n1\nflights 0 3\n"
+    first = manager(files)
+    for partition in (ONE, TWO):
+        append_values(create(first, partition), b"value")
+    first.close()
+    disk = files.crash()
+    again = manager(disk)
+    again.find_partitions()
+    again.open(ONE, topic_id=ID, config=settings())
+    again.abandon()
+    assert not disk.exists(f"data/{CLEAN}")
 
 
-def test_a_deleted_partition_does_not_come_back() -> None:
-    """Not after a crash before its folder is removed; the next start removes it."""
+@pytest.mark.parametrize("path", ["data", "data/", "./data", "deep/down/data"])
+def test_recovery_points_are_written_for_every_log(path: str) -> None:
+    """In its own directory, however its path is written."""
     files = MemoryFiles()
-    logs = started(files)
-    add(logs)
-    folder = logs.delete(ONE, "ab" * 16)
-    assert logs.get(ONE) is None
-    after = files.crash()
-    assert after.exists(folder)
-    assert started(after).find_partitions() == {}
-    assert not after.exists(folder)
-    logs.remove_deleted(folder)
+    logs = manager(files, path)
+    found = []
+    for partition in (ONE, TWO):
+        log = create(logs, partition)
+        append_values(log, *[b"value"] * 50)
+        log.sync()
+        found.append(log)
+    for directory in logs.directories:
+        directory.checkpoint()
+    assert [log.positions.recovery_point for log in found] == [50, 50]
+    points = offsets_in(files, f"{path}/{RECOVERY_POINTS}")
+    assert points == {"flights 0": 50, "planes 0": 50}
+
+
+def test_a_checkpoint_has_the_logs_of_its_directory() -> None:
+    """And not those of the others."""
+    files = MemoryFiles()
+    logs = manager(files, "a", "b")
+    partitions = [TopicPartition("t", number) for number in range(5)]
+    for count, partition in enumerate(partitions):
+        log = create(logs, partition)
+        append_values(log, *[b"value"] * (count + 1))
+        log.sync()
+    for directory in logs.directories:
+        directory.checkpoint()
+    assert offsets_in(files, f"a/{RECOVERY_POINTS}") == {"t 0": 1, "t 2": 3, "t 4": 5}
+    assert offsets_in(files, f"b/{RECOVERY_POINTS}") == {"t 1": 2, "t 3": 4}
+
+
+def test_a_log_start_is_noted_while_its_segments_are_there() -> None:
+    """Once they are gone the first segment says where the log starts."""
+    files = MemoryFiles()
+    logs = manager(files)
+    log = create(logs)
+    for number in range(50):
+        append_values(log, b"value")
+        if number and number % 10 == 0:
+            log.roll()
+    (directory,) = logs.directories
+    log.raise_log_start(31)
+    directory.checkpoint_log_starts()
+    assert offsets_in(files, f"data/{LOG_STARTS}") == {"flights 0": 31}
+    logs.delete_old_segments(log, NOW)
+    assert log.start_offset == 31
+    assert log.segments.first.base_offset == 31
+    directory.checkpoint_log_starts()
+    assert offsets_in(files, f"data/{LOG_STARTS}") == {}
+
+
+def test_old_segments_go_by_age() -> None:
+    """All of them; a new one begins at the log end, and their files go after the delay."""
+    files, clock = MemoryFiles(), SetClock()
+    logs = manager(files, clock=clock)
+    log = create(logs, retention_ms=600_000)
+    for number in range(200):
+        append(log, batch(b"%d" % number, timestamps=[NOW]))
+    assert len(log.segments) > 1
+    assert logs.delete_old_segments(log, NOW + 600_000) == ()
+    clock.time_ms = NOW + 600_001
+    logs.delete_old_segments(log, clock.time_ms)
+    assert len(log.segments) == 1
+    (directory,) = logs.directories
+    directory.removals.remove_due(clock.time_ms + log.config.file_delete_delay_ms)
+    kinds = sorted(name.partition(".")[2] for name in files.list("data/flights-0"))
+    assert [kind for kind in kinds if kind in {"log", "index", "timeindex", "snapshot"}] == [
+        "index", "log", "snapshot", "timeindex",
+    ]  # fmt: skip
+    assert not [name for name in files.list("data/flights-0") if name.endswith(".deleted")]
+    with pytest.raises(OffsetOutOfRangeError):
+        log.read(0, bytes_max=1, is_first_whole=True)
+    append_values(log, b"value")
+    assert log.end_offset == 201
+
+
+def test_old_segments_go_by_size() -> None:
+    """As many as keep the log above retention.bytes, which here leaves six."""
+    files = MemoryFiles()
+    logs = manager(files)
+    size = len(batch(b"value"))
+    log = create(logs, segment_bytes=10 * size, retention_bytes=5 * 10 * size + 10)
+    for _ in range(200):
+        append(log, batch(b"value"))
+    assert len(log.segments) == 20
+    logs.delete_old_segments(log, NOW)
+    assert len(log.segments) == 6
+    with pytest.raises(OffsetOutOfRangeError):
+        log.read(0, bytes_max=1, is_first_whole=True)
+    append_values(log, b"value")
+
+
+def test_a_compacted_log_is_left_to_the_cleaner() -> None:
+    """Neither age nor size lets a segment of it go."""
+    logs = manager(MemoryFiles())
+    log = create(logs, cleanup_policy="compact", retention_ms=1, retention_bytes=1)
+    for _ in range(50):
+        append(log, batch(b"value"))
+    count = len(log.segments)
+    assert logs.delete_old_segments(log, NOW + 10_000_000_000) == ()
+    assert len(log.segments) == count
+
+
+def test_a_log_is_flushed_when_flush_ms_has_passed() -> None:
+    """Not before; and the recovery point moves."""
+    files, clock = MemoryFiles(), SetClock()
+    logs = manager(files, clock=clock)
+    log = create(logs, flush_ms=1000)
+    append_values(log, b"value")
+    (directory,) = logs.directories
+    directory.sync_due(NOW + 999)
+    assert log.positions.recovery_point == 0
+    clock.time_ms = NOW + 1000
+    directory.sync_due(clock.time_ms)
+    assert (log.positions.recovery_point, log.last_sync_ms) == (1, NOW + 1000)
+    assert files.crash().content("data/flights-0/00000000000000000000.log")
+
+
+def test_a_deleted_log_is_one_folder_until_its_delay_has_passed() -> None:
+    """All its files are in the renamed folder, the old name is free, and then all is gone."""
+    files = MemoryFiles()
+    logs = manager(files)
+    append_values(create(logs, file_delete_delay_ms=1000), *[b"value"] * 12)
+    before = files.list("data/flights-0")
+    logs.delete(ONE, "ab" * 16)
+    folder = f"data/flights-0.{'ab' * 16}-delete"
+    assert files.list(folder) == before
+    create(logs)
+    (directory,) = logs.directories
+    directory.removals.remove_due(NOW + 999)
+    assert files.exists(folder)
+    directory.removals.remove_due(NOW + 1000)
     assert not files.exists(folder)
+    assert files.exists("data/flights-0")
 
 
-def test_folders_of_others_stay() -> None:
-    """Even with a name that ends like those of deleted partitions."""
+def test_the_longest_topic_name_can_be_deleted() -> None:
+    """And one that is longer than Kafka allows: the folder's new name fits all the same."""
     files = MemoryFiles()
-    for name in ("data/to-delete", "data/lost+found", "data/flights-0.ab-future"):
-        files.make_directory(name)
-    files.open("data/x-0.ab-delete", create=True)
-    assert started(files).find_partitions() == {}
-    assert files.exists("data/to-delete")
-    assert files.exists("data/x-0.ab-delete")
+    logs = manager(files)
+    for length in (249, 253):
+        partition = TopicPartition("x" * length, 0)
+        create(logs, partition)
+        logs.delete(partition, "ab" * 16)
+    assert all(len(name) <= 255 for name in files.list("data"))
 
 
-def test_a_new_partition_does_not_inherit_offsets_of_a_deleted_one() -> None:
-    """Else recovery would trust, or remove, what is not the old log's."""
+def test_a_manager_closes_with_a_deletion_delay_of_zero() -> None:
+    """Deleted files wait for nothing, and the close does not wait for them."""
     files = MemoryFiles()
-    logs = started(files)
-    add(logs).positions.log_start = 9
-    logs.checkpoint()
+    logs = manager(files)
+    append_values(create(logs, file_delete_delay_ms=0), b"value")
     logs.delete(ONE, "ab" * 16)
-    log = add(logs, count=1)
-    assert (log.start_offset, log.positions.recovery_point) == (0, 0)
-    after = started(files.crash(keep_unsynced=True)).get(ONE)
-    assert after is not None
-    assert (after.start_offset, after.end_offset) == (0, 1)
-
-
-def test_a_folder_of_another_topic_id_is_refused() -> None:
-    """A topic that was deleted and made anew has another id, and none of the old records."""
-    files = MemoryFiles()
-    logs = started(files)
-    add(logs)
-    logs.abandon()
-    again = LogManager(files, opened(files.crash(keep_unsynced=True)))
-    with pytest.raises(DirectoryError, match="another topic"):
-        again.open(ONE, topic_id=uuid.UUID(int=5), config=settings())
-
-
-def test_a_refusing_device_is_a_storage_error() -> None:
-    """When a partition is made and when one is deleted; the message has a reason."""
-    files = MemoryFiles()
-    logs = started(files)
-    files.faults.append(DiskFault(operation="make_directory", error=errno.ENOSPC))
-    with pytest.raises(StorageError, match="the disk is full"):
-        add(logs)
-    files.faults.clear()
-    add(logs)
-    files.faults.append(DiskFault(operation="rename"))
-    with pytest.raises(StorageError, match="error"):
-        logs.delete(ONE, "ab" * 16)
-
-
-def test_a_partition_deleted_while_a_checkpoint_runs_does_not_fail_it() -> None:
-    """The checkpoint is on a thread; what it finds closed and renamed is not the device's fault."""
-    files = MemoryFiles()
-    logs = started(files)
-    first, second = add(logs, ONE), add(logs, TWO)
-    seen = iter(logs)
-    logs.delete(ONE, "ab" * 16)
-    assert next(seen) is first
-    with pytest.raises(OSError, match="descriptor"):
-        first.sync_rolled()
-    logs.checkpoint()
-    text = files.content("data/recovery-point-offset-checkpoint")
-    assert text == f"0\n1\nplanes 0 {second.segments.active.base_offset}\n".encode()
-
-
-def test_a_malformed_topic_id_stops_the_start_with_the_file_named() -> None:
-    """It is not guessed at."""
-    files = MemoryFiles()
-    logs = started(files)
-    add(logs)
+    (directory,) = logs.directories
+    directory.removals.remove_due(NOW)
     logs.close()
-    after = files.crash()
-    after.overwrite("data/flights-0/partition.metadata", b"garbage")
-    with pytest.raises(DirectoryError, match=r"partition\.metadata"):
-        started(after)
+    assert [name for name in files.list("data") if "flights" in name] == []
+
+
+def test_a_folder_of_another_topic_id_is_set_aside() -> None:
+    """Under a -stray name, with all that is in it; whatever else is there is found."""
+    files = MemoryFiles()
+    first = manager(files, "a", "b")
+    for partition in (ONE, TWO, TopicPartition("flights", 1)):
+        append_values(create(first, partition), b"value")
+    first.close()
+    inside = files.list("a/flights-0")
+    again = manager(files, "a", "b")
+    found = again.find_partitions({"flights": uuid.UUID(int=5), "planes": ID})
+    assert found == {TWO: ID}
+    for folder, name in (("a", "flights-0"), ("a", "flights-1")):
+        assert not files.exists(f"{folder}/{name}")
+        assert files.list(f"{folder}/{name}.{ID.hex}-stray") == inside
+    assert create(again).end_offset == 0
+
+
+def test_folders_of_the_known_topics_are_not_set_aside() -> None:
+    """Nor those of topics that nobody knows, which the caller may adopt."""
+    files = MemoryFiles()
+    first = manager(files, "a", "b")
+    for partition in (ONE, TWO):
+        create(first, partition)
+    first.close()
+    found = manager(files, "a", "b").find_partitions({"flights": ID})
+    assert found == {ONE: ID, TWO: ID}
+
+
+def test_folders_that_are_no_partitions_are_let_be() -> None:
+    """The index cache of tiered storage, which Kafka keeps in a log directory, among them."""
+    files = MemoryFiles()
+    files.make_directory("data/remote-log-index-cache")
+    logs = manager(files)
+    assert logs.find_partitions() == {}
+    logs.close()
+    assert files.exists("data/remote-log-index-cache")
+
+
+def test_a_directory_whose_checkpoints_cannot_be_read_is_unusable() -> None:
+    """Unlike one in which they are malformed, which only costs time."""
+
+    class Unreadable(MemoryFiles):
+        """A disk that fails in reading checkpoints; `DiskFault` is for changes only."""
+
+        def open(self, path: str, **options: bool) -> MemoryFile:
+            """As on any disk, but for one file."""
+            if path.endswith(RECOVERY_POINTS):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            return super().open(path, **options)
+
+        def exists(self, path: str) -> bool:
+            """The file is there."""
+            return path.endswith(RECOVERY_POINTS) or super().exists(path)
+
+    with pytest.raises(UnusableDirectoryError, match="input/output error"):
+        manager(Unreadable())
+
+
+def test_the_expiry_of_producers_passes_by_a_deleted_log() -> None:
+    """Before, it takes the log in; after, only those that are left."""
+    logs = manager(MemoryFiles())
+    one, two = create(logs, ONE), create(logs, TWO)
+
+    def send(log: Log, producer_id: int) -> None:
+        append(log, batch(producer_id=producer_id, producer_epoch=0, base_sequence=0))
+
+    for log in (one, two):
+        send(log, 1)
+    logs.expire_producers(NOW + DAY_MS)
+    assert (len(one.producers), len(two.producers)) == (0, 0)
+    for log in (one, two):
+        send(log, 2)
+    logs.delete(ONE, ID.hex)
+    logs.expire_producers(NOW + DAY_MS)
+    assert (len(one.producers), len(two.producers)) == (1, 0)

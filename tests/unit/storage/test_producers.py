@@ -1,55 +1,33 @@
-"""Sequence numbers of idempotent producers, and the snapshots that keep them."""
+"""Sequence numbers and epochs of producers: what is new, what was sent before, what is refused."""
 
+import logging
 import struct
 
-import crc32c
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tailrace.errors import CorruptionError
+from tailrace.model import AppendOrigin
+from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.storage.producers import (
     EXPIRATION_MS,
     InvalidProducerEpochError,
-    KnownBatch,
-    KnownProducer,
     OutOfOrderSequenceError,
     ProducerStates,
-    decode_snapshot,
-    encode_snapshot,
 )
-from tailrace.testing import MemoryFiles
-from tests.unit.storage.builders import FOLDER, NOW, batch
+from tests.unit.storage.builders import FOLDER, NOW
+from tests.unit.storage.producer_builders import (
+    LAST,
+    append,
+    folder,
+    marker,
+    note,
+    producer,
+    reloaded,
+    sent,
+    states,
+)
 
-LAST = 2**31 - 1
-"""The largest sequence number."""
-
-
-def states() -> ProducerStates:
-    """Of a new log."""
-    files = MemoryFiles()
-    files.make_directory(FOLDER)
-    return ProducerStates(files, FOLDER, producers={}, snapshot_offset=0)
-
-
-def sent(sequence: int, *, count: int = 1, epoch: int = 0, producer_id: int = 7) -> Batch:
-    """A batch as a producer sends it."""
-    data = batch(
-        *[b"v"] * count,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        base_sequence=sequence,
-    )
-    return Batch(memoryview(data))
-
-
-def note(known: ProducerStates, *batches: Batch, offset: int = 0, now_ms: int = NOW) -> int:
-    """Note batches as if they were appended from an offset on; returns the next offset."""
-    for each in batches:
-        offset += each.record_count
-        known.note(each, last_offset=offset - 1, timestamp=NOW, now_ms=now_ms)
-    return offset
+REPLICATION = AppendOrigin.REPLICATION
 
 
 def test_an_unknown_producer_may_begin_anywhere() -> None:
@@ -88,8 +66,9 @@ def test_a_new_epoch_begins_at_zero_and_ends_the_old_one() -> None:
     """The old epoch's batches are not known any more, not even as duplicates."""
     known = states()
     note(known, sent(0), sent(1))
-    with pytest.raises(OutOfOrderSequenceError, match="sequence 2 where 0 is due"):
-        known.check(sent(2, epoch=1))
+    for sequence in (1, 2):
+        with pytest.raises(OutOfOrderSequenceError, match=f"sequence {sequence} where 0 is due"):
+            known.check(sent(sequence, epoch=1))
     assert known.check(sent(0, epoch=3)) is None
     note(known, sent(0, epoch=3), offset=2)
     with pytest.raises(InvalidProducerEpochError, match="epoch 2, and epoch 3") as raised:
@@ -115,100 +94,174 @@ def test_after_the_largest_sequence_comes_zero(count: int) -> None:
         known.check(sent(following + 1))
 
 
-def test_a_producer_of_whom_only_a_marker_is_known_begins_at_zero() -> None:
-    """As a snapshot of Kafka's can have one."""
-    known = ProducerStates(
-        MemoryFiles(),
-        FOLDER,
-        producers={7: KnownProducer(2, (), NOW, 5, -1)},
-        snapshot_offset=0,
-    )
-    with pytest.raises(InvalidProducerEpochError):
-        known.check(sent(0, epoch=1))
+def test_one_batch_may_run_across_the_largest_sequence() -> None:
+    """Its last sequence is less than its first, and both of its offsets are known."""
+    known = states()
+    append(known, sent(LAST - 10, count=21, epoch=15), 2000, origin=REPLICATION)
+    (only,) = producer(known).batches
+    assert (only.first_sequence, only.last_sequence) == (LAST - 10, 9)
+    assert (only.base_offset, only.last_offset) == (2000, 2020)
+
+
+def test_a_check_changes_nothing() -> None:
+    """The state moves when a batch is noted, not when it is found good."""
+    known = states()
+    first, second = sent(0, count=6), sent(6, count=5)
+    assert known.check(first) is None
+    assert known.get(7) is None
+    note(known, first, offset=15)
+    before = producer(known)
+    assert known.check(second) is None
+    assert producer(known) == before
+    assert (before.last_sequence, before.last_offset) == (5, 20)
+    note(known, second, offset=26)
+    assert (producer(known).last_sequence, producer(known).last_offset) == (10, 30)
+    assert producer(known).batches[0].first_sequence == 0
+
+
+def test_replication_may_begin_at_any_sequence() -> None:
+    """What the leader has is known as it came."""
+    known = states()
+    append(known, sent(16, epoch=5), 735, origin=REPLICATION)
+    (only,) = producer(known).batches
+    assert producer(known).epoch == 5
+    assert (only.first_sequence, only.last_sequence) == (16, 16)
+    assert (only.base_offset, only.last_offset) == (735, 735)
+
+
+def test_a_gap_is_refused_from_a_client_and_taken_from_the_leader() -> None:
+    """The follower counts on from what it was given."""
+    known = states()
+    append(known, sent(0), 0)
     with pytest.raises(OutOfOrderSequenceError):
-        known.check(sent(1, epoch=2))
-    assert known.check(sent(0, epoch=2)) is None
-    note(known, sent(0, epoch=2))
-    producer = known.get(7)
-    assert producer is not None
-    assert producer.coordinator_epoch == 5
+        known.check(sent(3))
+    assert producer(known).last_sequence == 0
+    append(known, sent(3), 1, origin=REPLICATION)
+    assert producer(known).last_sequence == 3
+
+
+def test_an_old_epoch_from_the_leader_is_logged_and_taken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The leader has checked it; from a coordinator it is refused as from a client."""
+    known = states()
+    append(known, sent(0, epoch=4), 0)
+    with pytest.raises(InvalidProducerEpochError):
+        known.check(sent(0, epoch=3), origin=AppendOrigin.COORDINATOR)
+    assert not caplog.records
+    append(known, sent(9, epoch=3), 1, origin=REPLICATION)
+    assert "producer 7 sent epoch 3" in caplog.text
+    assert caplog.records[0].levelno == logging.WARNING
+    assert producer(known).epoch == 3
+    assert len(producer(known).batches) == 1
+
+
+@pytest.mark.parametrize("sequence", [-1, 0])
+def test_a_coordinator_numbers_nothing(sequence: int) -> None:
+    """Offsets committed in a transaction all have one sequence, and are none sent before."""
+    known = states()
+    data = bytearray(sent(0, is_transactional=True).view)
+    struct.pack_into(">i", data, layout.BASE_SEQUENCE_POSITION, sequence)
+    offsets = Batch(memoryview(data))
+    append(known, offsets, 99, origin=AppendOrigin.COORDINATOR)
+    append(known, offsets, 100, origin=AppendOrigin.COORDINATOR)
+    assert [each.first_sequence for each in producer(known).batches] == [sequence, sequence]
+    assert [each.last_offset for each in producer(known).batches] == [99, 100]
+    assert known.check(sent(sequence + 1, is_transactional=True)) is None
+
+
+def test_a_batch_of_a_client_without_a_sequence_repeats_nothing() -> None:
+    """Not even one that a coordinator has written without a sequence."""
+    known = states()
+    data = bytearray(sent(0).view)
+    struct.pack_into(">i", data, layout.BASE_SEQUENCE_POSITION, -1)
+    unnumbered = Batch(memoryview(data))
+    append(known, unnumbered, 5, origin=AppendOrigin.COORDINATOR)
+    with pytest.raises(OutOfOrderSequenceError, match="sequence -1 where 0 is due"):
+        known.check(unnumbered)
+
+
+def test_a_producer_of_whom_only_a_marker_is_known_begins_at_zero() -> None:
+    """Its old epochs stay fenced, and its coordinator's epoch is kept."""
+    known = states()
+    append(known, marker(epoch=2, coordinator_epoch=5), 27)
+    assert producer(known).epoch == 2
+    assert (producer(known).last_sequence, producer(known).last_offset) == (-1, -1)
+    with pytest.raises(InvalidProducerEpochError):
+        known.check(sent(0, epoch=0))
+    with pytest.raises(OutOfOrderSequenceError):
+        known.check(sent(17, epoch=2))
+    append(known, sent(0, epoch=2), 39)
+    assert producer(known).epoch == 2
+    assert producer(known).last_sequence == 0
+    assert producer(known).coordinator_epoch == 5
 
 
 def test_an_idle_producer_is_forgotten_after_a_day() -> None:
-    """By the broker's clock: one that was read at the start has a day from the first call on."""
-    known = ProducerStates(
-        MemoryFiles(),
-        FOLDER,
-        producers={
-            1: KnownProducer(0, (KnownBatch(0, 0, 0, 5),), 5),
-            2: KnownProducer(0, (KnownBatch(0, 1, 0, 5),), 5, transaction_start=1),
-        },
-        snapshot_offset=0,
-    )
-    note(known, sent(0), now_ms=NOW)
+    """By the broker's clock; then it may go on with any sequence."""
+    known = states()
+    append(known, sent(0, epoch=5), 1)
     known.expire(NOW + EXPIRATION_MS - 1)
-    assert len(known) == 3
+    with pytest.raises(OutOfOrderSequenceError):
+        known.check(sent(4, epoch=5))
+    known.expire(NOW + EXPIRATION_MS)
+    assert len(known) == 0
+    append(known, sent(4, epoch=5), 2)
+    assert producer(known).last_sequence == 4
+
+
+def test_the_time_until_a_producer_is_forgotten_can_be_set() -> None:
+    """In milliseconds, instead of a day."""
+    known = ProducerStates(folder(), FOLDER, expiration_ms=500)
+    append(known, sent(0), 0)
+    known.expire(NOW + 499)
+    assert len(known) == 1
+    known.expire(NOW + 500)
+    assert len(known) == 0
+
+
+def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
+    """Nor is where the transaction began, however often producers expire."""
+    known = states()
+    append(known, sent(0, epoch=5, is_transactional=True), 99)
+    append(known, sent(0, producer_id=8), 100)
+    for days in (1, 2):
+        known.expire(NOW + days * EXPIRATION_MS)
+        assert producer(known).transaction_start == 99
+        assert known.first_unstable_offset == 99
+    assert known.get(8) is None
+
+
+def test_a_producer_read_at_the_start_has_a_day_from_the_first_call_on() -> None:
+    """Its records may be old; after that day it may go on with any sequence."""
+    files = folder()
+    before = states(files)
+    append(before, sent(0), 0, timestamp=5)
+    append(before, sent(1), 1, timestamp=6)
+    before.write_snapshot(2)
+    known = reloaded(files, log_end=2)
+    known.expire(NOW)
+    known.expire(NOW + EXPIRATION_MS - 1)
+    with pytest.raises(OutOfOrderSequenceError):
+        known.check(sent(9))
+    known.expire(NOW + EXPIRATION_MS)
+    append(known, sent(9), 2)
+    assert len(known) == 1
+    assert producer(known).last_sequence == 9
+
+
+def test_the_leader_may_go_on_with_a_forgotten_producer() -> None:
+    """A follower that has forgotten it knows what it is given from then on."""
+    files = folder()
+    before = states(files)
+    append(before, sent(0), 0)
+    append(before, sent(1), 1)
+    before.write_snapshot(2)
+    known = reloaded(files, log_end=2)
+    known.expire(NOW)
     known.expire(NOW + EXPIRATION_MS)
     assert known.get(7) is None
-    assert known.check(sent(9)) is None
-    known.expire(NOW + 3 * EXPIRATION_MS)
-    assert known.get(1) is None
-    assert known.get(2) is not None
-
-
-def test_the_bytes_of_a_snapshot() -> None:
-    """Field by field, and those of a log without producers, as Kafka writes them."""
-    fields = "0000000000000007 0002 00000005 000000000000000b 00000001 0000018bcfe56800 ffffffff"
-    one = with_crc(bytes.fromhex(f"0001 00000000 00000001 {fields} ffffffffffffffff"))
-    producers = {7: KnownProducer(2, (KnownBatch(5, 11, 1, NOW),), NOW)}
-    assert decode_snapshot(one) == producers
-    assert encode_snapshot(producers) == one
-    empty = bytes.fromhex("0001 48674bc7 00000000")
-    assert decode_snapshot(empty) == {}
-    assert encode_snapshot({}) == empty
-
-
-INT64 = st.integers(0, 2**63 - 1)
-BATCH = st.builds(KnownBatch, st.integers(0, LAST), INT64, st.integers(0, LAST), INT64)
-PRODUCER = st.builds(
-    lambda epoch, last, coordinator, start: KnownProducer(
-        epoch, (last,), last.timestamp, coordinator, start
-    ),
-    st.integers(0, 2**15 - 1),
-    BATCH,
-    st.integers(-1, LAST),
-    st.integers(-1, 2**63 - 1),
-)
-
-
-@given(st.dictionaries(INT64, PRODUCER | st.just(KnownProducer(3, (), NOW, 1, -1)), max_size=5))
-def test_a_snapshot_is_read_as_it_was_written(producers: dict[int, KnownProducer]) -> None:
-    """With the fields of transactions, and with producers without a batch."""
-    assert decode_snapshot(encode_snapshot(producers)) == producers
-
-
-def with_crc(data: bytes) -> bytes:
-    """The same snapshot with a CRC that holds."""
-    return data[:2] + struct.pack(">I", crc32c.crc32c(data[6:])) + data[6:]
-
-
-GOOD = encode_snapshot({7: KnownProducer(0, (KnownBatch(4, 9, 4, NOW),), NOW)})
-DAMAGED = {
-    "too few": b"",
-    "bytes are too few": GOOD[:9],
-    "version 2": b"\0\2" + GOOD[2:],
-    "entries do not make": GOOD[:-1],
-    "1 entries do not make": with_crc(GOOD + b"\0"),
-    "-1 entries do not make": with_crc(GOOD[:6] + b"\xff" * 4 + GOOD[10:]),
-    "CRC-32C": GOOD[:-1] + b"\0",
-    "producer -1": with_crc(GOOD[:10] + b"\xff" * 8 + GOOD[18:]),
-    "sequence -2": with_crc(GOOD[:20] + struct.pack(">i", -2) + GOOD[24:]),
-    "delta -4": with_crc(GOOD[:32] + struct.pack(">i", -4) + GOOD[36:]),
-}
-
-
-@pytest.mark.parametrize("rule", DAMAGED)
-def test_damaged_snapshots_are_refused(rule: str) -> None:
-    """Empty, cut, longer, of another version, with a wrong CRC or an impossible number."""
-    with pytest.raises(CorruptionError, match=rule):
-        decode_snapshot(DAMAGED[rule])
+    append(known, sent(2), 2, origin=REPLICATION)
+    (only,) = producer(known).batches
+    assert producer(known).epoch == 0
+    assert (only.first_sequence, only.last_sequence) == (2, 2)

@@ -6,15 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.errors import CorruptionError
 from tailrace.model import SpecialTimestamp
 from tailrace.storage.log import Log
-from tailrace.storage.producers import (
-    KnownBatch,
-    KnownProducer,
-    OutOfOrderSequenceError,
-    encode_snapshot,
-)
+from tailrace.storage.producers import OutOfOrderSequenceError
+from tailrace.storage.snapshots import KnownBatch, KnownProducer, encode_snapshot
 from tailrace.testing import DiskFault, MemoryFiles
 
 if TYPE_CHECKING:
@@ -295,16 +291,36 @@ def test_indexes_without_a_log_and_leftovers_are_removed() -> None:
     assert all(files.exists(name) for name in stays)
 
 
-def test_a_compaction_left_half_done_is_refused_and_nothing_is_touched() -> None:
-    """Only Apache Kafka knows how to complete it; deleted originals may be needed."""
+def test_a_compaction_left_half_done_is_completed() -> None:
+    """The new segment serves, and the old ones, which have its name or lie behind it, are gone."""
     files = MemoryFiles()
     stop_cleanly(filled(files, 2))
-    for name in (path(0, ".log.swap"), path(0, ".log.deleted")):
-        files.open(name, create=True)
-    before = files.list(FOLDER)
-    with pytest.raises(DirectoryError, match="compaction"):
-        open_at(files)
-    assert files.list(FOLDER) == before
+    data = files.content(path(0, ".log"))
+    files.rename(path(0, ".log"), path(0, ".log.deleted"))
+    files.open(path(0, ".log.swap"), create=True)
+    files.overwrite(path(0, ".log.swap"), data[:SIZE])
+    log = open_at(files, config=settings(cleanup_policy="compact"))
+    assert values(log) == expected_values(1)
+    assert not [name for name in files.list(FOLDER) if name.endswith((".swap", ".deleted"))]
+
+
+def test_damage_in_a_trusted_segment_that_lacks_an_index_cuts_nothing() -> None:
+    """It was on the device, and so is what follows: the damage is told, and met by its readers."""
+    files = MemoryFiles()
+    log = filled(files, 12)
+    first, second = bases(log)[:2]
+    stop_cleanly(log)
+    files.remove(path(first, ".index"))
+    flip(files, path(first, ".log"), SIZE - 1)
+    cuts: list[Cut] = []
+    log = open_at(files, is_clean=True, report=cuts.append)
+    assert not cuts
+    assert log.end_offset == 12
+    assert next(iter(log.batches(second))).base_offset == second
+    log.close()
+    log = open_at(files, checkpoints=(second, 0), report=cuts.append)
+    assert not cuts
+    assert log.end_offset == 12
 
 
 def test_epochs_behind_the_end_are_forgotten() -> None:
@@ -390,29 +406,30 @@ def test_a_snapshot_spares_the_batches_before_it() -> None:
     log.close()
     other = {9: KnownProducer(4, (KnownBatch(80, 0, 0, NOW),), NOW)}
     files.overwrite(path(newest, ".snapshot"), encode_snapshot(other))
-    log = open_at(files)
+    log = open_at(files, checkpoints=(newest, 0))
     assert log.producers.get(9) == other[9]
     assert last_sequence(log) == 11
     files.overwrite(path(newest, ".log"), b"")
-    log = open_at(files)
+    log = open_at(files, checkpoints=(newest, 0))
     assert log.end_offset == newest
     assert log.producers.get(7) is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0\1", b"\xff" * 56])
 def test_damaged_snapshots_are_removed_and_an_older_one_or_the_log_serves(damage: bytes) -> None:
-    """First the newest is damaged, then all of them."""
+    """First the newest is damaged, then all of them; sound ones are written in their place."""
     files = MemoryFiles()
     stop_cleanly(with_producer(files))
     offsets = snapshots(files)
-    for damaged in (offsets[-1:], offsets[:-1]):
+    for damaged in (offsets[-1:], offsets):
         for offset in damaged:
             files.overwrite(path(offset, ".snapshot"), damage)
         log = open_at(files, is_clean=True)
         log.close()
         assert last_sequence(log) == 11
-        assert not set(damaged) & set(snapshots(files))
-    assert snapshots(files) == []
+        assert damage not in [files.content(path(each, ".snapshot")) for each in snapshots(files)]
+        offsets = snapshots(files)
+        assert offsets[-1] == log.end_offset
 
 
 def test_snapshots_of_segments_and_the_newest_stay() -> None:
@@ -466,3 +483,37 @@ def test_damage_in_a_trusted_segment_leaves_the_producers_of_the_others() -> Non
     flip(files, path(0, ".log"), SIZE + 8)
     log = open_at(files, is_clean=True)
     assert last_sequence(log) == 11
+
+
+@pytest.mark.parametrize("preallocate", ["true", "false"])
+@pytest.mark.parametrize("keeps_indexes", [True, False])
+def test_a_segment_that_was_flushed_and_finished_later_is_whole(
+    preallocate: str,
+    keeps_indexes: bool,  # noqa: FBT001
+) -> None:
+    """It ends at the recovery point; of what the roll has cut off some is back after a crash."""
+    files = MemoryFiles()
+    config = settings(preallocate=preallocate)
+    log = open_at(files, config=config)
+    for number in range(2):
+        append(log, batch(b"value %d" % number, timestamps=[NOW + number]))
+    log.sync()
+    log.roll()
+    indexes = {suffix: files.content(path(0, suffix)) for suffix in (".index", ".timeindex")}
+    files.sync_directory(FOLDER)
+    crashed = files.crash()
+    if keeps_indexes:
+        for suffix, content in indexes.items():
+            # Their new length got there, their last entry did not.
+            crashed.overwrite(path(0, suffix), bytes(len(content)))
+    cuts: list[Cut] = []
+    again = open_at(crashed, config=config, checkpoints=(2, 0), report=cuts.append)
+    assert values(again) == expected_values(2)
+    assert again.end_offset == 2
+    found = again.find_offset(NOW + 1)
+    assert found is not None
+    assert found[0].offset == 1
+    assert again.segments.first.largest_timestamp_or_modified_ms() == NOW + 1
+    append(again, batch(b"value 2", timestamps=[NOW + 2]))
+    assert values(again) == expected_values(3)
+    assert cuts == []

@@ -9,6 +9,7 @@ the log can always rebuild it.
 """
 
 import struct
+from bisect import bisect_left
 from typing import NamedTuple
 
 from tailrace.errors import CorruptionError
@@ -46,11 +47,33 @@ class OffsetIndex:
         relative, position = self.entries.entry(number)
         return OffsetPosition(self.base_offset + relative, position)
 
+    def first_from(self, position: int) -> OffsetPosition | None:
+        """The first entry whose position is at least `position`, or None.
+
+        No batch that starts before `position` has an offset as large as that entry's.
+        """
+        entries = self.entries
+        count = entries.count
+        number = bisect_left(range(count), position, key=lambda each: entries.entry(each)[1])
+        if number == count:
+            return None
+        relative, position = entries.entry(number)
+        return OffsetPosition(self.base_offset + relative, position)
+
     def append(self, offset: int, position: int) -> None:
         """Note that the append whose last offset is `offset` starts at `position`."""
         last = self.entries.last_or_none()
         assert last is None or offset - self.base_offset > last[0]
         self.entries.append(offset - self.base_offset, position)
+
+    def truncate_to(self, offset: int, *, bytes_max: int) -> None:
+        """Drop the entries at or behind `offset`, and have room for `bytes_max` of them again.
+
+        Raises:
+            OSError: the device refused; the call may be repeated.
+        """
+        count = self.entries.floor(offset - 1 - self.base_offset) + 1
+        self.entries.truncate(count, capacity=bytes_max // ENTRY.size)
 
     def check(self, log_size: int) -> None:
         """Check what can be checked without reading the log.

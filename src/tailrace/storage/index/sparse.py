@@ -12,7 +12,7 @@ costs 35 to 350 (numpy on big-endian data).
 import struct
 
 from tailrace.errors import CorruptionError
-from tailrace.runtime.files import File, Files
+from tailrace.runtime.files import Buffer, File, Files
 
 
 class SparseIndex:
@@ -76,12 +76,37 @@ class SparseIndex:
         self._file.write(self.count * self._entry.size, self._entry.pack(*fields))
         self.count += 1
 
+    def extend(self, entries: Buffer) -> None:
+        """Write many entries, packed one behind the other.
+
+        Raises:
+            OSError: the device is full; none of them counts.
+        """
+        count = len(entries) // self._entry.size
+        assert self.count + count <= self.capacity
+        self._file.write(self.count * self._entry.size, entries)
+        self.count += count
+
     def resize(self, capacity: int) -> None:
         """Give the file room for `capacity` entries; those beyond it are dropped."""
         # The old map is dropped, not released: another thread may be searching in it.
         self._file.resize(capacity * self._entry.size)
         self.count = min(self.count, capacity)
         self._view = self._file.view(capacity * self._entry.size)
+
+    def truncate(self, count: int, *, capacity: int) -> None:
+        """Keep the first `count` entries, and give the file room for at least `capacity`.
+
+        Raises:
+            OSError: the device refused; the call may be repeated.
+        """
+        assert 0 <= count <= self.count
+        dropped, self.count = self.count - count, count
+        if dropped:
+            # Zeros, not a shorter file: another thread may be searching in the map.
+            self._file.write(count * self._entry.size, bytes(dropped * self._entry.size))
+        if self.capacity < capacity:
+            self.resize(capacity)
 
     def trim(self) -> None:
         """Cut the file to the entries in use."""

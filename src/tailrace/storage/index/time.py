@@ -9,6 +9,7 @@ close add, so that a closed segment always ends with its largest timestamp.
 """
 
 import struct
+from bisect import bisect_left
 from typing import NamedTuple
 
 from tailrace.errors import CorruptionError
@@ -61,6 +62,17 @@ class TimeIndex:
         if timestamp > last.timestamp:
             assert offset >= last.offset
             self.entries.append(timestamp, offset - self.base_offset)
+
+    def truncate_to(self, offset: int, *, bytes_max: int) -> None:
+        """Drop the entries at or behind `offset`, and have room for `bytes_max` of them again.
+
+        Raises:
+            OSError: the device refused; the call may be repeated.
+        """
+        numbers = range(self.entries.count)
+        key = offset - self.base_offset
+        count = bisect_left(numbers, key, key=lambda number: self.entries.entry(number)[1])
+        self.entries.truncate(count, capacity=bytes_max // ENTRY.size)
 
     def check(self) -> None:
         """Check what can be checked without reading the log.

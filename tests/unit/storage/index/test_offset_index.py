@@ -43,6 +43,43 @@ def test_lookup_gives_the_floor_entry(offset: int, found: tuple[int, int]) -> No
     assert filled(MemoryFiles()).lookup(offset) == found
 
 
+def test_an_empty_index_leads_to_the_start_of_the_segment() -> None:
+    """And so does an offset below the first entry; one above the last leads to the last."""
+    index = opened(MemoryFiles())
+    assert index.lookup(100) == index.lookup(10**9) == (100, 0)
+    index.append(101, 70)
+    index.append(103, 90)
+    assert [index.lookup(offset)[1] for offset in (100, 101, 102, 103, 10**9)] == [
+        0, 70, 70, 90, 90,
+    ]  # fmt: skip
+
+
+def test_every_entry_is_there_by_its_number() -> None:
+    """Offset from the base and position, in the order of appending."""
+    index = filled(MemoryFiles())
+    assert [index.entries.entry(number) for number in range(3)] == [(1, 70), (10, 200), (50, 900)]
+
+
+@pytest.mark.parametrize("number", [-1, 3, 11])
+def test_there_is_no_entry_beyond_those_in_use(number: int) -> None:
+    """The zeros behind them are not given out."""
+    with pytest.raises(AssertionError):
+        filled(MemoryFiles()).entries.entry(number)
+
+
+@pytest.mark.parametrize(
+    ("position", "found"),
+    [
+        (0, (101, 70)), (70, (101, 70)), (71, (110, 200)), (200, (110, 200)), (201, (150, 900)),
+        (900, (150, 900)), (901, None),
+    ],
+)  # fmt: skip
+def test_the_first_entry_from_a_position_on(position: int, found: tuple[int, int] | None) -> None:
+    """It bounds the offsets of what stands before that position; behind the last there is none."""
+    assert filled(MemoryFiles()).first_from(position) == found
+    assert opened(MemoryFiles()).first_from(position) is None
+
+
 def test_every_offset_of_a_long_index_finds_its_floor() -> None:
     """Binary search agrees with a scan, at and between all entries."""
     index = opened(MemoryFiles(), bytes_max=8 * 37)
@@ -92,6 +129,40 @@ def test_an_index_with_more_entries_than_room_keeps_them() -> None:
     again = opened(files, bytes_max=8)
     assert again.is_full
     assert again.lookup(150) == (150, 900)
+
+
+@pytest.mark.parametrize(
+    ("offset", "kept"), [(151, 3), (150, 2), (111, 2), (110, 1), (102, 1), (101, 0), (0, 0)]
+)
+def test_truncate_keeps_the_entries_below_the_offset(offset: int, kept: int) -> None:
+    """The rest are zeros again in a file of full size, and what was dropped may be appended."""
+    files = MemoryFiles()
+    index = filled(files)
+    entries = [index.entries.entry(number) for number in range(3)]
+    index.truncate_to(offset, bytes_max=100)
+    assert [index.entries.entry(number) for number in range(index.entries.count)] == entries[:kept]
+    assert files.content(NAME)[8 * kept :] == bytes(96 - 8 * kept)
+    index.append(160, 1000)
+    assert index.lookup(160) == (160, 1000)
+
+
+def test_a_trimmed_index_has_its_full_room_after_truncate() -> None:
+    """A closed segment that takes writes again is not full."""
+    index = filled(MemoryFiles())
+    index.entries.trim()
+    assert index.is_full
+    index.truncate_to(10**9, bytes_max=100)
+    assert (index.entries.count, index.entries.capacity) == (3, 12)
+
+
+def test_a_search_that_is_under_way_outlives_truncate() -> None:
+    """The file does not lose what an old map still shows, so no search is killed."""
+    files = MemoryFiles()
+    index = filled(files)
+    sizes = [len(files.content(NAME))]
+    index.truncate_to(0, bytes_max=100)
+    assert [*sizes, len(files.content(NAME))] == [96, 96]
+    assert not any(operation == "resize" for operation, _ in files.operations[-1:])
 
 
 def test_a_failed_entry_does_not_count() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.errors import CorruptionError
-from tailrace.storage.index.time import ENTRY, TimeIndex, open_time_index
+from tailrace.storage.index.time import ENTRY, TimeIndex, TimestampOffset, open_time_index
 from tailrace.testing import MemoryFiles
 
 NAME = "00000000000000000100.timeindex"
@@ -40,6 +40,66 @@ def test_room_is_rounded_down_to_entries_of_twelve() -> None:
 def test_lookup_gives_the_floor_entry(timestamp: int, found: tuple[int, int]) -> None:
     """The last entry at or below, or (-1, base offset)."""
     assert filled(MemoryFiles()).lookup(timestamp) == found
+
+
+def test_every_entry_is_there_by_its_number() -> None:
+    """Timestamp and offset from the base, in the order of appending."""
+    index = filled(MemoryFiles())
+    entries = [index.entries.entry(number) for number in range(3)]
+    assert entries == [(1000, 3), (2000, 10), (2500, 10)]
+
+
+@pytest.mark.parametrize("number", [-1, 3, 7])
+def test_there_is_no_entry_beyond_those_in_use(number: int) -> None:
+    """The zeros behind them are not given out."""
+    with pytest.raises(AssertionError):
+        filled(MemoryFiles()).entries.entry(number)
+
+
+def test_an_empty_index_finds_nothing() -> None:
+    """(-1, base offset) for any timestamp."""
+    assert opened(MemoryFiles()).lookup(100) == (-1, 100)
+
+
+def test_the_last_entry_is_the_newest() -> None:
+    """After each append."""
+    index = opened(MemoryFiles())
+    seen = [index.last]
+    for entry in ((1000, 103), (2000, 110)):
+        index.maybe_append(*entry)
+        seen.append(index.last)
+    assert seen == [(-1, 100), (1000, 103), (2000, 110)]
+
+
+def test_offsets_must_not_fall() -> None:
+    """A younger record at a lower offset is a mistake of ours."""
+    index = filled(MemoryFiles())
+    with pytest.raises(AssertionError):
+        index.maybe_append(3000, 109)
+    assert index.entries.count == 3
+
+
+@pytest.mark.parametrize(("offset", "kept"), [(111, 3), (110, 1), (104, 1), (103, 0), (0, 0)])
+def test_truncate_keeps_the_entries_below_the_offset(offset: int, kept: int) -> None:
+    """Those that share an offset go together; the rest are zeros in a file of full size."""
+    files = MemoryFiles()
+    index = filled(files)
+    last = (TimestampOffset(-1, 100), (1000, 103), (2000, 110), (2500, 110))[kept]
+    index.truncate_to(offset, bytes_max=100)
+    assert (index.entries.count, index.last) == (kept, last)
+    assert files.content(NAME)[12 * kept :] == bytes(96 - 12 * kept)
+
+
+def test_only_a_change_in_whole_entries_resizes_the_file() -> None:
+    """Truncation restores the room, rounded down; the same room costs no call."""
+    files = MemoryFiles()
+    index = opened(files, bytes_max=96)
+    before = len(files.operations)
+    index.truncate_to(100, bytes_max=107)
+    assert len(files.operations) == before
+    index.truncate_to(100, bytes_max=108)
+    assert [operation for operation, _ in files.operations[before:]] == ["resize"]
+    assert index.entries.capacity == 9
 
 
 def test_only_a_larger_timestamp_makes_an_entry() -> None:

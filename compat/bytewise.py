@@ -1,0 +1,138 @@
+"""Partition folders held against each other, file by file and entry by entry.
+
+Invariant: nothing is left out silently; a file that only one side has is a difference.
+"""
+
+import shutil
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from struct import Struct
+
+from compat.clients import ReadBack
+from tailrace.runtime.files import DiskFiles
+from tailrace.storage import names
+from tailrace.storage.snapshots import (
+    KnownProducer,
+    list_snapshots,
+    read_snapshot,
+    snapshot_path,
+)
+
+SKIPPED_SUFFIXES = (names.DELETED_SUFFIX, ".tmp")
+
+_ENTRIES = {
+    names.OFFSET_INDEX_SUFFIX: Struct(">ii"),
+    names.TIME_INDEX_SUFFIX: Struct(">qi"),
+    names.TRANSACTION_INDEX_SUFFIX: Struct(">hqqqq"),
+}
+
+
+def copy_directory(source: Path, target: Path) -> Path:
+    """A copy of a directory that no process has open; returns `target`."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns(".lock"))
+    return target
+
+
+def partition_folders(logs: Path, topics: Collection[str]) -> list[str]:
+    """Names of the partition folders of these topics in a log directory."""
+    found = (names.parse_partition_directory_name(each.name) for each in logs.iterdir())
+    return sorted(str(each) for each in found if each is not None and each.topic in topics)
+
+
+def differences(
+    before: Path, after: Path, *, topics: Collection[str], suffixes: tuple[str, ...] = ("",)
+) -> list[str]:
+    """What differs between the folders of these topics in two log directories.
+
+    Only of files whose names end in one of `suffixes`.
+    """
+    found: list[str] = []
+    for folder in partition_folders(before, topics):
+        found += folder_differences(before / folder, after / folder, suffixes=suffixes)
+    return found
+
+
+def snapshot_differences(before: Path, after: Path, *, topics: Collection[str]) -> list[str]:
+    """What the producer snapshots of two log directories say differently.
+
+    By content: Kafka writes its producers in the order of a hash map. One at or below the first
+    segment may be missing from the second, since each side drops it when it opens the log.
+    """
+    found: list[str] = []
+    for folder in partition_folders(before, topics):
+        first, second = (_snapshots(each / folder) for each in (before, after))
+        log_start = min(int(each.stem) for each in (before / folder).glob("*.log"))
+        for offset in sorted(first.keys() | second.keys()):
+            if first.get(offset) == second.get(offset) or (
+                offset <= log_start and offset not in second
+            ):
+                continue
+            found.append(
+                f"{folder}/{offset}.snapshot: {first.get(offset)} and {second.get(offset)}"
+            )
+    return found
+
+
+def folder_differences(
+    before: Path, after: Path, *, suffixes: tuple[str, ...] = ("",)
+) -> Iterator[str]:
+    """What differs between two folders of one partition."""
+    first, second = (_contents(each, suffixes) for each in (before, after))
+    for name in sorted(first.keys() | second.keys()):
+        place = f"{before.name}/{name}"
+        if name not in second:
+            yield f"{place} is only in the first ({len(first[name])} bytes)"
+        elif name not in first:
+            yield f"{place} is only in the second ({len(second[name])} bytes)"
+        elif first[name] != second[name]:
+            yield f"{place}: {_first_difference(name, first[name], second[name])}"
+
+
+def read_differences(first: ReadBack, second: ReadBack) -> list[str]:
+    """What differs between what two readers got."""
+    found = []
+    if first.end != second.end:
+        found.append(f"it ends at {first.end} for one and at {second.end} for the other")
+    if len(first.records) != len(second.records):
+        counts = f"{len(first.records)} records and {len(second.records)}"
+        found.append(counts)
+    for mine, theirs in zip(first.records, second.records, strict=False):
+        if mine != theirs:
+            found.append(f"{mine} where the other has {theirs}")
+            break
+    return found
+
+
+def _snapshots(folder: Path) -> dict[int, dict[int, KnownProducer]]:
+    files = DiskFiles()
+    return {
+        offset: read_snapshot(files, snapshot_path(str(folder), offset))
+        for offset in list_snapshots(files, str(folder))
+    }
+
+
+def _contents(folder: Path, suffixes: tuple[str, ...]) -> dict[str, bytes]:
+    return {
+        each.name: each.read_bytes()
+        for each in folder.iterdir()
+        if each.name.endswith(suffixes) and not each.name.endswith(SKIPPED_SUFFIXES)
+    }
+
+
+def _first_difference(name: str, first: bytes, second: bytes) -> str:
+    layout = _ENTRIES.get(Path(name).suffix)
+    sizes = f"{len(first)} and {len(second)} bytes"
+    if layout is None:
+        if Path(name).suffix not in {names.LOG_SUFFIX, names.SNAPSHOT_SUFFIX}:
+            return f"{first!r} and {second!r}"
+        pairs = enumerate(zip(first, second, strict=False))
+        at = next((number for number, (a, b) in pairs if a != b), min(len(first), len(second)))
+        return f"{sizes}, the first difference at byte {at}"
+    entries = [
+        list(layout.iter_unpack(data[: len(data) // layout.size * layout.size]))
+        for data in (first, second)
+    ]
+    missing = [entry for entry in entries[0] if entry not in entries[1]]
+    added = [entry for entry in entries[1] if entry not in entries[0]]
+    return f"{sizes}; only in the first {missing[:3]}, only in the second {added[:3]}"

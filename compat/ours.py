@@ -1,0 +1,161 @@
+"""A log directory as Tailrace's storage sees it: opened, read in both isolations, closed.
+
+Topics that are not of the proof are Kafka's own (`__consumer_offsets`, …) and get their settings.
+"""
+
+import random
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from compat.clients import ReadBack, Seen
+from compat.topics import TOPICS
+from tailrace.model import TimestampType, TopicPartition
+from tailrace.records.batch import Batch, read_batches
+from tailrace.records.builder import records_of
+from tailrace.runtime.clock import SystemClock
+from tailrace.runtime.files import DiskFiles
+from tailrace.storage import names
+from tailrace.storage.config import LogConfig, log_config
+from tailrace.storage.directories import open_log_directory
+from tailrace.storage.directory_logs import DirectoryLogs
+from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.log import Log
+from tailrace.storage.manager import LogManager
+from tailrace.storage.positions import ReadLimit
+
+NODE_ID = 1
+STOP_SECONDS_MAX = 60
+READ_BYTES = 3000
+"""Small, so that a partition takes many reads that end inside of batches."""
+
+_INTERNAL = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
+
+
+def config_of(topic: str) -> LogConfig:
+    """The settings of a topic, as both brokers have them."""
+    return log_config(dict(TOPICS.get(topic, _INTERNAL)))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[LogManager]:
+    """Every log of a directory; stopped in order at the end, as a crash would on an error.
+
+    Raises:
+        DirectoryError, StorageError: it cannot be opened.
+    """
+    files = DiskFiles()
+    chance = random.Random(0)  # noqa: S311 - jitter of rolls
+    directory = open_log_directory(files, str(path), node_id=NODE_ID, new_id=uuid.uuid4())
+    logs = LogManager([DirectoryLogs(files, directory, clock=SystemClock(), chance=chance)])
+    try:
+        for partition, topic_id in logs.find_partitions().items():
+            logs.open(
+                partition, topic_id=topic_id or uuid.uuid4(), config=config_of(partition.topic)
+            )
+        yield logs
+    except BaseException:
+        logs.abandon()
+        raise
+    logs.close()
+
+
+def log_of(logs: LogManager, topic: str) -> Log:
+    """The log of partition 0."""
+    log = logs.get(TopicPartition(topic, 0))
+    assert log is not None, f"{topic} was not found"
+    return log
+
+
+def read_log(log: Log, *, is_committed: bool) -> ReadBack:
+    """What a consumer gets, through the reads that a Fetch makes, aborted records filtered out."""
+    limit = ReadLimit.LAST_STABLE if is_committed else ReadLimit.HIGH_WATERMARK
+    end = log.positions.limit(limit)
+    records: list[Seen] = []
+    offset = log.start_offset
+    while offset < end:
+        found = log.read(offset, bytes_max=READ_BYTES, is_first_whole=True, limit=limit)
+        batches = [each for _, each in read_batches(found.view) if each.last_offset >= offset]
+        if not batches:
+            break
+        for batch in batches:
+            batch.check()
+            if not batch.is_control and not _is_aborted(batch, found.aborted):
+                records += (seen for seen in seen_in(batch) if seen.offset >= offset)
+        offset = batches[-1].next_offset
+    return ReadBack(tuple(records), end)
+
+
+def seen_in(batch: Batch) -> Iterator[Seen]:
+    """The records of a batch, as a client shows them."""
+    is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
+    for record in records_of(batch):
+        yield Seen(
+            record.offset, is_create_time, record.timestamp, record.key, record.value,
+            record.headers,
+        )  # fmt: skip
+
+
+def verify(path: Path) -> list[str]:
+    """The errors and warnings that `tailrace log verify` has of a directory.
+
+    Not what it merely tells, such as files that wait to be deleted. The exit code counts: one that
+    is not 0 without a line is a finding too.
+    """
+    answer = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-m", "tailrace", "log", "verify", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not answer.returncode:
+        return []
+    said = answer.stdout.splitlines()[:-1] + answer.stderr.splitlines()
+    told = [line for line in said if not line.startswith("info:")]
+    return told or [f"exit code {answer.returncode}"]
+
+
+@contextmanager
+def serving(path: Path) -> Iterator[str]:
+    """A Tailrace broker on a directory; gives its HOST:PORT. Stopped in order at the end.
+
+    Raises:
+        AssertionError: it did not start.
+    """
+    told = path.parent / "tailrace.log"
+    command = [
+        sys.executable, "-m", "tailrace", "serve", "--data", str(path),
+        "--listen", "127.0.0.1:0", "--node-id", str(NODE_ID),
+    ]  # fmt: skip
+    with (
+        told.open("wb") as errors,
+        subprocess.Popen(  # noqa: S603 - our own command
+            command, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line, "Tailrace did not start: " + told.read_text()[-500:]
+            yield line.split()[2].rstrip(",")
+            process.terminate()
+            process.wait(STOP_SECONDS_MAX)
+        finally:
+            process.kill()
+
+
+def make_unclean(path: Path) -> None:
+    """Have the next start check everything, as after a machine was lost."""
+    (path / names.CLEAN_SHUTDOWN).unlink(missing_ok=True)
+    (path / names.RECOVERY_POINTS).unlink(missing_ok=True)
+
+
+def _is_aborted(batch: Batch, aborted: tuple[AbortedTransaction, ...]) -> bool:
+    return batch.is_transactional and any(
+        each.producer_id == batch.producer_id
+        and each.first_offset <= batch.base_offset <= each.last_offset
+        for each in aborted
+    )

@@ -1,0 +1,63 @@
+"""The broker's cleaner at work: long steps on a worker thread, short ones on the loop.
+
+What is cleaned, and how, is `storage.cleaner`. Here is only who does which step when.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from tailrace import kernels
+from tailrace.errors import TailraceError
+from tailrace.runtime.threads import Threads
+from tailrace.storage.cleaner.worker import CleaningJob, LogCleaner
+
+logger = logging.getLogger(__name__)
+
+LOAD_KERNELS_BYTES = 8 * 1024 * 1024
+"""A log from this size on is cleaned faster with compiled kernels than they take to load."""
+
+
+async def clean_regularly(
+    cleaner: LogCleaner,
+    threads: Threads,
+    *,
+    backoff_ms: int,
+    device_failed: Callable[[CleaningJob, OSError], None],
+) -> None:
+    """Clean one log after the other, and look again every `backoff_ms` when none is due.
+
+    `device_failed` is told of an error of the device, with the job that met it. Ends only when it
+    is cancelled; a step that runs on a thread then ends at its next batch.
+    """
+    while True:
+        # Weighing looks at every compacted log, but at facts in memory only.
+        job = cleaner.next_job()
+        if job is None:
+            await asyncio.sleep(backoff_ms / 1000)
+            continue
+        try:
+            await _clean(job, threads)
+        except OSError as error:
+            device_failed(job, error)
+        except TailraceError:
+            pass  # Told by the cleaner, which comes back to the log in its own time.
+        except Exception:
+            # The other logs must be cleaned all the same, and retention waits for this one's job.
+            logger.exception("cleaning_broke_off partition=%s", job.log.partition)
+
+
+async def _clean(job: CleaningJob, threads: Threads) -> None:
+    try:
+        if job.plan.total_bytes >= LOAD_KERNELS_BYTES:
+            await threads.run(kernels.load)
+        for group in await threads.run(job.map_keys):
+            planned = await threads.run(lambda group=group: job.rewrite(group))  # type: ignore[misc]
+            job.exchange(planned)
+    except Exception as error:
+        job.finish(error)
+        raise
+    except asyncio.CancelledError:
+        job.abort()
+        raise
+    job.finish()

@@ -1,0 +1,135 @@
+"""Opening every log when a broker starts, several at a time, and telling how far that is.
+
+Each directory has its own workers (`num.recovery.threads.per.data.dir`), since disks are what they
+wait for. A directory that refuses is out of service from then on, with all its partitions, and the
+others go on. One that is damaged stops the start: somebody has to look at it.
+
+A log is opened on a thread, and its topic's settings may change meanwhile: so they are looked up
+again before it is served, on the thread that changes them, and no change is missed.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tailrace.cluster.controller import Controller
+from tailrace.cluster.image import Topic
+from tailrace.errors import StorageError
+from tailrace.model import TopicPartition
+from tailrace.replication.replicas import Replicas
+from tailrace.runtime.threads import Threads
+from tailrace.storage.config import LogConfig, log_config
+from tailrace.storage.directory_logs import DirectoryLogs
+from tailrace.storage.manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+PROGRESS_S = 1.0
+"""How often progress is told; a start that is quicker says nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    """A partition to open."""
+
+    partition: TopicPartition
+    topic: Topic
+    config: LogConfig
+    """What the topic's settings came to when it was queued."""
+
+
+class Loading:
+    """One start: what is to be opened, and what has been."""
+
+    def __init__(
+        self, logs: LogManager, replicas: Replicas, threads: Threads, *, thread_count: int
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._threads = threads
+        self._thread_count = thread_count
+        self._partition_count = 0
+        self._done_count = 0
+        self._done_bytes = 0
+        self._is_given_up = False
+
+    async def open_all(self, controller: Controller) -> None:
+        """Open every partition of the image; those that cannot be had are set offline.
+
+        Raises:
+            DirectoryError: a file is damaged beyond what recovery mends, or a folder is of another
+                topic.
+        """
+        queues: dict[DirectoryLogs | None, list[_Waiting]] = {}
+        for topic in controller.image.topics.values():
+            config = log_config(topic.configs, controller.defaults.configs)
+            for number in topic.partitions:
+                partition = TopicPartition(topic.name, number)
+                one = _Waiting(partition=partition, topic=topic, config=config)
+                queues.setdefault(self._logs.directory_of(partition), []).append(one)
+        self._partition_count = sum(map(len, queues.values()))
+        found = [one.partition for queue in queues.values() for one in queue]
+        telling = asyncio.ensure_future(self._tell(found))
+        workers: list[asyncio.Task[None]] = []
+        for home, queue in queues.items():
+            rest = iter(queue)
+            # Folders that are in no directory yet are made one after the other: where each goes
+            # depends on where the others went.
+            count = min(self._thread_count, len(queue)) if home is not None else 1
+            workers += [
+                asyncio.ensure_future(self._work(controller, home, rest)) for _ in range(count)
+            ]
+        # All are waited for, also after a failure: nobody may close what a thread is opening.
+        results = await asyncio.gather(*workers, return_exceptions=True)
+        telling.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await telling
+        for result in results:
+            if result is not None:
+                raise result
+
+    async def _work(
+        self, controller: Controller, home: DirectoryLogs | None, rest: Iterator[_Waiting]
+    ) -> None:
+        for one in rest:
+            if self._is_given_up:
+                return
+            try:
+                log = await self._threads.run(
+                    lambda one=one: self._logs.open(  # type: ignore[misc]
+                        one.partition, topic_id=one.topic.topic_id, config=one.config
+                    )
+                )
+            except StorageError as error:
+                if home is not None:
+                    self._logs.fail(home, error)
+                self._replicas.set_offline(one.partition, str(error))
+                continue
+            except BaseException:
+                self._is_given_up = True
+                raise
+            topic = controller.image.topics[one.partition.topic]
+            if topic is not one.topic:
+                log.config = log_config(topic.configs, controller.defaults.configs)
+            self._replicas.lead(log)
+            self._done_count += 1
+            self._done_bytes += log.size
+
+    async def _tell(self, partitions: list[TopicPartition]) -> None:
+        await asyncio.sleep(PROGRESS_S)
+        total = await self._threads.run(lambda: sum(map(self._bytes_of, partitions)))
+        while True:
+            logger.info(
+                "loading partitions=%d/%d bytes=%d/%d",
+                self._done_count, self._partition_count, self._done_bytes, total,
+            )  # fmt: skip
+            await asyncio.sleep(PROGRESS_S)
+
+    def _bytes_of(self, partition: TopicPartition) -> int:
+        home = self._logs.directory_of(partition)
+        # Progress must not stop what it tells of; whoever opens the folder meets the error too.
+        with contextlib.suppress(OSError):
+            return 0 if home is None else home.bytes_of(partition)
+        return 0

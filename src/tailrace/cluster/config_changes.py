@@ -1,0 +1,85 @@
+"""What the settings of a topic become by single changes: pure, and all faults told at once.
+
+    topic has                 change                           topic has then
+    cleanup.policy=delete     APPEND cleanup.policy=compact    cleanup.policy=delete,compact
+    (none)                    APPEND cleanup.policy=compact    cleanup.policy=delete,compact
+    retention.ms=1000         DELETE retention.ms              (none)
+
+A list that the topic does not have is taken from the broker's default, as the second line shows.
+Not here: who saves the result (`controller`) and which logs act on it (`handlers.topics`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from tailrace.config.settings import Setting
+from tailrace.errors import ConfigError
+from tailrace.storage.config import TOPIC_SETTINGS, log_config
+
+_DECLARED = {setting.name: setting for setting in TOPIC_SETTINGS}
+
+
+class ConfigOperation(IntEnum):
+    """What is done with one setting, by Kafka's number."""
+
+    SET = 0
+    DELETE = 1
+    """Back to the broker's default."""
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """A change to one setting."""
+
+    name: str
+    operation: ConfigOperation
+    value: str = ""
+    """As text; of no meaning to DELETE."""
+
+
+def plan_configs(
+    current: Mapping[str, str], changes: Iterable[ConfigChange], defaults: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings that a topic is given by changes to its `current` ones.
+
+    To delete a setting that does not exist is fine, as in Kafka: the topic is then as was asked.
+
+    Raises:
+        ConfigError: unknown names, values out of range, lists that are none: all of them; or, if
+            there are no such faults, two settings that contradict each other.
+    """
+    planned, faults = dict(current), []
+    for change in changes:
+        setting = _DECLARED.get(change.name)
+        if change.operation is ConfigOperation.DELETE:
+            planned.pop(change.name, None)
+        elif change.operation is ConfigOperation.SET or setting is None:
+            planned[change.name] = change.value
+        elif setting.kind != "list":
+            verb = change.operation.name
+            faults.append(f"{change.name}: {verb} is for lists, and this is one value; use SET")
+        else:
+            before = planned.get(change.name, defaults.get(change.name))
+            planned[change.name] = _changed_list(setting, before, change)
+    try:
+        log_config(planned, defaults)
+    except ConfigError as error:
+        raise ConfigError(faults + error.faults) from None
+    if faults:
+        raise ConfigError(faults)
+    return planned
+
+
+def _changed_list(setting: Setting, before: str | None, change: ConfigChange) -> str:
+    words = _words(setting.format(setting.default) if before is None else before)
+    named = _words(change.value)
+    if change.operation is ConfigOperation.APPEND:
+        return ",".join(dict.fromkeys((*words, *named)))
+    return ",".join(word for word in words if word not in named)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]

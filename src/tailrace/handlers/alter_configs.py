@@ -1,0 +1,32 @@
+"""AlterConfigs (33): give topics other settings in place of all that they have.
+
+Versions: 0 to 2.
+Behaviour: each resource is changed or refused on its own. A setting that the request does not name
+    goes back to the broker's default. What a topic can be given, when it counts, and what is
+    refused: as IncrementalAlterConfigs, which clients should use instead.
+After a crash: as IncrementalAlterConfigs.
+Not done: settings of brokers (INVALID_REQUEST); policies.
+"""
+
+from tailrace.cluster.config_changes import ConfigOperation
+from tailrace.handlers.configs import Alteration, WantedChange, alter
+from tailrace.handlers.services import Services
+from tailrace.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+
+
+def handle_alter_configs(services: Services, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Replace the settings of every topic that allows it."""
+    wanted = [
+        Alteration(
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            changes=tuple(
+                WantedChange(name=config.name, operation=ConfigOperation.SET, value=config.value)
+                for config in resource.configs
+            ),
+        )
+        for resource in request.resources
+    ]
+    return AlterConfigsResponse(
+        responses=alter(services, wanted, is_replaced=True, is_dry_run=request.validate_only)
+    )

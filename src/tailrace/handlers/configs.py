@@ -1,0 +1,229 @@
+"""Settings as clients see them and change them: where each value comes from, and who may alter it.
+
+Not an API of its own: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and CreateTopics use
+it. What a change makes of a topic's settings is `cluster.config_changes`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from tailrace.cluster.config_changes import ConfigChange, ConfigOperation
+from tailrace.cluster.controller import check_topic_name
+from tailrace.cluster.image import Topic
+from tailrace.config.settings import Setting
+from tailrace.errors import TailraceError
+from tailrace.handlers.services import InvalidRequestError, Services, error_code, error_message
+from tailrace.handlers.topics import configure_topic
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.alter_configs import AlterConfigsResourceResponse
+from tailrace.replication.partition import UnknownPartitionError
+from tailrace.storage.config import TOPIC_SETTINGS
+
+CONFIGS_MAX = 256
+"""Most settings of one resource in a request that gives some. There are a few dozen, and for each
+unknown one a name like it is searched."""
+
+
+class ResourceType(IntEnum):
+    """What has settings, by Kafka's number."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, by Kafka's number."""
+
+    TOPIC = 1
+    BROKER = 4
+    """What the broker was started with."""
+    DEFAULT = 5
+
+
+class ConfigValue(NamedTuple):
+    """A value that counts for a setting, or would if those before it were not there."""
+
+    name: str
+    """The setting that has it: a topic's, or the broker's that is its default."""
+    text: str
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """One setting of a resource."""
+
+    setting: Setting
+    values: tuple[ConfigValue, ...]
+    """The one that counts first, the default last."""
+
+    @property
+    def value(self) -> ConfigValue:
+        """The value that counts."""
+        return self.values[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedChange:
+    """One setting of a request that alters, as it was sent."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alteration:
+    """What a request wants of one resource."""
+
+    resource_type: int
+    resource_name: str
+    changes: tuple[WantedChange, ...]
+
+
+def topic_entries(services: Services, topic: Topic) -> Iterator[ConfigEntry]:
+    """Every setting of a topic: its own value, the broker's for topics, Kafka's default."""
+    defaults = services.controller.defaults.configs
+    for setting in TOPIC_SETTINGS:
+        broker_name = setting.broker_name or setting.name
+        values = [ConfigValue(broker_name, setting.format(setting.default), ConfigSource.DEFAULT)]
+        if setting.name in defaults:
+            text = _normal(setting, defaults[setting.name])
+            values.append(ConfigValue(broker_name, text, ConfigSource.BROKER))
+        if setting.name in topic.configs:
+            text = _normal(setting, topic.configs[setting.name])
+            values.append(ConfigValue(setting.name, text, ConfigSource.TOPIC))
+        yield ConfigEntry(setting=setting, values=tuple(reversed(values)))
+
+
+def broker_entries(services: Services) -> Iterator[ConfigEntry]:
+    """Every setting of this broker: what it was started with, or the default."""
+    for setting in services.broker_settings:
+        name, default = setting.name, setting.format(setting.default)
+        values = [ConfigValue(name, default, ConfigSource.DEFAULT)]
+        if name in services.broker_given:
+            text = _normal(setting, services.broker_given[name])
+            values.append(ConfigValue(name, text, ConfigSource.BROKER))
+        yield ConfigEntry(setting=setting, values=tuple(reversed(values)))
+
+
+def find_topic(services: Services, name: str) -> Topic:
+    """The topic that a resource names.
+
+    Raises:
+        InvalidRequestError: the name is empty; there are no settings for all topics together.
+        InvalidTopicError: no topic can have this name.
+        UnknownPartitionError: there is no such topic.
+    """
+    if not name:
+        raise InvalidRequestError("a topic has a name; the defaults of all are the broker's")
+    check_topic_name(name)
+    topic = services.controller.image.topics.get(name)
+    if topic is None:
+        raise UnknownPartitionError(f"there is no topic {name}")
+    return topic
+
+
+def check_is_this_broker(services: Services, name: str) -> None:
+    """Check that a resource names this broker, by its number.
+
+    Raises:
+        InvalidRequestError: it names another one, or is no number.
+    """
+    if name != str(services.node_id):
+        raise InvalidRequestError(f"{name[:40]!r} is not this broker, which is {services.node_id}")
+
+
+def check_count(count: int) -> None:
+    """Check how many settings a request has for one resource.
+
+    Raises:
+        InvalidRequestError: more than `CONFIGS_MAX`.
+    """
+    if count > CONFIGS_MAX:
+        raise InvalidRequestError(f"{count} settings for one resource; {CONFIGS_MAX} are allowed")
+
+
+def unknown_resource(resource_type: int) -> InvalidRequestError:
+    """The error for a kind of resource that has no settings here."""
+    return InvalidRequestError(
+        f"resources of type {resource_type} have no settings here; topics (2) and brokers (4) do"
+    )
+
+
+def alter(
+    services: Services, wanted: Sequence[Alteration], *, is_replaced: bool, is_dry_run: bool
+) -> tuple[AlterConfigsResourceResponse, ...]:
+    """The outcome for each resource of a request, each changed or refused on its own.
+
+    With `is_replaced` a topic keeps no setting that the request does not name.
+    """
+    counts = Counter((one.resource_type, one.resource_name) for one in wanted)
+    outcomes = []
+    for one in wanted:
+        code, message = ErrorCode.NONE, None
+        try:
+            if counts[one.resource_type, one.resource_name] > 1:
+                raise InvalidRequestError("the request has the resource twice")
+            _alter(services, one, is_replaced=is_replaced, is_dry_run=is_dry_run)
+        except TailraceError as error:
+            code, message = error_code(error), error_message(error)
+        outcomes.append(
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=one.resource_type,
+                resource_name=one.resource_name,
+            )
+        )
+    return tuple(outcomes)
+
+
+def _alter(services: Services, one: Alteration, *, is_replaced: bool, is_dry_run: bool) -> None:
+    changes = _checked(one.changes)
+    match one.resource_type:
+        case ResourceType.TOPIC:
+            topic = find_topic(services, one.resource_name)
+            planned = services.controller.plan_configs(topic, changes, is_replaced=is_replaced)
+            if planned != topic and not is_dry_run:
+                configure_topic(services.controller, services.replicas, planned)
+        case ResourceType.BROKER:
+            if one.resource_name:
+                check_is_this_broker(services, one.resource_name)
+            raise InvalidRequestError(
+                "a broker reads its settings when it starts; change them there and start it again"
+            )
+        case _:
+            raise unknown_resource(one.resource_type)
+
+
+def _checked(wanted: Sequence[WantedChange]) -> list[ConfigChange]:
+    """The changes of one resource.
+
+    Raises:
+        InvalidRequestError: there are too many; or a setting is there twice, has no value where it
+            needs one, or an operation is unknown: all such faults.
+    """
+    check_count(len(wanted))
+    faults, changes = [], []
+    counts = Counter(one.name for one in wanted)
+    faults += [f"{name}: the request has it twice" for name, count in counts.items() if count > 1]
+    for one in wanted:
+        if one.operation not in set(ConfigOperation):
+            faults.append(f"{one.name}: there is no operation {one.operation}")
+            continue
+        operation = ConfigOperation(one.operation)
+        if one.value is None and operation is not ConfigOperation.DELETE:
+            faults.append(f"{one.name}: {operation.name} needs a value, and there is none")
+        changes.append(ConfigChange(name=one.name, operation=operation, value=one.value or ""))
+    if faults:
+        raise InvalidRequestError("; ".join(faults))
+    return changes
+
+
+def _normal(setting: Setting, text: str) -> str:
+    """The text of a value as a default has it; whoever gave it may have written it otherwise."""
+    return setting.format(setting.parse(text))

@@ -1,0 +1,60 @@
+"""DeleteRecords (21): have logs start at a later offset.
+
+Versions: 0 to 2.
+Behaviour: readers see the new start when the answer leaves, and get OFFSET_OUT_OF_RANGE below it.
+    Segments that lie below it as a whole go when retention comes by. -1 stands for the high
+    watermark; an offset above it is OFFSET_OUT_OF_RANGE, one below the log start changes nothing.
+    The answer has the log start as the low watermark.
+    Refused: internal topics (INVALID_TOPIC_EXCEPTION), and topics whose `cleanup.policy` does not
+    contain `delete` (POLICY_VIOLATION).
+After a crash: the new start is kept from the next checkpoint on (at most
+    `log.flush.start.offset.checkpoint.interval.ms` later), as in Kafka; before that, what was
+    deleted may be there again.
+Not done: waiting for other replicas, since there are none.
+"""
+
+from tailrace.errors import TailraceError
+from tailrace.handlers.services import Services, error_code
+from tailrace.model import INTERNAL_TOPICS, TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+
+def handle_delete_records(
+    services: Services, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    """Raise the log start of every partition that allows it."""
+    return DeleteRecordsResponse(
+        topics=tuple(
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=tuple(
+                    _delete(services, topic.name, partition) for partition in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _delete(
+    services: Services, topic: str, wanted: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
+    low_watermark, code = -1, ErrorCode.NONE
+    if topic in INTERNAL_TOPICS:
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    else:
+        try:
+            partition = services.replicas.find(TopicPartition(topic, wanted.partition_index))
+            low_watermark = partition.delete_records(wanted.offset)
+        except (TailraceError, OSError) as error:
+            code = error_code(error)
+    return DeleteRecordsPartitionResult(
+        partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=code
+    )

@@ -1,0 +1,109 @@
+"""DescribeConfigs (32): the settings of topics and of this broker.
+
+Versions: 1 to 4.
+Behaviour: every setting, or those that are named; names that do not exist are passed over, and an
+    empty list stands for all, as in Kafka. A topic's values come from the topic, from what this
+    broker was started with, or are Kafka's defaults; a broker's from one of the last two, and all
+    are read-only. The broker without a name stands for what is set for all brokers together, which
+    is nothing. No value is secret.
+    Refused: unknown topics (UNKNOWN_TOPIC_OR_PARTITION), names that no topic can have
+    (INVALID_TOPIC_EXCEPTION), other brokers and other resources (INVALID_REQUEST).
+Version notes: from v3 on types, and documentation for those who ask.
+Not done: loggers, client metrics and groups.
+"""
+
+from collections.abc import Iterable
+
+from tailrace.config.settings import INT32_MAX, Setting
+from tailrace.errors import TailraceError
+from tailrace.handlers.configs import (
+    ConfigEntry,
+    ResourceType,
+    broker_entries,
+    check_is_this_broker,
+    find_topic,
+    topic_entries,
+    unknown_resource,
+)
+from tailrace.handlers.services import Services, error_code, error_message
+from tailrace.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+_TYPES = {"bool": 1, "string": 2, "int": 3, "long": 5, "float": 6, "list": 7}
+"""Kinds of values, by Kafka's numbers."""
+
+
+def handle_describe_configs(
+    services: Services, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    """Describe every resource that there is."""
+    return DescribeConfigsResponse(
+        results=tuple(_describe(services, request, resource) for resource in request.resources)
+    )
+
+
+def _describe(
+    services: Services, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    wanted = resource.configuration_keys
+    try:
+        entries = _entries(services, resource)
+    except TailraceError as error:
+        return DescribeConfigsResult(
+            error_code=error_code(error),
+            error_message=error_message(error),
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+    return DescribeConfigsResult(
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(
+            _result(entry, request, is_read_only=resource.resource_type == ResourceType.BROKER)
+            for entry in entries
+            if not wanted or entry.setting.name in wanted
+        ),
+    )
+
+
+def _entries(services: Services, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            return topic_entries(services, find_topic(services, resource.resource_name))
+        case ResourceType.BROKER:
+            if not resource.resource_name:
+                return ()
+            check_is_this_broker(services, resource.resource_name)
+            return broker_entries(services)
+        case _:
+            raise unknown_resource(resource.resource_type)
+
+
+def _result(
+    entry: ConfigEntry, request: DescribeConfigsRequest, *, is_read_only: bool
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.setting.name,
+        value=entry.value.text,
+        read_only=is_read_only,
+        config_source=entry.value.source,
+        synonyms=tuple(
+            DescribeConfigsSynonym(name=value.name, value=value.text, source=value.source)
+            for value in entry.values
+            if request.include_synonyms
+        ),
+        config_type=_type(entry.setting),
+        documentation=entry.setting.text if request.include_documentation else None,
+    )
+
+
+def _type(setting: Setting) -> int:
+    is_long = setting.kind == "int" and (setting.high is None or setting.high > INT32_MAX)
+    return _TYPES["long" if is_long else setting.kind]

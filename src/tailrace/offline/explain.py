@@ -1,0 +1,236 @@
+"""Why each segment of a partition is still there, and what compaction is waiting for.
+
+The facts come from the files as they stand; the decisions are those of the broker, made by the
+same functions (`storage.retention`, `storage.cleaner.plan`). What no file says is the high
+watermark of a single broker, which keeps none: there it is the end of the log.
+
+Nothing is changed and no lock is taken.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tailrace.errors import CorruptionError
+from tailrace.model import TopicPartition
+from tailrace.offline.directory import list_segments, log_start_offsets, unreadable
+from tailrace.offline.undecided import first_unstable_offset
+from tailrace.offline.walk import (
+    find_end,
+    newest_timestamp,
+    position_near,
+    walk_headers,
+)
+from tailrace.runtime.files import Files
+from tailrace.storage import names
+from tailrace.storage.checkpoints import read_offset_checkpoint
+from tailrace.storage.cleaner import plan as cleaning
+from tailrace.storage.config import LogConfig
+from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.retention import SegmentFacts, explain_retention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentReason:
+    """Why one segment goes or stays."""
+
+    base_offset: int
+    size_bytes: int
+    timestamp_ms: int
+    """Largest timestamp, or when the file was last changed."""
+    is_deletable: bool
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionState:
+    """How far compaction has come, and what the next round would do."""
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    dirty_ratio: float
+    clean_bytes: int
+    cleanable_bytes: int
+    is_due: bool
+    sentence: str
+    """What holds it back, with names and values of settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReasons:
+    """One partition."""
+
+    partition: TopicPartition
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_end_offset: int
+    segments: tuple[SegmentReason, ...]
+    compaction: CompactionState | None
+    """None where cleanup.policy does not name compact."""
+
+
+def explain_partition(
+    files: Files,
+    root: str,
+    partition: TopicPartition,
+    *,
+    folder: str,
+    config: LogConfig,
+    now_ms: int,
+) -> PartitionReasons:
+    """Every segment of a partition, and its compaction; `root` has the checkpoints.
+
+    Raises:
+        DirectoryError: a file cannot be read.
+    """
+    segments, _ = list_segments(files, folder)
+    try:
+        end = find_end(files, segments)
+        first = segments[0].base_offset if segments else 0
+        start = max(first, log_start_offsets(files, root).get(partition, 0))
+        end = max(end, start)
+        watermarks = _checkpoint(files, root, names.HIGH_WATERMARKS)
+        watermark = min(watermarks.get(partition, end), end)
+        unstable = first_unstable_offset(files, folder, segments)
+        stable = watermark if unstable is None else min(unstable, watermark)
+        facts = [
+            _facts(files, each, limit)
+            for each, limit in zip(segments, _limits(segments, end), strict=True)
+        ]
+        compaction = None
+        if config.is_compacted and segments:
+            log = cleaning.LogFacts(
+                log_start=start,
+                last_stable=stable,
+                log_end=end,
+                segments=tuple(
+                    _cleaning_facts(files, each, fact)
+                    for each, fact in zip(segments, facts, strict=True)
+                ),
+            )
+            known = _checkpoint(files, root, names.CLEANER_OFFSETS).get(partition)
+            compaction = _compaction(log, checkpoint=known, config=config, now_ms=now_ms)
+    except OSError as error:
+        raise unreadable(str(error.filename or folder), error) from error
+    told = explain_retention(
+        facts, config=config, log_start=start, high_watermark=watermark, now_ms=now_ms
+    )
+    return PartitionReasons(
+        partition=partition,
+        log_start_offset=start,
+        high_watermark=watermark,
+        last_stable_offset=stable,
+        log_end_offset=end,
+        segments=tuple(
+            SegmentReason(
+                base_offset=fact.base_offset,
+                size_bytes=fact.size_bytes,
+                timestamp_ms=fact.timestamp_ms,
+                is_deletable=each.is_deletable,
+                sentence=each.sentence,
+            )
+            for fact, each in zip(facts, told, strict=True)
+        ),
+        compaction=compaction,
+    )
+
+
+def _limits(segments: Sequence[SegmentFiles], end: int) -> list[int]:
+    return [*(each.base_offset for each in segments[1:]), end][: len(segments)]
+
+
+def _checkpoint(files: Files, root: str, name: str) -> dict[TopicPartition, int]:
+    try:
+        return read_offset_checkpoint(files, f"{root}/{name}")
+    except CorruptionError:
+        return {}  # It counts as empty, as for a broker.
+
+
+def _facts(files: Files, segment: SegmentFiles, limit: int) -> SegmentFacts:
+    timestamp = newest_timestamp(files, segment)
+    if timestamp is None or limit > segment.base_offset:
+        timestamp = _newest_behind(files, segment, -1 if timestamp is None else timestamp)
+    return SegmentFacts(
+        base_offset=segment.base_offset,
+        next_base_offset=limit,
+        size_bytes=segment.size,
+        timestamp_ms=timestamp if timestamp >= 0 else files.modified_ms(segment.path),
+    )
+
+
+def _newest_behind(files: Files, segment: SegmentFiles, timestamp: int) -> int:
+    """The largest timestamp of the segment; from the last index entry on, headers are read."""
+    file = files.open(segment.path, read_only=True)
+    try:
+        near = 0
+        if timestamp >= 0:
+            near = position_near(files, segment, file, offset=2**62)
+        for _, batch in walk_headers(file, segment.path, start=near, limit=segment.size):
+            timestamp = max(timestamp, batch.max_timestamp)
+    except CorruptionError:
+        return timestamp
+    finally:
+        file.close()
+    return timestamp
+
+
+def _cleaning_facts(
+    files: Files, segment: SegmentFiles, fact: SegmentFacts
+) -> cleaning.SegmentFacts:
+    first = None
+    file = files.open(segment.path, read_only=True)
+    try:
+        found = next(walk_headers(file, segment.path, start=0, limit=segment.size), None)
+        first = None if found is None or found[1].max_timestamp < 0 else found[1].max_timestamp
+    except CorruptionError:
+        first = None
+    finally:
+        file.close()
+    return cleaning.SegmentFacts(
+        base_offset=segment.base_offset,
+        size_bytes=segment.size,
+        largest_timestamp_ms=fact.timestamp_ms,
+        first_timestamp_ms=first,
+    )
+
+
+def _compaction(
+    log: cleaning.LogFacts, *, checkpoint: int | None, config: LogConfig, now_ms: int
+) -> CompactionState:
+    dirty = cleaning.plan_range(log, checkpoint=checkpoint, config=config, now_ms=now_ms)
+    planned = cleaning.plan_cleaning(log, dirty, config=config, now_ms=now_ms)
+    return CompactionState(
+        first_dirty_offset=planned.first_dirty,
+        first_uncleanable_offset=dirty.first_uncleanable,
+        dirty_ratio=planned.dirty_ratio,
+        clean_bytes=planned.clean_bytes,
+        cleanable_bytes=planned.cleanable_bytes,
+        is_due=planned.is_due,
+        sentence=f"{_verdict(planned, config)}; {_limit(log, dirty, config)}",
+    )
+
+
+def _verdict(planned: cleaning.CleaningPlan, config: LogConfig) -> str:
+    share = f"{planned.dirty_ratio:.2f} of {planned.total_bytes} bytes are dirty"
+    limit = f"min.cleanable.dirty.ratio is {config.min_cleanable_dirty_ratio}"
+    if not planned.cleanable_bytes:
+        return "no whole segment is dirty and cleanable"
+    if planned.dirty_ratio > config.min_cleanable_dirty_ratio:
+        return f"due at the next round: {share}, {limit}"
+    if planned.is_due:
+        lag = f"max.compaction.lag.ms is {config.max_compaction_lag_ms}"
+        return f"due at the next round: a record waits {planned.delay_ms} ms too long, {lag}"
+    return f"waits: {share}, {limit}"
+
+
+def _limit(log: cleaning.LogFacts, dirty: cleaning.DirtyRange, config: LogConfig) -> str:
+    """What ends the offsets that may be cleaned."""
+    limit = dirty.first_uncleanable
+    if limit > min(log.active_base, log.last_stable):
+        return f"nothing behind offset {limit} may be cleaned yet"
+    if limit == log.active_base:
+        return f"the active segment begins at {limit} and is never cleaned"
+    if limit == log.last_stable:
+        return f"an open transaction holds the last stable offset at {limit}"
+    lag = f"min.compaction.lag.ms is {config.min_compaction_lag_ms}"
+    return f"the segment at {limit} is too young, {lag}"

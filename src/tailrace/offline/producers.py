@@ -1,0 +1,171 @@
+"""What the batches of a partition say of their producers, while somebody walks them in order.
+
+    snapshot     the state at an offset, held against what the walk has seen up to there
+    sequences    each batch of a producer follows on its last one
+    markers      each ends a transaction that is open; an abort has its entry in the index
+
+Nothing is refused and no file is written, other than in `tailrace.storage.producers`, whose rules
+are the same: here a log is judged as it is, however it came to be so.
+
+Invariant: what the walk cannot know is not held against anybody. A producer that was first seen
+behind the start of the log may have begun before it; behind a hole (compaction, damage) sequences
+and transactions may lack their beginning.
+"""
+
+from dataclasses import dataclass
+
+from tailrace.records.batch import Batch, sequence_after
+from tailrace.records.control import ControlType, end_transaction_marker_or_none
+from tailrace.storage.snapshots import NONE, KnownProducer
+
+
+@dataclass(slots=True)
+class SeenProducer:
+    """One producer, as of the last batch seen."""
+
+    epoch: int
+    last_sequence: int = NONE
+    last_offset: int = NONE
+    transaction_start: int = NONE
+    holes_at_start: int = 0
+    """How many holes lay behind the walk where the transaction was seen to begin."""
+    holes: int = 0
+    """How many holes lay behind the walk at the producer's last batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedTransaction:
+    """A marker that the walk came across."""
+
+    producer_id: int
+    first_offset: int | None
+    """None if no transaction was seen to begin."""
+    last_offset: int
+    """The marker's."""
+    last_stable_offset: int
+    is_aborted: bool
+    is_unbroken: bool
+    """Whether no hole lies behind the first offset, in which another transaction may have begun."""
+    is_exact: bool
+    """Whether there is no hole and no unknown beginning, so that all numbers must agree."""
+
+
+class ProducerWalk:
+    """The producers up to the batch that was seen last."""
+
+    def __init__(self) -> None:
+        self.producers: dict[int, SeenProducer] = {}
+        self.holes = 0
+        """Ranges of offsets that were not seen: gaps, and damaged batches."""
+        self.is_history_known = True
+        """Whether the state before the first batch is known."""
+        self._open: dict[int, int] = {}
+        """Producer id by first offset, in rising order."""
+
+    def start_from(self, known: dict[int, KnownProducer]) -> None:
+        """Take over the state of a snapshot, in place of what was seen."""
+        self.producers = {
+            producer_id: SeenProducer(
+                each.epoch, each.last_sequence, each.last_offset, each.transaction_start
+            )
+            for producer_id, each in known.items()
+        }
+        starts = (
+            (each.transaction_start, producer_id)
+            for producer_id, each in known.items()
+            if each.has_open_transaction
+        )
+        self._open = dict(sorted(starts))
+        self.is_history_known = True
+
+    def sequence_fault(self, batch: Batch) -> str | None:
+        """Why a data batch does not follow on the last one of its producer, if nothing excuses it.
+
+        To be asked before `see`.
+        """
+        known = self.producers.get(batch.producer_id)
+        if known is None or batch.is_control or batch.base_sequence < 0:
+            return None
+        if known.holes != self.holes or known.epoch != batch.producer_epoch:
+            return None
+        due = sequence_after(known.last_sequence, 1)
+        if known.last_sequence < 0 or batch.base_sequence == due:
+            return None
+        return (
+            f"producer {batch.producer_id} goes on with sequence {batch.base_sequence}, where {due}"
+            " is due"
+        )
+
+    def see(self, batch: Batch) -> EndedTransaction | None:
+        """Note a sound batch with a producer id; the marker that it is, or None for data.
+
+        Raises:
+            CorruptionError, UnsupportedCodecError: a control record that cannot be read; it is
+                not noted.
+        """
+        known = self.producers.get(batch.producer_id)
+        if batch.is_control:
+            return self._see_marker(batch, known)
+        if known is None:
+            known = self.producers[batch.producer_id] = SeenProducer(batch.producer_epoch)
+        known.epoch = batch.producer_epoch
+        known.last_sequence, known.last_offset = batch.last_sequence, batch.last_offset
+        known.holes = self.holes
+        if batch.is_transactional and known.transaction_start < 0:
+            known.transaction_start, known.holes_at_start = batch.base_offset, self.holes
+            self._open[batch.base_offset] = batch.producer_id
+        return None
+
+    def _see_marker(self, batch: Batch, known: SeenProducer | None) -> EndedTransaction | None:
+        marker = end_transaction_marker_or_none(batch)
+        if marker is None:
+            return None
+        if known is None:
+            known = self.producers[batch.producer_id] = SeenProducer(batch.producer_epoch)
+        first = None if known.transaction_start < 0 else known.transaction_start
+        if first is not None:
+            self._open.pop(first, None)
+        if known.epoch != batch.producer_epoch:
+            known.last_sequence = known.last_offset = NONE
+            known.holes = self.holes
+        known.epoch, known.transaction_start = batch.producer_epoch, NONE
+        first_open = self.first_open
+        return EndedTransaction(
+            producer_id=batch.producer_id,
+            first_offset=first,
+            last_offset=batch.last_offset,
+            last_stable_offset=batch.next_offset if first_open is None else first_open,
+            is_aborted=marker.type is ControlType.ABORT,
+            is_unbroken=known.holes_at_start == self.holes,
+            is_exact=self.is_history_known and not self.holes,
+        )
+
+    @property
+    def first_open(self) -> int | None:
+        """Where the oldest transaction begins that no marker has ended."""
+        return next(iter(self._open), None)
+
+    def open_transactions(self) -> list[tuple[int, int]]:
+        """First offset and producer id of each open transaction, the oldest first."""
+        return list(self._open.items())
+
+    def disagreement(self, snapshot: dict[int, KnownProducer]) -> str | None:
+        """What a snapshot of this offset says otherwise than the batches, or None.
+
+        Only of producers that the walk has seen: the others may have been forgotten or may be
+        older than the log.
+        """
+        for producer_id, each in snapshot.items():
+            seen = self.producers.get(producer_id)
+            if seen is None:
+                continue
+            pairs = (
+                ("epoch", each.epoch, seen.epoch),
+                ("last sequence", each.last_sequence, seen.last_sequence),
+                ("last offset", each.last_offset, seen.last_offset),
+                ("open transaction from", each.transaction_start, seen.transaction_start),
+            )
+            for name, said, found in pairs:
+                if said != found:
+                    return f"producer {producer_id}: {name} {said}, where the log has {found}"
+        return None

@@ -1,0 +1,387 @@
+"""A plan of repair carried out: dropped bytes set aside, logs rewritten, the rest rebuilt.
+
+    flights-0/
+        00000000000000000170.log                        without the damage
+        quarantine-00000000000000000170-8391.bytes      what stood there from position 8391 on
+
+The order of one repair, each step on the device before the next:
+
+    1  the note that it is under way (`journal`), and the mark of an orderly stop taken away
+    2  dropped bytes copied to their quarantine file
+    3  logs synced, then checkpoints set to what will be there
+    4  snapshots and indexes that would be wrong removed
+    5  segments that go as a whole renamed to their quarantine file, the last one first
+    6  segments with damage written anew under a second name, and renamed
+    7  the log opened as a broker opens it, which writes indexes, snapshots and epochs
+    8  the mark put back if it was there, and the note removed
+
+Invariant: no byte leaves a log before a quarantine file has it; zeros behind the last batch, which
+say nothing, apart. After a crash at any point another repair comes to the same end.
+"""
+
+import random
+from collections.abc import Iterator
+
+from tailrace.cluster.store import LocalStore
+from tailrace.errors import DirectoryError
+from tailrace.model import INTERNAL_TOPICS, TopicPartition
+from tailrace.offline import journal
+from tailrace.offline.damage import Drop
+from tailrace.offline.directory import list_segments
+from tailrace.offline.journal import Journal
+from tailrace.offline.repair_plan import CHECKPOINTS, PartitionPlan, RepairPlan, epoch_due
+from tailrace.offline.walk import WINDOW_BYTES, walk_batches
+from tailrace.records.batch import stamp
+from tailrace.runtime.clock import Clock
+from tailrace.runtime.files import File, Files, Lock
+from tailrace.storage import names
+from tailrace.storage.checkpoints import (
+    read_offset_checkpoint,
+    write_atomically,
+    write_epoch_checkpoint,
+    write_offset_checkpoint,
+    write_partition_metadata,
+)
+from tailrace.storage.config import LogConfig, log_config
+from tailrace.storage.directories import unusable
+from tailrace.storage.folder import Folder
+from tailrace.storage.recovery import INDEX_SUFFIXES, Cut, open_log
+from tailrace.storage.removals import Removals
+
+_TEMPORARY_SUFFIX = ".tmp"
+_EVERYTHING = 2**63 - 1
+
+
+def lock_directory(files: Files, root: str, *, is_read_only: bool = False) -> Lock | None:
+    """The directory's lock; None where it cannot be had because nothing may be written there.
+
+    With `is_read_only` no lock file is made.
+
+    Raises:
+        DirectoryError: a broker has it, or the directory cannot be written to.
+    """
+    path = f"{root}/{names.LOCK}"
+    if is_read_only and not files.exists(path):
+        return None
+    try:
+        return files.lock(path)
+    except BlockingIOError as error:
+        raise DirectoryError(
+            f"{root} is in use by another process (its .lock is held); stop the broker first"
+        ) from error
+    except OSError as error:
+        if is_read_only:
+            return None
+        raise unusable(root, error) from error
+
+
+def quarantine_path(drop: Drop) -> str:
+    """Where the bytes of a drop go, unless that name is taken by others."""
+    folder = drop.path.rpartition("/")[0]
+    return f"{folder}/quarantine-{drop.base_offset:020d}-{drop.position}.bytes"
+
+
+def apply_repair(files: Files, plan: RepairPlan, *, clock: Clock) -> list[Cut]:
+    """Do what the plan says, while the caller holds the directory's lock.
+
+    Returns what opening the logs has cut beyond the plan, which is nothing unless the disk changes
+    under the repair.
+
+    Raises:
+        DirectoryError: the device refused; a second repair goes on where this one stopped.
+        CorruptionError: a log cannot be opened after the repair.
+    """
+    if plan.is_empty:
+        return []
+    try:
+        return _apply(files, plan, clock)
+    except DirectoryError:
+        raise
+    except OSError as error:
+        raise unusable(plan.root, error) from error
+
+
+def _apply(files: Files, plan: RepairPlan, clock: Clock) -> list[Cut]:
+    root = plan.root
+    was_clean = _begin(files, plan)
+    for path in plan.damaged_checkpoints:
+        _set_aside_file(files, path, f"{root}/quarantine-{path.rpartition('/')[2]}.bytes")
+    files.sync_directory(root)
+    for partition in plan.partitions:
+        for drop in partition.drops:
+            if not drop.is_whole_file:
+                _copy_to_quarantine(files, drop)
+        files.sync_directory(partition.folder)
+        if partition.drops:
+            _sync_logs(files, partition.folder)
+    _write_checkpoints(files, plan)
+    cuts: list[Cut] = []
+    for partition in plan.partitions:
+        _remove_derived(files, partition)
+        _change_logs(files, partition)
+        if partition.epochs is not None:
+            write_epoch_checkpoint(
+                files, partition.folder, names.LEADER_EPOCHS, entries=partition.epochs
+            )
+        if partition.topic_id is not None:
+            write_partition_metadata(
+                files, partition.folder, names.PARTITION_METADATA, topic_id=partition.topic_id
+            )
+        config = topic_config(files, root, partition.partition)
+        cuts += _rebuild(files, root, partition, config=config, clock=clock)
+    if was_clean:
+        text = '{"version":0,"brokerEpoch":-1}'
+        write_atomically(files, root, names.CLEAN_SHUTDOWN, text=text)
+    files.remove(f"{root}/{journal.FILE}")
+    files.sync_directory(root)
+    return cuts
+
+
+def topic_config(
+    files: Files, root: str, partition: TopicPartition, *, given: dict[str, str] | None = None
+) -> LogConfig:
+    """The settings of a topic, from the cluster's file if it can be read, else the defaults.
+
+    By default Kafka's own topics are compacted. `given` goes over all of them.
+
+    Raises:
+        ConfigError: a setting is unknown or out of range.
+    """
+    try:
+        topic = LocalStore(files, root).load().topics.get(partition.topic)
+    except DirectoryError:
+        topic = None
+    known = {} if topic is None else dict(topic.configs)
+    if topic is None and partition.topic in INTERNAL_TOPICS:
+        known = {"cleanup.policy": "compact"}
+    return log_config({**known, **(given or {})})
+
+
+def _begin(files: Files, plan: RepairPlan) -> bool:
+    """Leave the note; returns whether the directory had been stopped in order."""
+    before = journal.read_journal(files, plan.root)
+    mark = f"{plan.root}/{names.CLEAN_SHUTDOWN}"
+    was_clean = files.exists(mark) if before is None else before.was_clean
+    begun = {} if before is None else dict(before.partitions)
+    for each in plan.partitions:
+        if each.changed_from is not None:
+            known = begun.get(each.partition, each.changed_from)
+            begun[each.partition] = min(known, each.changed_from)
+    journal.write_journal(files, plan.root, Journal(was_clean=was_clean, partitions=begun))
+    if files.exists(mark):
+        files.remove(mark)
+        files.sync_directory(plan.root)
+    return was_clean
+
+
+def _copy_to_quarantine(files: Files, drop: Drop) -> None:
+    """Put the bytes of a drop on the device under another name; zeros are left out."""
+    source = files.open(drop.path, read_only=True)
+    try:
+        limit = drop.position + drop.size_bytes
+        if not any(part.strip(b"\0") for part in _parts(source, drop.position, limit)):
+            return
+        path = _free_name(files, quarantine_path(drop), source, drop=drop)
+        if files.exists(path):
+            return  # Left by a repair that was interrupted.
+        temporary = path + _TEMPORARY_SUFFIX
+        target = files.open(temporary, create=True)
+        try:
+            target.resize(0)
+            position = 0
+            for part in _parts(source, drop.position, limit):
+                target.write(position, part)
+                position += len(part)
+            target.sync()
+        finally:
+            target.close()
+        files.rename(temporary, path)
+    finally:
+        source.close()
+
+
+def _free_name(files: Files, path: str, source: File, *, drop: Drop) -> str:
+    """The name, or with -2, -3, … behind it where other bytes have taken it."""
+    stem, number = path.removesuffix(".bytes"), 1
+    while files.exists(path):
+        held = files.open(path, read_only=True)
+        try:
+            if held.size() == drop.size_bytes and all(
+                held.read(at - drop.position, len(part)) == part
+                for at, part in _placed(source, drop.position, drop.position + drop.size_bytes)
+            ):
+                break
+        finally:
+            held.close()
+        number += 1
+        path = f"{stem}-{number}.bytes"
+    return path
+
+
+def _set_aside_file(files: Files, path: str, target: str) -> None:
+    stem, number = target.removesuffix(".bytes"), 1
+    while files.exists(target):
+        number += 1
+        target = f"{stem}-{number}.bytes"
+    files.rename(path, target)
+
+
+def _sync_logs(files: Files, folder: str) -> None:
+    """So that a recovery point at the end of the log is no lie."""
+    for segment in list_segments(files, folder)[0]:
+        _sync_file(files, segment.path)
+
+
+def _sync_file(files: Files, path: str) -> None:
+    file = files.open(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
+def _write_checkpoints(files: Files, plan: RepairPlan) -> None:
+    """Have no checkpoint know an offset behind the end that a log will have.
+
+    And every recovery point of a log that is cut at its end: a broker that starts before the repair
+    is complete must not take what was stepped over for a tail that was lost.
+    """
+    ends = {each.partition: each.log_end for each in plan.partitions if each.drops}
+    for name in CHECKPOINTS:
+        known = read_offset_checkpoint(files, f"{plan.root}/{name}")
+        kept = {
+            partition: min(offset, ends.get(partition, offset))
+            for partition, offset in known.items()
+            if partition not in plan.void_entries.get(name, ())
+        }
+        if name == names.RECOVERY_POINTS:
+            kept |= ends
+        if kept != known:
+            write_offset_checkpoint(files, plan.root, name, offsets=kept)
+
+
+def _remove_derived(files: Files, plan: PartitionPlan) -> None:
+    """Snapshots and indexes that the change makes wrong; a log without them is recovered."""
+    for path in plan.stale_snapshots:
+        if files.exists(path):
+            files.remove(path)
+    if plan.changed_from is not None:
+        for name in files.list(plan.folder):
+            parsed = names.parse_segment_file_name(name)
+            if parsed and parsed[0] >= plan.changed_from and parsed[1] in INDEX_SUFFIXES:
+                files.remove(f"{plan.folder}/{name}")
+    files.sync_directory(plan.folder)
+
+
+def _change_logs(files: Files, plan: PartitionPlan) -> None:
+    whole = [each for each in plan.drops if each.is_whole_file]
+    for drop in reversed(whole):
+        if drop.size_bytes:
+            _set_aside_file(files, drop.path, quarantine_path(drop))
+        else:
+            files.remove(drop.path)
+        files.sync_directory(plan.folder)
+    partial = [each for each in plan.drops if not each.is_whole_file]
+    gone = {each.base_offset for each in whole}
+    for base_offset in sorted({each.base_offset for each in partial} | (plan.restamped - gone)):
+        of_segment = [each for each in partial if each.base_offset == base_offset]
+        path = f"{plan.folder}/{names.segment_file_name(base_offset, names.LOG_SUFFIX)}"
+        _rewrite(files, path, of_segment, epochs=plan.epochs or [])
+    files.sync_directory(plan.folder)
+
+
+def _rewrite(files: Files, path: str, drops: list[Drop], *, epochs: list[tuple[int, int]]) -> None:
+    """Write what stays of a log file under a second name, and put it in place."""
+    modified_ms = files.modified_ms(path)
+    temporary = path + _TEMPORARY_SUFFIX
+    source = files.open(path, read_only=True)
+    target = files.open(temporary, create=True)
+    try:
+        target.resize(0)
+        end = 0
+        for start, limit in _kept(drops, source.size()):
+            for part in _stamped(source, path, start, limit=limit, epochs=epochs):
+                target.write(end, part)
+                end += len(part)
+        target.sync()
+    finally:
+        source.close()
+        target.close()
+    files.set_modified_ms(temporary, modified_ms)
+    files.rename(temporary, path)
+
+
+def _kept(drops: list[Drop], size: int) -> Iterator[tuple[int, int]]:
+    """The ranges between the drops."""
+    start = 0
+    for drop in drops:
+        if drop.position > start:
+            yield start, drop.position
+        start = drop.position + drop.size_bytes
+    if start < size:
+        yield start, size
+
+
+def _stamped(
+    source: File, path: str, start: int, *, limit: int, epochs: list[tuple[int, int]]
+) -> Iterator[bytes]:
+    """The bytes of a range, with the leader epochs that are due."""
+    if not epochs:
+        yield from _parts(source, start, limit)
+        return
+    for position, batch in walk_batches(source, path, start=start, limit=limit):
+        if batch.legacy is not None:
+            yield source.read(position, batch.size)
+            continue
+        data = bytearray(batch.view)
+        due = epoch_due(epochs, batch.base_offset)
+        stamp(memoryview(data), base_offset=batch.base_offset, leader_epoch=due)
+        yield bytes(data)
+
+
+def _rebuild(
+    files: Files, root: str, plan: PartitionPlan, *, config: LogConfig, clock: Clock
+) -> list[Cut]:
+    """Have the log write its indexes, snapshots and epochs, and close it in order."""
+    cuts: list[Cut] = []
+    starts = read_offset_checkpoint(files, f"{root}/{names.LOG_START_OFFSETS}")
+    log = open_log(
+        Folder(
+            partition=plan.partition,
+            path=plan.folder,
+            files=files,
+            clock=clock,
+            chance=random.SystemRandom(),
+            removals=Removals(files),
+        ),
+        config=config,
+        is_clean=False,
+        # What has sound indexes is not read again; what has none is.
+        checkpoints=(_EVERYTHING, starts.get(plan.partition, 0)),
+        report=cuts.append,
+    )
+    try:
+        log.finish()
+        for segment in log.segments:
+            segment.sync()
+        for path in log.producers.snapshot_paths:
+            _sync_file(files, path)
+    finally:
+        log.close()
+    files.sync_directory(plan.folder)
+    return cuts
+
+
+def _parts(file: File, start: int, limit: int) -> Iterator[bytes]:
+    return (part for _, part in _placed(file, start, limit))
+
+
+def _placed(file: File, start: int, limit: int) -> Iterator[tuple[int, bytes]]:
+    """Position and bytes of a range, in pieces."""
+    position = start
+    while position < limit:
+        part = file.read(position, min(WINDOW_BYTES, limit - position))
+        if not part:
+            return
+        yield position, part
+        position += len(part)

@@ -1,0 +1,390 @@
+"""What a repair would do to a directory, decided in full before anything is done.
+
+    log file             damaged ranges go, as `damage` says
+    index, .txnindex     rebuilt from the first segment that is changed, or that has a wrong one
+    .snapshot            those behind the change, and wrong ones, are removed and written anew
+    leader-epoch-…       rebuilt from the batches; batches whose epoch falls get the one that is due
+    offset checkpoints   a malformed one goes; entries behind the end of their log go
+    partition.metadata   rebuilt from what else knows the topic's id
+    the rest             told, with advice
+
+`verify` says what is wrong outside of the log files, `damage` what goes of them. Nothing is changed
+here, and no lock is taken.
+"""
+
+import uuid
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from tailrace.cluster.store import LocalStore
+from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.model import TopicPartition
+from tailrace.offline.damage import Drop, EpochRun, LogDamage, OnDamage, find_damage, whole_drops
+from tailrace.offline.directory import DataDirectory, list_segments, log_start_offsets
+from tailrace.offline.findings import Finding, Rule, Severity
+from tailrace.offline.journal import read_journal
+from tailrace.offline.verify import Progress, verify
+from tailrace.offline.walk import find_end
+from tailrace.runtime.files import Files
+from tailrace.storage import names
+from tailrace.storage.checkpoints import (
+    read_epoch_checkpoint,
+    read_offset_checkpoint,
+    read_partition_metadata,
+)
+from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.snapshots import list_snapshots, snapshot_path
+
+_OF_BATCHES = frozenset(
+    {Rule.FRAME, Rule.CHECKSUM, Rule.RECORDS, Rule.OFFSET_ORDER, Rule.TAIL, Rule.TRANSACTION}
+)
+_OF_INDEXES = frozenset({Rule.OFFSET_INDEX, Rule.TIME_INDEX, Rule.TRANSACTION_INDEX})
+
+CHECKPOINTS = (
+    names.RECOVERY_POINTS,
+    names.LOG_START_OFFSETS,
+    names.HIGH_WATERMARKS,
+    names.CLEANER_OFFSETS,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mend:
+    """A file that is put right without a loss of records."""
+
+    path: str
+    sentence: str
+    """What is done, and why."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionPlan:
+    """What is to be done to one partition."""
+
+    partition: TopicPartition
+    folder: str
+    drops: list[Drop] = field(default_factory=list)
+    mends: list[Mend] = field(default_factory=list)
+    changed_from: int | None = None
+    """Base offset of the first segment whose indexes are rebuilt; None if none are."""
+    stale_snapshots: list[str] = field(default_factory=list)
+    epochs: list[tuple[int, int]] | None = None
+    """What the epoch checkpoint has to hold; None if it stays."""
+    restamped: frozenset[int] = frozenset()
+    """Base offsets of segments with batches that get another leader epoch."""
+    topic_id: uuid.UUID | None = None
+    """What `partition.metadata` has to hold; None if it stays."""
+    log_start: int = 0
+    log_end: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.drops and not self.mends
+
+
+@dataclass(slots=True, kw_only=True)
+class RepairPlan:
+    """What is to be done to a directory."""
+
+    root: str
+    partitions: list[PartitionPlan] = field(default_factory=list)
+    damaged_checkpoints: list[str] = field(default_factory=list)
+    """Paths of those that cannot be parsed."""
+    void_entries: dict[str, set[TopicPartition]] = field(default_factory=dict)
+    """By name of the checkpoint, whose entries go."""
+    mends: list[Mend] = field(default_factory=list)
+    advice: list[Finding] = field(default_factory=list)
+    """What no repair can put right, with what to do about it."""
+    notes: list[Finding] = field(default_factory=list)
+    """What is true of the log and stays: for information."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.partitions and not self.mends
+
+
+def plan_repair(
+    files: Files,
+    directory: DataDirectory,
+    on_damage: OnDamage,
+    *,
+    progress: Progress = lambda _: None,
+) -> RepairPlan:
+    """Everything that a repair of the directory would do.
+
+    Raises:
+        DirectoryError: a file cannot be read.
+    """
+    plan = RepairPlan(root=directory.path)
+    findings = list(verify(files, directory, progress=progress))
+    unfinished = read_journal(files, directory.path)
+    begun = {} if unfinished is None else unfinished.partitions
+    for each in findings:
+        if each.path.rpartition("/")[0] == directory.path:
+            _plan_root_file(plan, each)
+    if unfinished is not None:
+        sentence = "an earlier repair was interrupted; it is completed"
+        plan.mends.append(Mend(path=directory.path, sentence=sentence))
+    starts = log_start_offsets(files, directory.path)
+    for partition, folder in directory.partitions.items():
+        of_folder = [each for each in findings if each.path.startswith(f"{folder}/")]
+        made = _plan_partition(
+            files,
+            PartitionPlan(partition=partition, folder=folder, log_start=starts.get(partition, 0)),
+            of_folder,
+            on_damage=on_damage,
+            begun=begun.get(partition),
+            plan=plan,
+        )
+        if not made.is_empty:
+            plan.partitions.append(made)
+    _plan_void_entries(files, directory, findings, plan=plan)
+    return plan
+
+
+def _plan_void_entries(
+    files: Files, directory: DataDirectory, findings: Sequence[Finding], *, plan: RepairPlan
+) -> None:
+    """Entries of checkpoints that know an offset behind the end of their log, damage apart."""
+    dropping = {each.partition for each in plan.partitions if each.drops}
+    starts = log_start_offsets(files, directory.path)
+    for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS):
+        path = f"{directory.path}/{name}"
+        if not any(each.path == path and each.offset is not None for each in findings):
+            continue
+        for partition, offset in read_offset_checkpoint(files, path).items():
+            if partition not in directory.partitions or partition in dropping:
+                continue
+            segments, _ = list_segments(files, directory.partitions[partition])
+            end = find_end(files, segments) if segments else starts.get(partition, 0)
+            if offset > end:
+                plan.void_entries.setdefault(name, set()).add(partition)
+                sentence = f"the entry of {partition}, {offset}, goes: its log ends at {end}"
+                plan.mends.append(Mend(path=path, sentence=sentence))
+
+
+def _plan_root_file(plan: RepairPlan, finding: Finding) -> None:
+    if finding.rule is Rule.CHECKPOINT and finding.offset is None:
+        plan.damaged_checkpoints.append(finding.path)
+        sentence = f"dropped, a broker starts without it: {finding.sentence}"
+        plan.mends.append(Mend(path=finding.path, sentence=sentence))
+    elif finding.rule is Rule.IDENTITY:
+        plan.advice.append(
+            _advising(
+                finding,
+                "restore it from a backup, or write node.id and cluster.id as another directory of "
+                "the same broker has them",
+            )
+        )
+    elif finding.severity is Severity.UNVERIFIED:
+        plan.advice.append(_advising(finding, "make it readable and repair again"))
+
+
+def _plan_partition(
+    files: Files,
+    made: PartitionPlan,
+    findings: Sequence[Finding],
+    *,
+    on_damage: OnDamage,
+    begun: int | None,
+    plan: RepairPlan,
+) -> PartitionPlan:
+    wrong = [each for each in findings if each.severity is not Severity.INFO]
+    rules = {each.rule for each in wrong}
+    unreadable = [each for each in wrong if each.severity is Severity.UNVERIFIED]
+    if unreadable:
+        plan.advice += [_advising(each, "make it readable and repair again") for each in unreadable]
+        return made
+    segments, _ = list_segments(files, made.folder)
+    damage = LogDamage()
+    if rules & (_OF_BATCHES | {Rule.LEADER_EPOCH}):
+        damage = find_damage(files, segments, on_damage)
+        _plan_log(files, made, damage, segments=segments)
+    plan.advice += [
+        _advising(each, "no repair is known that loses less than it saves, so it stays")
+        for each in wrong
+        if each.rule in _OF_BATCHES and not _is_dropped(each, made.drops)
+    ]
+    epoch_path = f"{made.folder}/{names.LEADER_EPOCHS}"
+    if Rule.LEADER_EPOCH in rules or any(each.path == epoch_path for each in wrong):
+        if not damage.runs:
+            damage = find_damage(files, segments, on_damage)
+        _plan_epochs(files, made, damage, path=epoch_path)
+    indexes = [each for each in wrong if each.rule in _OF_INDEXES]
+    made.mends += [
+        Mend(path=each.path, sentence=f"rebuilt from the log: {each.sentence}") for each in indexes
+    ]
+    bases = [_base_of(each.path) for each in indexes]
+    bases += [] if begun is None else [begun]
+    if made.changed_from is not None:
+        bases.append(made.changed_from)
+    made.changed_from = min(bases, default=None)
+    if begun is not None and made.is_empty:
+        made.mends.append(Mend(path=made.folder, sentence="indexes and snapshots are written anew"))
+    _plan_snapshots(files, made, wrong)
+    for each in wrong:
+        if each.rule in {Rule.ORPHAN, Rule.LEFTOVER}:
+            made.mends.append(Mend(path=each.path, sentence=f"dealt with: {each.sentence}"))
+        elif each.rule is Rule.METADATA:
+            _plan_metadata(files, made, each, plan=plan)
+        elif each.rule is Rule.SEQUENCE:
+            plan.notes.append(each)
+    return made
+
+
+def _is_dropped(finding: Finding, drops: Sequence[Drop]) -> bool:
+    """Whether the place of a finding goes; the sound records around a fault may make it stay."""
+    position = finding.position or 0
+    return any(
+        each.path == finding.path and 0 <= position - each.position <= each.size_bytes
+        for each in drops
+    )
+
+
+def _plan_log(
+    files: Files, made: PartitionPlan, damage: LogDamage, *, segments: Sequence[SegmentFiles]
+) -> None:
+    """The drops of a partition; everything goes if what is left lies below the log start."""
+    if damage.drops and damage.log_end < made.log_start:
+        reason = f"it lies below the log start offset {made.log_start}"
+        first, *later = damage.drops
+        gone = {each.base_offset for each in damage.drops if each.is_whole_file}
+        rest = [each for each in segments if each.base_offset not in gone]
+        damage.drops = whole_drops(files, rest, reason=f"{first.reason}; {reason}")
+        damage.drops += [each for each in later if each.is_whole_file]
+        damage.log_end, damage.runs = made.log_start, []
+    made.drops, made.log_end = damage.drops, damage.log_end
+    if damage.drops:
+        made.changed_from = damage.drops[0].base_offset
+
+
+def _plan_epochs(files: Files, made: PartitionPlan, damage: LogDamage, *, path: str) -> None:
+    try:
+        known = read_epoch_checkpoint(files, path)
+    except CorruptionError:
+        known = []
+    made.epochs, made.restamped = plan_epochs(damage.runs, known, log_end=damage.log_end)
+    made.mends.append(Mend(path=path, sentence="rebuilt from the batches"))
+    if made.restamped:
+        bases = [*made.restamped] + ([] if made.changed_from is None else [made.changed_from])
+        made.changed_from = min(bases)
+        made.mends += [
+            Mend(
+                path=f"{made.folder}/{names.segment_file_name(base, names.LOG_SUFFIX)}",
+                sentence="leader epochs that fall get the one that is due; no record changes",
+            )
+            for base in sorted(made.restamped)
+        ]
+
+
+def plan_epochs(
+    runs: Sequence[EpochRun], known: Sequence[tuple[int, int]], *, log_end: int
+) -> tuple[list[tuple[int, int]], frozenset[int]]:
+    """What the epoch checkpoint has to hold, and which segments have batches that disagree.
+
+    Where the epochs of the batches rise, they are right. Otherwise the checkpoint is, if it covers
+    the log; without one, the rising runs with the most batches.
+    """
+    if all(before.epoch < after.epoch for before, after in pairwise(runs)):
+        return [(run.epoch, run.start_offset) for run in runs], frozenset()
+    if known and known[0][1] <= runs[0].start_offset and known[-1][1] < log_end:
+        entries = list(known)
+    else:
+        entries = []
+        for run in _heaviest_rise(runs):
+            if not entries or run.epoch > entries[-1][0]:
+                start = run.start_offset if entries else runs[0].start_offset
+                entries.append((run.epoch, start))
+    bad: set[int] = set()
+    for run in runs:
+        if {epoch_due(entries, run.start_offset), epoch_due(entries, run.last_offset)} != {
+            run.epoch
+        }:
+            bad |= run.bases
+    return entries, frozenset(bad)
+
+
+def epoch_due(entries: Sequence[tuple[int, int]], offset: int) -> int:
+    """The leader epoch that a batch at `offset` has to have."""
+    number = bisect_right(entries, offset, key=lambda entry: entry[1]) - 1
+    return entries[max(number, 0)][0]
+
+
+def _heaviest_rise(runs: Sequence[EpochRun]) -> list[EpochRun]:
+    """Of all ways to leave out runs so that epochs do not fall, the one that keeps most batches."""
+    best: list[tuple[int, int]] = []
+    for number, run in enumerate(runs):
+        fitting = [(best[i][0], i) for i in range(number) if runs[i].epoch <= run.epoch]
+        weight, before = max(fitting, default=(0, -1))
+        best.append((weight + run.batches, before))
+    number = max(range(len(best)), key=lambda each: best[each][0])
+    kept = []
+    while number >= 0:
+        kept.append(runs[number])
+        number = best[number][1]
+    return kept[::-1]
+
+
+def _plan_snapshots(files: Files, made: PartitionPlan, wrong: Sequence[Finding]) -> None:
+    faults = {each.path: each.sentence for each in wrong if each.rule is Rule.SNAPSHOT}
+    first_lost = made.drops[0].offset if made.drops else None
+    for offset in list_snapshots(files, made.folder):
+        path = snapshot_path(made.folder, offset)
+        if path in faults:
+            sentence = f"removed, the state is rebuilt from the log: {faults[path]}"
+        elif first_lost is not None and offset > first_lost:
+            sentence = "removed, it counts what is dropped; the state is rebuilt from the log"
+        else:
+            continue
+        made.stale_snapshots.append(path)
+        made.mends.append(Mend(path=path, sentence=sentence))
+
+
+def _plan_metadata(
+    files: Files, made: PartitionPlan, finding: Finding, *, plan: RepairPlan
+) -> None:
+    topic = made.partition.topic
+    try:
+        image = LocalStore(files, plan.root).load()
+    except DirectoryError as error:
+        plan.advice.append(_advising(finding, str(error)))
+        return
+    if topic in image.topics:
+        made.topic_id = image.topics[topic].topic_id
+    else:
+        made.topic_id = _id_of_sibling(files, plan.root, topic)
+    if made.topic_id is None:
+        advice = "remove the file: a broker that knows the topic writes it anew when it starts"
+        plan.advice.append(_advising(finding, advice))
+        return
+    sentence = f"rebuilt with the topic id that is known elsewhere: {finding.sentence}"
+    made.mends.append(Mend(path=finding.path, sentence=sentence))
+
+
+def _id_of_sibling(files: Files, root: str, topic: str) -> uuid.UUID | None:
+    """The topic id that another partition of the topic has."""
+    for name in files.list(root):
+        partition = names.parse_partition_directory_name(name)
+        if partition is None or partition.topic != topic:
+            continue
+        try:
+            found = read_partition_metadata(files, f"{root}/{name}/{names.PARTITION_METADATA}")
+        except (CorruptionError, NotADirectoryError):
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def _advising(finding: Finding, advice: str) -> Finding:
+    return replace(finding, sentence=f"{finding.sentence}; {advice}")
+
+
+def _base_of(path: str) -> int:
+    parsed = names.parse_segment_file_name(path.rpartition("/")[2])
+    assert parsed is not None
+    return parsed[0]

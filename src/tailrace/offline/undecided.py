@@ -1,0 +1,92 @@
+"""What readers of committed records do not see: open transactions, and aborted ones.
+
+Both are found as a broker finds them when it starts: from the newest snapshot of producers and the
+batches behind it, and from the transaction indexes.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+
+from tailrace.config.settings import INT64_MAX
+from tailrace.errors import CorruptionError, UnsupportedCodecError
+from tailrace.offline.producers import ProducerWalk
+from tailrace.offline.walk import position_near, walk_batches
+from tailrace.records.batch import Batch
+from tailrace.runtime.files import Files
+from tailrace.storage import names
+from tailrace.storage.index.transaction import AbortedTransaction, open_transaction_index
+from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.snapshots import list_snapshots, read_snapshot, snapshot_path
+
+
+class AbortedRecords:
+    """The aborted transactions of a partition; tells which batches belong to one."""
+
+    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+        self._by_producer: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for each in aborted:
+            self._by_producer[each.producer_id].append((each.first_offset, each.last_offset))
+
+    def has(self, batch: Batch) -> bool:
+        """Whether the batch is data of a transaction that was aborted."""
+        if not batch.is_transactional or batch.is_control:
+            return False
+        spans = self._by_producer.get(batch.producer_id, [])
+        number = bisect_right(spans, batch.base_offset, key=lambda span: span[0]) - 1
+        return number >= 0 and batch.base_offset <= spans[number][1]
+
+
+def find_aborted(files: Files, segments: Sequence[SegmentFiles], offset: int) -> AbortedRecords:
+    """What the transaction indexes say of offsets from `offset` on.
+
+    Raises:
+        CorruptionError: an index is damaged.
+        OSError: an index cannot be read.
+    """
+    found: list[AbortedTransaction] = []
+    for segment in segments:
+        path = segment.path.removesuffix(names.LOG_SUFFIX) + names.TRANSACTION_INDEX_SUFFIX
+        index = open_transaction_index(files, path, base_offset=segment.base_offset, read_only=True)
+        try:
+            index.check()
+            found += index.collect(offset, INT64_MAX)[0]
+        finally:
+            index.close()
+    return AbortedRecords(found)
+
+
+def first_unstable_offset(
+    files: Files, folder: str, segments: Sequence[SegmentFiles]
+) -> int | None:
+    """Where the oldest transaction begins that is open at the end of the log; None without one.
+
+    From the newest snapshot that can be read, and the batches behind it.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    walk, start = ProducerWalk(), 0
+    for offset in reversed(list_snapshots(files, folder)):
+        try:
+            walk.start_from(read_snapshot(files, snapshot_path(folder, offset)))
+        except CorruptionError:
+            continue
+        start = offset
+        break
+    for number, segment in enumerate(segments):
+        following = segments[number + 1 : number + 2]
+        if following and following[0].base_offset <= start:
+            continue
+        file = files.open(segment.path, read_only=True)
+        try:
+            near = position_near(files, segment, file, offset=start)
+            batches = walk_batches(file, segment.path, start=near, limit=segment.size)
+            for _, batch in batches:
+                if batch.has_producer and batch.base_offset >= start:
+                    walk.see(batch)
+        except (CorruptionError, UnsupportedCodecError):
+            break  # A broker would not get behind it either.
+        finally:
+            file.close()
+    return walk.first_open

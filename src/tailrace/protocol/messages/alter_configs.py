@@ -1,0 +1,72 @@
+"""AlterConfigs (33): all settings that a topic is to have, in place of those it has.
+
+v2   flexible
+
+v1 changes when a client that is held back gets its answer, and no field (KIP-219).
+IncrementalAlterConfigs (44) came after it, and is what clients send today.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tailrace.protocol.fields import wire, wire_array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterableConfig:
+    """A setting and its value."""
+
+    name: str = wire("string")
+    """The setting."""
+    value: str | None = wire("string", nullable_since=0)
+    """The value, as text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterConfigsResource:
+    """What to change."""
+
+    resource_type: int = wire("int8")
+    """2: a topic, 4: a broker."""
+    resource_name: str = wire("string")
+    """Its name; a broker's is its number."""
+    configs: tuple[AlterableConfig, ...] = wire_array(AlterableConfig)
+    """Its settings from now on; all others go back to their defaults."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterConfigsRequest:
+    """Replace the settings of these."""
+
+    flexible_since: ClassVar[int] = 2
+
+    resources: tuple[AlterConfigsResource, ...] = wire_array(AlterConfigsResource)
+    """The topics and brokers."""
+    validate_only: bool = wire("bool")
+    """Whether to check the request and change nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterConfigsResourceResponse:
+    """What became of one resource."""
+
+    error_code: int = wire("int16")
+    """0, or why nothing was changed."""
+    error_message: str | None = wire("string", nullable_since=0)
+    """The same for people."""
+    resource_type: int = wire("int8")
+    """As it was asked for."""
+    resource_name: str = wire("string")
+    """As it was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterConfigsResponse:
+    """What became of the changes."""
+
+    flexible_since: ClassVar[int] = 2
+
+    throttle_time_ms: int = wire("int32")
+    """How long the client is held back by a quota."""
+    responses: tuple[AlterConfigsResourceResponse, ...] = wire_array(AlterConfigsResourceResponse)
+    """The outcome, by resource."""

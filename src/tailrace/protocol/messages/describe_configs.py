@@ -1,0 +1,100 @@
+"""DescribeConfigs (32): settings of topics and brokers, and where each value comes from.
+
+    v1   sources and synonyms (KIP-226)     v4   flexible
+    v3   types and documentation (KIP-569)
+
+v2 changes when a client that is held back gets its answer, and no field (KIP-219).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tailrace.protocol.fields import wire, wire_array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeConfigsResource:
+    """What to describe."""
+
+    resource_type: int = wire("int8")
+    """2: a topic, 4: a broker."""
+    resource_name: str = wire("string")
+    """Its name; a broker's is its number."""
+    configuration_keys: tuple[str, ...] | None = wire_array("string", nullable_since=0)
+    """The settings that are wanted; None: all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeConfigsRequest:
+    """Describe the settings of these."""
+
+    flexible_since: ClassVar[int] = 4
+
+    resources: tuple[DescribeConfigsResource, ...] = wire_array(DescribeConfigsResource)
+    """The topics and brokers."""
+    include_synonyms: bool = wire("bool", since=1)
+    """Whether to tell all values that could count, not only the one that does."""
+    include_documentation: bool = wire("bool", since=3)
+    """Whether to tell what each setting does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeConfigsSynonym:
+    """A value that counts for a setting, or would if those before it were not there."""
+
+    name: str = wire("string", since=1)
+    """The setting that has the value: a topic's, or the broker's that is its default."""
+    value: str | None = wire("string", since=1, nullable_since=1)
+    """The value, as text; None when it is secret."""
+    source: int = wire("int8", since=1)
+    """Where it comes from, by Kafka's number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeConfigsResourceResult:
+    """One setting."""
+
+    name: str = wire("string")
+    """The setting."""
+    value: str | None = wire("string", nullable_since=0)
+    """Its value, as text; None when it is secret."""
+    read_only: bool = wire("bool")
+    """Whether it cannot be changed while the broker runs."""
+    config_source: int = wire("int8", since=1, default=-1)
+    """Where the value comes from, by Kafka's number."""
+    is_sensitive: bool = wire("bool")
+    """Whether the value is secret."""
+    synonyms: tuple[DescribeConfigsSynonym, ...] = wire_array(DescribeConfigsSynonym, since=1)
+    """All values that could count, the one that does first."""
+    config_type: int = wire("int8", since=3)
+    """Kind of value, by Kafka's number."""
+    documentation: str | None = wire("string", since=3, nullable_since=3)
+    """What the setting does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeConfigsResult:
+    """The settings of one resource."""
+
+    error_code: int = wire("int16")
+    """0, or why there are none."""
+    error_message: str | None = wire("string", nullable_since=0)
+    """The same for people."""
+    resource_type: int = wire("int8")
+    """As it was asked for."""
+    resource_name: str = wire("string")
+    """As it was asked for."""
+    configs: tuple[DescribeConfigsResourceResult, ...] = wire_array(DescribeConfigsResourceResult)
+    """Its settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeConfigsResponse:
+    """The settings."""
+
+    flexible_since: ClassVar[int] = 4
+
+    throttle_time_ms: int = wire("int32")
+    """How long the client is held back by a quota."""
+    results: tuple[DescribeConfigsResult, ...] = wire_array(DescribeConfigsResult)
+    """The settings, by resource."""

@@ -1,0 +1,60 @@
+"""IncrementalAlterConfigs (44): changes to single settings; the others stay (KIP-339).
+
+v1   flexible
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tailrace.protocol.fields import wire, wire_array
+from tailrace.protocol.messages.alter_configs import AlterConfigsResourceResponse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncrementalAlterableConfig:
+    """A change to one setting."""
+
+    name: str = wire("string")
+    """The setting."""
+    config_operation: int = wire("int8")
+    """0: set, 1: back to the default, 2: append to a list, 3: take from a list."""
+    value: str | None = wire("string", nullable_since=0)
+    """The value, as text; of no meaning to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncrementalAlterConfigsResource:
+    """What to change."""
+
+    resource_type: int = wire("int8")
+    """2: a topic, 4: a broker."""
+    resource_name: str = wire("string")
+    """Its name; a broker's is its number."""
+    configs: tuple[IncrementalAlterableConfig, ...] = wire_array(IncrementalAlterableConfig)
+    """The changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncrementalAlterConfigsRequest:
+    """Change settings of these."""
+
+    flexible_since: ClassVar[int] = 1
+
+    resources: tuple[IncrementalAlterConfigsResource, ...] = wire_array(
+        IncrementalAlterConfigsResource
+    )
+    """The topics and brokers."""
+    validate_only: bool = wire("bool")
+    """Whether to check the request and change nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncrementalAlterConfigsResponse:
+    """What became of the changes."""
+
+    flexible_since: ClassVar[int] = 1
+
+    throttle_time_ms: int = wire("int32")
+    """How long the client is held back by a quota."""
+    responses: tuple[AlterConfigsResourceResponse, ...] = wire_array(AlterConfigsResourceResponse)
+    """The outcome, by resource."""

@@ -1,0 +1,111 @@
+r"""Waiting until records are on the device: one flush covers every append that waited for it.
+
+    append  append  append          append  append
+       \      |      /                 \    /
+        ask  ask  ask                  ask ask
+            flush (thread) ------------- flush (thread) -----
+                 answers to the first three      answers to the other two
+
+Each log directory has one flush at a time, of all its logs that somebody waits for. Who asks while
+it runs is in the next one: a flush that has begun may have passed by what was appended since.
+
+A failed flush is never tried again, whatever the reason: what it left out is lost to the page
+cache, and a second one would report success. The directory goes out of service (promise 3).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tailrace.errors import StorageError
+from tailrace.runtime.threads import Threads
+from tailrace.storage.directories import unusable
+from tailrace.storage.directory_logs import DirectoryLogs
+from tailrace.storage.log import Log
+from tailrace.storage.manager import LogManager
+
+Flushed = asyncio.Future[OSError | None]
+"""Done when a flush is: None, or why the records may not be on the device."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Wanted:
+    flushed: Flushed
+    is_whole: bool
+    """Whether the recovery point moves along, for which indexes have to be flushed too."""
+
+
+@dataclass(slots=True)
+class _Directory:
+    """What is wanted of one directory next, and the task that does it."""
+
+    wanted: dict[Log, _Wanted] = field(default_factory=dict)
+    task: asyncio.Task[None] | None = None
+
+
+class Flushes:
+    """Flushes that somebody waits for, by log directory."""
+
+    def __init__(self, logs: LogManager, threads: Threads) -> None:
+        self._logs = logs
+        self._threads = threads
+        self._directories: dict[DirectoryLogs, _Directory] = {}
+
+    def ask(self, log: Log, *, is_whole: bool) -> Flushed:
+        """Have everything that was appended to a log put on the device; await it with `shield`.
+
+        With `is_whole` indexes too, and the recovery point moves along (`Log.sync`); else only
+        the records (`Log.commit`).
+        """
+        home = self._logs.home_of(log)
+        directory = self._directories.setdefault(home, _Directory())
+        wanted = directory.wanted.get(log)
+        if wanted is None:
+            flushed: Flushed = asyncio.get_running_loop().create_future()
+            wanted = directory.wanted[log] = _Wanted(flushed=flushed, is_whole=is_whole)
+        wanted.is_whole = wanted.is_whole or is_whole
+        if directory.task is None:
+            directory.task = asyncio.ensure_future(self._run(home, directory))
+        return wanted.flushed
+
+    async def finish(self) -> None:
+        """Wait for the flushes that were asked for."""
+        for directory in tuple(self._directories.values()):
+            if directory.task is not None:
+                await directory.task
+
+    async def _run(self, home: DirectoryLogs, directory: _Directory) -> None:
+        while directory.wanted:
+            wanted, directory.wanted = directory.wanted, {}
+            try:
+                failures = await self._threads.run(_flush_all(wanted))
+            except Exception as unexpected:  # noqa: BLE001 - whoever waits must hear of it
+                reason = f"a flush broke off: {unexpected!r}"
+                failures = dict.fromkeys(wanted, StorageError(reason))
+            for log, error in failures.items():
+                self._settle(home, log, error)
+            for log, one in wanted.items():
+                if not one.flushed.done():
+                    one.flushed.set_result(failures.get(log))
+        directory.task = None
+
+    def _settle(self, home: DirectoryLogs, log: Log, error: OSError) -> None:
+        # One that was deleted meanwhile had its files closed, and one that had failed is told.
+        if self._logs.get(log.partition) is log and not isinstance(error, StorageError):
+            reason = f"a flush failed; {unusable(log.folder.path, error)}"
+            self._logs.fail(home, StorageError(reason))
+
+
+def _flush_all(wanted: Mapping[Log, _Wanted]) -> Callable[[], dict[Log, OSError]]:
+    """What the worker thread does: flush every log; gives those that failed, and why."""
+
+    def run() -> dict[Log, OSError]:
+        failures: dict[Log, OSError] = {}
+        for log, one in wanted.items():
+            try:
+                log.sync() if one.is_whole else log.commit()
+            except OSError as error:
+                failures[log] = error
+        return failures
+
+    return run

@@ -1,0 +1,178 @@
+"""The bytes of a batch after some of its records are gone.
+
+    what stays of a v2 batch      its new bytes
+    some records                  header, with the same offsets, producer, sequence, epoch and type;
+                                  the records that stay, in the same codec
+    no record, but the batch      61 bytes of header: producer state and offsets outlive the records
+    of an entry of v0 or v1       one record: it stays as it is. A wrapper: a wrapper of its own
+                                  format with those that stay
+
+A record's offset never changes, and neither do the first and the last offset of a v2 batch: its
+last sequence number is counted from them. A delete horizon (KIP-534) takes the place of the base
+timestamp, so records are then written with new deltas; their timestamps stay.
+
+Invariant: what is built here passes `Batch.check`, and readers see in it exactly the records that
+were to stay.
+"""
+
+import zlib
+from itertools import compress as those_with
+from struct import Struct
+from typing import Final
+
+import crc32c
+
+from tailrace import kernels
+from tailrace.kernels.records import wrapping_sum
+from tailrace.model import NO_TIMESTAMP, Codec, TimestampType
+from tailrace.records import layout
+from tailrace.records.batch import Batch, LegacyEntry
+from tailrace.records.builder import Record, records_of
+from tailrace.records.codecs import compress, decompress, with_lz4_checksum
+from tailrace.runtime.files import Buffer
+from tailrace.storage.cleaner.key_map import Choice
+
+_ENTRY: Final = Struct(">qiIBB")
+_FRAME: Final = Struct(">qiI")
+_INT64: Final = Struct(">q")
+_INT32: Final = Struct(">i")
+
+
+def with_chosen(
+    batch: Batch, view: memoryview, choice: Choice, *, horizon_ms: int | None
+) -> bytearray:
+    """A v2 batch with the chosen records; `view` is its `records_view()`, one of them at least.
+
+    `horizon_ms` is the delete horizon that it gets; None leaves the batch the one that it has. Its
+    base timestamp is that horizon, or without one the timestamp of its first record, as in Kafka.
+    The records were found sound when they were chosen.
+    """
+    assert choice.kept > 0
+    is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+    base_timestamp = batch.base_timestamp if horizon_ms is None else horizon_ms
+    if horizon_ms is None and batch.delete_horizon_or_none is None and not is_append_time:
+        base_timestamp = wrapping_sum(batch.base_timestamp, choice.timestamp_delta_first)
+    # Where the broker has set the time, nobody looks at the deltas.
+    shift = 0 if is_append_time else wrapping_sum(batch.base_timestamp, -base_timestamp)
+    growth = kernels.RECORD_GROWTH_MAX * choice.kept if shift else 0
+    payload = memoryview(bytearray(choice.size + growth))
+    written = kernels.copy_records(
+        view, 0, len(view), batch.record_count, choice.keeps, shift, payload
+    )
+    assert written >= 0
+    max_timestamp = batch.max_timestamp
+    if not is_append_time:
+        max_timestamp = wrapping_sum(batch.base_timestamp, choice.timestamp_delta_max)
+    attributes = batch.attributes
+    if horizon_ms is not None:
+        attributes |= layout.DELETE_HORIZON_FLAG
+    return _built(
+        batch,
+        compress(batch.codec, payload[:written]),
+        attributes=attributes,
+        timestamps=(base_timestamp, max_timestamp),
+        record_count=choice.kept,
+    )
+
+
+def header_only(batch: Batch) -> bytearray:
+    """The header of a v2 batch, as a batch without records: no codec and no delete horizon."""
+    return _built(
+        batch,
+        b"",
+        attributes=batch.attributes & ~(layout.CODEC_MASK | layout.DELETE_HORIZON_FLAG),
+        timestamps=(NO_TIMESTAMP, batch.max_timestamp),
+        record_count=0,
+    )
+
+
+def is_foreign_inside(entry: LegacyEntry) -> bool:
+    """Whether a wrapper holds entries of another format than its own.
+
+    Cleaners of Kafka 0.10 wrote such wrappers (KAFKA-4298); offsets inside then count as the
+    wrapper's format says. The entry has been converted without an error before.
+    """
+    if not entry.codec_number:
+        return False
+    assert entry.value is not None
+    value = with_lz4_checksum(entry.value) if entry.codec_number == Codec.LZ4 else entry.value
+    view = decompress(Codec(entry.codec_number), value)
+    position = 0
+    while position < len(view):
+        _, length, _, magic, _ = _ENTRY.unpack_from(view, position)
+        if magic != entry.magic:
+            return True
+        position += length + layout.LOG_OVERHEAD
+    return False
+
+
+def legacy_with_chosen(batch: Batch, keeps: bytearray) -> bytes:
+    """The wrapper that `batch` was made from, of its own format, with the chosen records.
+
+    Raises:
+        CorruptRecordError: a record breaks a rule of the format.
+    """
+    wrapper = batch.legacy
+    assert wrapper is not None
+    assert wrapper.codec_number
+    records = list(those_with(records_of(batch), keeps))
+    is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+    flags = layout.LOG_APPEND_TIME_FLAG if wrapper.magic and is_append_time else 0
+    # Format v0 counts offsets from 0 everywhere; v1 counts those inside from the first one inside.
+    base_offset = records[0].offset if wrapper.magic else 0
+    inside = b"".join(
+        _entry(record, magic=wrapper.magic, attributes=flags, base_offset=base_offset)
+        for record in records
+    )
+    outside = Record(
+        offset=records[-1].offset,
+        timestamp=max(record.timestamp for record in records),
+        key=None,
+        value=bytes(compress(Codec(wrapper.codec_number), inside)),
+    )
+    return _entry(outside, magic=wrapper.magic, attributes=flags | wrapper.codec_number)
+
+
+def _entry(record: Record, *, magic: int, attributes: int, base_offset: int = 0) -> bytes:
+    """A record as an entry of format v0 or v1; `tailrace.records.legacy` has the drawing."""
+    fields = [bytes((magic, attributes))]
+    if magic:
+        fields.append(_INT64.pack(record.timestamp))
+    for content in (record.key, record.value):
+        fields.append(_INT32.pack(-1 if content is None else len(content)))
+        fields.append(content or b"")
+    body = b"".join(fields)
+    offset = record.offset - base_offset
+    # The length counts from the CRC on.
+    return _FRAME.pack(offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def _built(
+    batch: Batch,
+    payload: Buffer,
+    *,
+    attributes: int,
+    timestamps: tuple[int, int],
+    record_count: int,
+) -> bytearray:
+    data = bytearray(layout.HEADER_SIZE)
+    data += payload
+    layout.HEADER.pack_into(
+        data,
+        0,
+        batch.base_offset,
+        len(data) - layout.LOG_OVERHEAD,
+        batch.leader_epoch,
+        layout.MAGIC,
+        0,
+        attributes,
+        batch.last_offset_delta,
+        *timestamps,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        record_count,
+    )
+    crc = crc32c.crc32c(memoryview(data)[layout.ATTRIBUTES_POSITION :])
+    layout.CRC.pack_into(data, layout.CRC_POSITION, crc)
+    return data

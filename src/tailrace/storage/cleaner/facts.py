@@ -1,0 +1,41 @@
+"""From the segments of a log to the facts that `plan` decides from. Reads, and decides nothing."""
+
+from collections.abc import Sequence
+
+from tailrace.storage.cleaner.plan import LogFacts, SegmentFacts
+from tailrace.storage.index.offset import ENTRY as OFFSET_ENTRY
+from tailrace.storage.index.time import ENTRY as TIME_ENTRY
+from tailrace.storage.positions import Positions
+from tailrace.storage.segment import Segment
+
+
+def segment_facts(segment: Segment) -> SegmentFacts:
+    """What a plan needs to know of a segment.
+
+    Raises:
+        CorruptionError: the log does not begin with a batch.
+        OSError: the file's time cannot be read.
+    """
+    return SegmentFacts(
+        base_offset=segment.base_offset,
+        size_bytes=segment.size,
+        largest_timestamp_ms=segment.largest_timestamp_or_modified_ms(),
+        first_timestamp_ms=segment.first_timestamp,
+        offset_index_bytes=segment.offset_index.entries.count * OFFSET_ENTRY.size,
+        time_index_bytes=segment.time_index.entries.count * TIME_ENTRY.size,
+    )
+
+
+def log_facts(segments: Sequence[Segment], positions: Positions) -> LogFacts:
+    """What a plan needs to know of a log, all of its segments included.
+
+    Raises:
+        CorruptionError: a log file does not begin with a batch.
+        OSError: the time of a file cannot be read.
+    """
+    return LogFacts(
+        log_start=positions.log_start,
+        last_stable=positions.last_stable,
+        log_end=positions.log_end,
+        segments=tuple(segment_facts(segment) for segment in segments),
+    )

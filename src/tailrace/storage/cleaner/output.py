@@ -1,0 +1,112 @@
+"""The new segment of a rewriting: made under `.cleaned` names, filled chunk by chunk, or discarded.
+
+Invariant: nothing of it counts. Whatever a crash leaves under these names, a start removes.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from tailrace.model import NO_TIMESTAMP
+from tailrace.runtime.files import Buffer, Files
+from tailrace.storage import names
+from tailrace.storage.config import LogConfig
+from tailrace.storage.index.time import ENTRY as TIME_ENTRY
+from tailrace.storage.index.time import TimestampOffset
+from tailrace.storage.segment import Segment, SegmentAppend, open_segment
+
+CHUNK_BYTES: Final = 64 * 1024
+"""What is appended in one go. An index entry can only point at the start of one, so a larger chunk
+would save little and make every later search longer."""
+
+
+def _go_on(_: int) -> None:
+    """The pause of a rewriting that nobody shares the device with."""
+
+
+class Output:
+    """Collects batches and appends them to the new segment."""
+
+    def __init__(self, segment: Segment, pause: Callable[[int], None] = _go_on) -> None:
+        self.segment = segment
+        self._pause = pause
+        self._pieces: list[Buffer] = []
+        self._size = 0
+        self._last_offset = -1
+        self._newest = TimestampOffset(NO_TIMESTAMP, -1)
+
+    def add(self, data: Buffer, *, last_offset: int, max_timestamp: int) -> None:
+        """Takes the bytes of one batch; writes when a chunk is full.
+
+        Raises:
+            OSError: the device is full or failing.
+        """
+        if max_timestamp > self._newest.timestamp:
+            self._newest = TimestampOffset(max_timestamp, last_offset)
+        self._pieces.append(data)
+        self._size += len(data)
+        self._last_offset = last_offset
+        if self._size >= CHUNK_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what has been collected.
+
+        Raises:
+            OSError: the device is full or failing.
+        """
+        if not self._pieces:
+            return
+        self.segment.append(
+            SegmentAppend(
+                data=b"".join(self._pieces),
+                last_offset=self._last_offset,
+                max_timestamp=self._newest.timestamp,
+                max_timestamp_offset=self._newest.offset,
+            )
+        )
+        self._pause(self._size)
+        self._pieces, self._size = [], 0
+        self._newest = TimestampOffset(NO_TIMESTAMP, -1)
+
+
+def open_cleaned(
+    files: Files, directory: str, *, base_offset: int, config: LogConfig, size_max: int
+) -> Segment:
+    """A new segment under `.cleaned` names, for about `size_max` bytes of log.
+
+    Raises:
+        OSError: a file cannot be made or grown.
+    """
+    # Chunks may be denser than the appends of the sources were, and an index must not be full
+    # before its log is. A batch whose timestamps are written anew may be twice as large.
+    entries_max = 2 * size_max // CHUNK_BYTES + 4
+    roomy = replace(
+        config,
+        segment_index_bytes=max(config.segment_index_bytes, entries_max * TIME_ENTRY.size),
+        is_preallocated=False,
+    )
+    return open_segment(
+        files,
+        directory,
+        base_offset=base_offset,
+        config=roomy,
+        create=True,
+        suffix=names.CLEANED_SUFFIX,
+    )
+
+
+def discard(files: Files, *segments: Segment, after: Exception) -> None:
+    """Closes segments that came to nothing and removes their files.
+
+    A file that cannot be removed stays until the next start; `after`, the error that is on its way
+    to the caller, then says so.
+    """
+    for segment in segments:
+        paths = segment.paths()
+        segment.close()
+        try:
+            for path in paths:
+                files.remove(path)
+        except OSError as error:
+            after.add_note(f"and {segment.log.path} stays until the next start: {error}")

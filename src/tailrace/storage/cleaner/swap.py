@@ -1,0 +1,228 @@
+"""The exchange of segments for what compaction has made of them, and what a start does with half.
+
+    step        files of the new segment     files of the old ones          after a crash
+    rewrite     170.log.cleaned              170.log, 200.log               the old: .cleaned goes
+    publish     170.log.cleaned -> .swap     170.log, 200.log               the old, till all files
+                                                                            have been renamed
+    exchange    170.log.swap                 170.log.deleted, ...           the new
+    complete    170.log                      gone in a while                the new
+
+What decides is the pair of suffixes: a `.swap` counts only if no `.cleaned` of the same or a lower
+offset is left, and that is why several segments are published from the highest down. From then on
+the step can only go forward, and a start takes it (Kafka's LogLoader does the same, pass by pass).
+
+The old segments are known by their offsets alone: from the first new base offset up to what the new
+ones hold. So of the last old segments, if nothing at all was kept of them, some may come back whole
+after a crash right before the exchange. They lack nothing and contradict nothing: what replaced
+their records stands behind them. The next round cleans them again.
+
+Invariant: at every point, each range of offsets is served by its old segments or by its new one.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+from tailrace.errors import CorruptionError
+from tailrace.runtime.files import Files
+from tailrace.storage import names
+from tailrace.storage.cleaner.output import Output, discard, open_cleaned
+from tailrace.storage.config import LogConfig
+from tailrace.storage.records_file import open_records_file
+from tailrace.storage.segment import Segment, open_segment
+
+_SUFFIXES: Final = (names.CLEANED_SUFFIX, names.SWAP_SUFFIX, names.DELETED_SUFFIX)
+
+
+def publish(files: Files, directory: str, *segments: Segment) -> None:
+    """Renames new segments from `.cleaned` to `.swap`; on the device when this returns.
+
+    May be slow, and touches nothing that is being read: for a worker thread. Until it returns a
+    crash leaves the old segments, or else the new ones as if it had returned. A log whose last
+    exchange failed halfway must not be cleaned again before a start: a `.cleaned` file beside its
+    `.swap` files would make them count for nothing.
+
+    Raises:
+        OSError: the device refused; a start drops what was renamed, unless it was all.
+    """
+    for segment in sorted(segments, key=lambda each: each.base_offset, reverse=True):
+        _change_suffix(files, segment, old=names.CLEANED_SUFFIX, new=names.SWAP_SUFFIX)
+    files.sync_directory(directory)
+
+
+def complete(files: Files, directory: str, *segments: Segment) -> None:
+    """Removes the `.swap` suffix, once the old files have other names; on the device then.
+
+    Raises:
+        OSError: the device refused; a start does the rest.
+    """
+    for segment in sorted(segments, key=lambda each: each.base_offset):
+        _change_suffix(files, segment, old=names.SWAP_SUFFIX, new="")
+    files.sync_directory(directory)
+
+
+def finish_swaps(files: Files, directory: str) -> None:
+    """Brings a folder behind every exchange that was under way, or back before it.
+
+    Afterwards there are no `.cleaned`, `.swap` and `.deleted` files. After a crash in between: call
+    it again.
+
+    Raises:
+        CorruptionError: a segment that is to be put in place cannot be read to its end.
+        OSError: the device refused.
+    """
+    found = _suffixed(files, directory)
+    for name in found[names.DELETED_SUFFIX]:
+        files.remove(f"{directory}/{name}")
+    cleaned, swaps = found[names.CLEANED_SUFFIX], found[names.SWAP_SUFFIX]
+    limit = min(map(_offset_of, cleaned), default=None)
+    # First what depends on the `.cleaned` files: without them a half published set looks whole.
+    invalid = [name for name in swaps if limit is not None and _offset_of(name) >= limit]
+    for name in invalid:
+        files.remove(f"{directory}/{name}")
+    if invalid:
+        files.sync_directory(directory)
+    for name in cleaned:
+        files.remove(f"{directory}/{name}")
+    valid = [name for name in swaps if name not in invalid]
+    if not valid:
+        return
+    _remove_replaced(files, directory, valid)
+    for name in sorted(valid, key=lambda each: (_offset_of(each), not _is_log(each))):
+        path = f"{directory}/{name}"
+        files.rename(path, path.removesuffix(names.SWAP_SUFFIX))
+    files.sync_directory(directory)
+
+
+def split_overflowed(
+    files: Files, directory: str, *, base_offset: int, config: LogConfig
+) -> list[int]:
+    """Splits a segment whose offsets are too far from its base; returns the new base offsets.
+
+    For a log that nobody uses: the new segments are in place, and closed, when this returns. After
+    a crash a start drops what was made, or finishes it.
+
+    Raises:
+        CorruptionError: the log cannot be read to its end; nothing has changed.
+        OSError: the device refused.
+    """
+    source = open_segment(files, directory, base_offset=base_offset, config=config)
+    try:
+        parts = split_segment(files, directory, source, config=config)
+    finally:
+        source.close()
+    publish(files, directory, *parts)
+    finish_swaps(files, directory)
+    for part in parts:
+        part.close()
+    return [part.base_offset for part in parts]
+
+
+def split_segment(
+    files: Files, directory: str, source: Segment, *, config: LogConfig
+) -> list[Segment]:
+    """The batches of a segment in several, as `.cleaned` files on the device, to be published.
+
+    Batches are copied as they are. The first part has the base offset of the source, and may be
+    empty if the source's first batch is too far from there. When this raises, the files are gone.
+
+    Raises:
+        CorruptionError: the log or its transaction index cannot be read to its end.
+        OSError: the device is full or failing.
+    """
+    parts: list[Segment] = []
+
+    def begin(base_offset: int) -> Segment:
+        part = open_cleaned(
+            files, directory, base_offset=base_offset, config=config, size_max=source.size
+        )
+        parts.append(part)
+        return part
+
+    try:
+        output = Output(begin(source.base_offset))
+        end = 0
+        for position, batch in source.log.batches():
+            if not output.segment.can_hold(batch.last_offset):
+                output.flush()
+                output = Output(begin(batch.base_offset))
+            end = position + batch.size
+            data = source.log.view(position, end)
+            output.add(data, last_offset=batch.last_offset, max_timestamp=batch.max_timestamp)
+        output.flush()
+        if end != source.size:
+            raise CorruptionError("the last batch is not whole", path=source.log.path, position=end)
+        bases = [part.base_offset for part in parts]
+        for aborted in source.transactions.entries():
+            parts[bisect_right(bases, aborted.last_offset) - 1].transactions.append(aborted)
+        for part in parts:
+            part.finish()
+            part.sync()
+            files.set_modified_ms(part.log.path, source.modified_ms())
+    except Exception as error:
+        discard(files, *parts, after=error)
+        raise
+    return parts
+
+
+def _change_suffix(files: Files, segment: Segment, *, old: str, new: str) -> None:
+    """Renames the files of a segment that exist, the log first, and tells the segment."""
+    for owner in (
+        segment.log,
+        segment.offset_index.entries,
+        segment.time_index.entries,
+        segment.transactions,
+    ):
+        path = owner.path.removesuffix(old) + new
+        if owner.path != path and files.exists(owner.path):
+            files.rename(owner.path, path)
+        owner.path = path
+
+
+def _remove_replaced(files: Files, directory: str, swaps: Sequence[str]) -> None:
+    """Removes the segments whose offsets the new ones serve, and the snapshots between them."""
+    bases = [_offset_of(name) for name in swaps if _is_log(name)]
+    if not bases:
+        return
+    limit = max(
+        _next_offset(files, f"{directory}/{name}", base_offset=_offset_of(name))
+        for name in swaps
+        if _is_log(name)
+    )
+    for name in files.list(directory):
+        parsed = names.parse_segment_file_name(name)
+        if parsed is None:
+            continue
+        offset, suffix = parsed
+        is_new_base = offset in bases
+        if is_new_base and suffix == names.SNAPSHOT_SUFFIX:
+            continue
+        if is_new_base or min(bases) <= offset < limit:
+            files.remove(f"{directory}/{name}")
+    files.sync_directory(directory)
+
+
+def _next_offset(files: Files, path: str, *, base_offset: int) -> int:
+    log = open_records_file(files, path, read_only=True)
+    try:
+        return max((batch.next_offset for _, batch in log.batches()), default=base_offset)
+    finally:
+        log.close()
+
+
+def _suffixed(files: Files, directory: str) -> dict[str, list[str]]:
+    """The files of segments that carry one of the three suffixes, by suffix."""
+    found: dict[str, list[str]] = {suffix: [] for suffix in _SUFFIXES}
+    for name in files.list(directory):
+        stem, dot, last = name.rpartition(".")
+        if dot + last in found and names.parse_segment_file_name(stem) is not None:
+            found[dot + last].append(name)
+    return found
+
+
+def _offset_of(name: str) -> int:
+    return int(name[:20])
+
+
+def _is_log(name: str) -> bool:
+    return name.removesuffix(names.SWAP_SUFFIX).endswith(names.LOG_SUFFIX)

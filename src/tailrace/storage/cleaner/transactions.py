@@ -1,0 +1,114 @@
+"""Transactions as a pass over the log meets them: which batches are aborted, which markers may go.
+
+A marker may go once nothing of its transaction is left before it, and then only when the delete
+horizon of its batch has passed. So one pass has to remember, for each producer, whether it has seen
+data of the transaction that is open at the moment (KIP-98; CleanedTransactionMetadata in Kafka).
+
+Invariant: batches and markers are told in the order of their offsets, and the aborted transactions
+that reach into a stretch of log before its first batch.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from tailrace.errors import CorruptionError
+from tailrace.records.batch import Batch
+from tailrace.records.builder import records_of
+from tailrace.records.control import ControlType, read_control_type
+from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.segment import Segment
+
+
+class CleanedTransactions:
+    """The transactions that are open at one point of a pass."""
+
+    def __init__(self) -> None:
+        self.retained: list[AbortedTransaction] = []
+        """Aborted transactions of which data was met before their marker; whoever writes an index
+        of them empties the list."""
+        self._ahead: list[tuple[int, AbortedTransaction]] = []
+        self._aborted: dict[int, AbortedTransaction] = {}
+        self._with_data: set[int] = set()
+        """Producers whose aborted transaction, now open, has shown data."""
+        self._committed: set[int] = set()
+        """Producers with data of a transaction that will be committed."""
+
+    def add_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """Takes note of aborted transactions in the stretch of log that comes next."""
+        for each in aborted:
+            heapq.heappush(self._ahead, (each.first_offset, each))
+
+    def is_aborted(self, batch: Batch) -> bool:
+        """Whether a data batch belongs to an aborted transaction."""
+        self._reach(batch.last_offset)
+        if not batch.is_transactional:
+            return False
+        if batch.producer_id in self._aborted:
+            self._with_data.add(batch.producer_id)
+            return True
+        self._committed.add(batch.producer_id)
+        return False
+
+    def ends_nothing(self, batch: Batch) -> bool:
+        """Whether a control batch is of no more use: nothing of its transaction came before it.
+
+        Raises:
+            CorruptRecordError: its record breaks a rule of the format.
+            CorruptionError: the transaction index, which has no checksum, says otherwise.
+        """
+        self._reach(batch.last_offset)
+        record = next(records_of(batch), None)
+        if record is None:
+            return True
+        match read_control_type(record.key):
+            case ControlType.ABORT:
+                aborted = self._aborted.pop(batch.producer_id, None)
+                if aborted is not None and aborted.last_offset != batch.last_offset:
+                    raise _contradiction("an abort", batch, aborted)
+                if aborted is None or batch.producer_id not in self._with_data:
+                    return True
+                self._with_data.discard(batch.producer_id)
+                self.retained.append(aborted)
+                return False
+            case ControlType.COMMIT:
+                if batch.producer_id in self._aborted:
+                    raise _contradiction("a commit", batch, self._aborted[batch.producer_id])
+                if batch.producer_id in self._committed:
+                    self._committed.discard(batch.producer_id)
+                    return False
+                return True
+            case _:
+                return False
+
+    def _reach(self, offset: int) -> None:
+        while self._ahead and self._ahead[0][0] <= offset:
+            _, aborted = heapq.heappop(self._ahead)
+            self._aborted.setdefault(aborted.producer_id, aborted)
+
+
+def _contradiction(marker: str, batch: Batch, aborted: AbortedTransaction) -> CorruptionError:
+    return CorruptionError(
+        f"{marker} of producer {batch.producer_id}, and the transaction index has one that began "
+        f"at {aborted.first_offset} aborted at {aborted.last_offset}",
+        offset=batch.base_offset,
+    )
+
+
+def aborted_between(
+    segments: Sequence[Segment], start_offset: int, limit_offset: int
+) -> list[AbortedTransaction]:
+    """The aborted transactions with data in a range of offsets.
+
+    `segments` are those from the one with `start_offset` on. A transaction is in the index of the
+    segment that has its marker, so later segments are asked until one says that it is complete.
+
+    Raises:
+        CorruptionError: an index cannot be what was written.
+    """
+    found: list[AbortedTransaction] = []
+    for segment in segments:
+        some, is_complete = segment.transactions.collect(start_offset, limit_offset)
+        found += some
+        if is_complete:
+            break
+    return found

@@ -1,0 +1,408 @@
+"""Which log is compacted when, and what becomes of it: the cleaner of a broker, step by step.
+
+    next_job            weighs all compacted logs and takes the filthiest          owner's thread
+    job.map_keys        the newest offset of every key in the dirty part           any, long
+    job.rewrite         a group of segments into one, published as `.swap`         any, long
+    job.exchange        the new segment serves, the old ones leave service         owner's, short
+    job.finish          the checkpoint, and the log may be weighed again           owner's thread
+
+The owner's thread is the one that appends. Whoever drives the steps decides about threads and
+pauses (`broker.cleaning`, or `clean` here for those that have no others); nothing here waits.
+
+A log that cannot be cleaned stops nobody: it is told, left alone for a while, and tried again, at
+first after a minute and then ever more rarely. (Kafka leaves it alone until the next start.) One
+whose exchange has failed halfway is left alone until the next start, which completes it.
+
+Invariant: at most one job at a time has a log, and a paused log has none.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tailrace.config.settings import INT64_MAX
+from tailrace.errors import TailraceError
+from tailrace.model import TopicPartition
+from tailrace.runtime.clock import Clock
+from tailrace.storage import shrink
+from tailrace.storage.cleaner import swap
+from tailrace.storage.cleaner.facts import log_facts
+from tailrace.storage.cleaner.key_map import KeyMap
+from tailrace.storage.cleaner.output import discard
+from tailrace.storage.cleaner.plan import (
+    CleaningPlan,
+    choose_filthiest,
+    plan_cleaning,
+    plan_range,
+)
+from tailrace.storage.cleaner.rewrite import (
+    CleaningAbortedError,
+    CleaningRound,
+    CleaningStatistics,
+    Pace,
+    ProducerEnd,
+    SegmentOverflowError,
+)
+from tailrace.storage.log import Log
+from tailrace.storage.manager import LogManager
+from tailrace.storage.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS_MIN = 60_000
+RETRY_MS_MAX = 60 * 60_000
+MAP_BYTES_PER_LOG_BYTE = 4
+"""Records of a few bytes need more room in the map than in the log; most need far less."""
+MAP_BYTES_MIN = 4 * 1024 * 1024
+"""Half of it is for keys: more than a batch of the usual `max.message.bytes`, so that no key is too
+large for one round's map and small enough for the next one's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerConfig:
+    """What the broker's settings say about compaction."""
+
+    map_bytes_max: int
+    """`log.cleaner.dedupe.buffer.size`."""
+    io_bytes_per_second: float
+    """`log.cleaner.io.max.bytes.per.second`, read and written together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerStatistics:
+    """How the cleaner is doing; all zero before its first round."""
+
+    rounds: int = 0
+    """Rounds that were finished."""
+    seconds_max: float = 0.0
+    """What the longest of them took."""
+    map_load_max: float = 0.0
+    """The fullest map of them, from 0 to 1."""
+    delay_ms_max: int = 0
+    """How long past `max.compaction.lag.ms` a record had to wait when its round began, at most."""
+    failed_logs: int = 0
+    """Logs that could not be cleaned and are left alone."""
+
+
+@dataclass(slots=True)
+class _Failure:
+    """A log that could not be cleaned."""
+
+    log: Log
+    reason: str
+    retry_ms: int
+    attempts: int
+
+
+class Throttle:
+    """Keeps a rate by making its caller wait."""
+
+    def __init__(self, clock: Clock, bytes_per_second: float) -> None:
+        self.bytes_per_second = bytes_per_second
+        """May be changed at any time."""
+        self._clock = clock
+        self._free_ms = float(clock.now_ms())
+
+    def pause(self, size: int) -> None:
+        """Wait until `size` bytes more keep to the rate."""
+        now_ms = self._clock.now_ms()
+        self._free_ms = max(self._free_ms, now_ms) + 1000 * size / self.bytes_per_second
+        if self._free_ms > now_ms:
+            self._clock.pause((self._free_ms - now_ms) / 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """New segments, published, and those whose place they take."""
+
+    new: tuple[Segment, ...]
+    old: tuple[Segment, ...]
+
+
+class CleaningJob:
+    """One round over one log."""
+
+    def __init__(self, cleaner: "LogCleaner", log: Log, plan: CleaningPlan) -> None:
+        self.log = log
+        self.plan = plan
+        self._cleaner = cleaner
+        self._begun_ms = log.folder.clock.now_ms()
+        self._is_aborted = False
+        self._was_split = False
+        self._is_exchange_open = False
+        """Whether files have `.swap` names, which only an exchange or a start takes from them."""
+        self._end_offset = plan.first_dirty
+        files, path = log.folder.files, log.folder.path
+        self._round = CleaningRound(
+            files,
+            path,
+            segments=tuple(log.segments),
+            config=log.config,
+            plan=plan,
+            key_map=KeyMap(cleaner.map_bytes(plan)),
+            now_ms=self._begun_ms,
+            pace=Pace(pause=cleaner.throttle.pause, check=self._check),
+        )
+
+    def abort(self) -> None:
+        """Have the round end at the next batch; what was exchanged already stays."""
+        self._is_aborted = True
+
+    def map_keys(self) -> list[tuple[Segment, ...]]:
+        """Read the dirty part; returns the groups of segments to rewrite. Any thread.
+
+        Raises:
+            CorruptionError, CleaningAbortedError, OSError: as `CleaningRound.map_keys`.
+        """
+        self._end_offset = self._round.map_keys()
+        return self._round.groups()
+
+    def rewrite(self, group: Sequence[Segment]) -> Exchange:
+        """The new segment of a group, published; for `exchange`, which has to follow. Any thread.
+
+        If a segment has to be split first, the exchange is that, and the round ends after it.
+
+        Raises:
+            CorruptionError, CleaningAbortedError, OSError: as `CleaningRound.rewrite`; the log is
+                as it was.
+        """
+        producers = {
+            producer_id: ProducerEnd(
+                last_data_offset=known.batches[-1].last_offset if known.batches else None,
+                epoch=known.epoch,
+            )
+            for producer_id, known in self.log.producers.items()
+        }
+        files, path = self.log.folder.files, self.log.folder.path
+        try:
+            new, old = [self._round.rewrite(group, producers=producers)], group
+        except SegmentOverflowError as error:
+            old = [each for each in group if each.base_offset == error.base_offset]
+            new = swap.split_segment(files, path, old[0], config=self.log.config)
+            self._was_split = True
+        try:
+            self._check()
+        except CleaningAbortedError as error:
+            discard(files, *new, after=error)
+            raise
+        self._is_exchange_open = True
+        swap.publish(files, path, *new)
+        return Exchange(new=tuple(new), old=tuple(old))
+
+    def exchange(self, planned: Exchange) -> None:
+        """Have the new segments serve instead of the old ones. Owner's thread.
+
+        Raises:
+            OSError: a file cannot be renamed; a start completes it.
+        """
+        shrink.replace_segments(self.log, planned.new, planned.old)
+        self._is_exchange_open = False
+        self._is_aborted = self._is_aborted or self._was_split
+
+    def finish(self, failure: Exception | None = None) -> None:
+        """Note how it went, and give the log free. Owner's thread; exactly once.
+
+        `failure` is what a step has raised, if one did.
+
+        Raises:
+            OSError: the checkpoint cannot be written.
+        """
+        self._cleaner.release(self)
+        if failure is None and not self._was_split:
+            self._cleaner.note_cleaned(self, end_offset=self._end_offset)
+        elif failure is not None and not isinstance(failure, CleaningAbortedError):
+            self._cleaner.note_failed(self.log, failure, is_final=self._is_exchange_open)
+
+    def age_ms(self) -> int:
+        """How long ago the job was begun."""
+        return self.log.folder.clock.now_ms() - self._begun_ms
+
+    def statistics(self) -> CleaningStatistics:
+        """What the round has done so far."""
+        return self._round.statistics()
+
+    def _check(self) -> None:
+        if self._is_aborted or not self._cleaner.is_in_service(self.log):
+            raise CleaningAbortedError(f"cleaning of {self.log.partition} was called off")
+
+
+class LogCleaner:
+    """The compacted logs of a broker, weighed and taken one by one."""
+
+    def __init__(self, logs: LogManager, config: CleanerConfig, clock: Clock) -> None:
+        self.throttle = Throttle(clock, config.io_bytes_per_second)
+        self._logs = logs
+        self._config = config
+        self._clock = clock
+        self._jobs: dict[TopicPartition, CleaningJob] = {}
+        self._paused: Counter[TopicPartition] = Counter()
+        self._failures: dict[TopicPartition, _Failure] = {}
+        self._statistics = CleanerStatistics()
+
+    def statistics(self) -> CleanerStatistics:
+        """What the cleaner has done since it was made."""
+        return replace(self._statistics, failed_logs=len(self._failures))
+
+    def next_job(self) -> CleaningJob | None:
+        """A round over the filthiest log that is due, or None. Owner's thread.
+
+        A log that cannot be weighed counts as one that cannot be cleaned.
+        """
+        plans = {log.partition: plan for log, plan in self.weigh()}
+        partition = choose_filthiest(plans)
+        if partition is None:
+            return None
+        log = self._logs.get(partition)
+        assert log is not None
+        job = CleaningJob(self, log, plans[partition])
+        self._jobs[partition] = job
+        return job
+
+    def weigh(self) -> list[tuple[Log, CleaningPlan]]:
+        """Every log that may be cleaned now, and how much there is to do.
+
+        A checkpoint that lies outside of its log is put right on the way.
+        """
+        found = []
+        now_ms = self._clock.now_ms()
+        for log in self._logs:
+            if not log.config.is_compacted or not self._is_free(log, now_ms):
+                continue
+            try:
+                found.append((log, self._weigh(log, now_ms)))
+            except (TailraceError, OSError) as error:
+                self.note_failed(log, error)
+        return found
+
+    def is_cleaning(self, partition: TopicPartition) -> bool:
+        """Whether a job has the log, so that no segment of it may go."""
+        return partition in self._jobs
+
+    def failures(self) -> dict[TopicPartition, str]:
+        """The logs that could not be cleaned, and why."""
+        return {partition: failure.reason for partition, failure in self._failures.items()}
+
+    def abort(self, partition: TopicPartition) -> None:
+        """Call off the job that has the log, if there is one; it ends at its next batch."""
+        job = self._jobs.get(partition)
+        if job is not None:
+            job.abort()
+
+    def pause(self, partition: TopicPartition) -> None:
+        """Have no job take the log until `resume`, as often as it was paused; aborts the present.
+
+        Segments may be changed once `is_cleaning` says no.
+        """
+        self._paused[partition] += 1
+        self.abort(partition)
+
+    def resume(self, partition: TopicPartition) -> None:
+        """Take back one `pause`."""
+        assert self._paused[partition] > 0
+        self._paused[partition] -= 1
+        self._paused += Counter()
+
+    def note_truncated(self, log: Log) -> None:
+        """Have what is appended behind a cut count as dirty; call it while the log is paused.
+
+        Raises:
+            OSError: the checkpoint cannot be written.
+        """
+        home = self._logs.home_of(log)
+        cleaned = home.cleaner_offset(log.partition)
+        if cleaned is not None and cleaned > log.end_offset:
+            home.note_cleaned(log.partition, log.end_offset)
+
+    def is_in_service(self, log: Log) -> bool:
+        """Whether a log has neither been deleted nor lost with its directory."""
+        return self._logs.get(log.partition) is log
+
+    def map_bytes(self, plan: CleaningPlan) -> int:
+        """How large a map a round gets: no larger than its log could fill."""
+        wanted = max(MAP_BYTES_MIN, MAP_BYTES_PER_LOG_BYTE * plan.cleanable_bytes)
+        return min(self._config.map_bytes_max, wanted)
+
+    def release(self, job: CleaningJob) -> None:
+        """Take back the log that a job has."""
+        if self._jobs.get(job.log.partition) is job:
+            del self._jobs[job.log.partition]
+
+    def note_cleaned(self, job: CleaningJob, *, end_offset: int) -> None:
+        """Write down how far a log has been cleaned, unless it is gone.
+
+        Raises:
+            OSError: the checkpoint cannot be written.
+        """
+        log = job.log
+        self._failures.pop(log.partition, None)
+        done, known = job.statistics(), self._statistics
+        self._statistics = CleanerStatistics(
+            rounds=known.rounds + 1,
+            seconds_max=max(known.seconds_max, job.age_ms() / 1000),
+            map_load_max=max(known.map_load_max, done.map_load),
+            delay_ms_max=max(known.delay_ms_max, job.plan.delay_ms),
+        )
+        logger.info(
+            "log_cleaned partition=%s offsets=%d..%d bytes_read=%d bytes_written=%d map_load=%.2f",
+            log.partition, job.plan.first_dirty, end_offset, done.bytes_read, done.bytes_written,
+            done.map_load,
+        )  # fmt: skip
+        if self.is_in_service(log):
+            self._logs.home_of(log).note_cleaned(log.partition, end_offset)
+
+    def note_failed(self, log: Log, error: Exception, *, is_final: bool = False) -> None:
+        """Leave a log alone for a while, or for good, and tell why."""
+        partition = log.partition
+        if not self.is_in_service(log):
+            return  # Deleted meanwhile, which is why its files were missing.
+        known = self._failure_of(log)
+        attempts = 1 if known is None else known.attempts + 1
+        delay_ms = min(RETRY_MS_MIN << min(attempts - 1, 10), RETRY_MS_MAX)
+        retry_ms = INT64_MAX if is_final else self._clock.now_ms() + delay_ms
+        # As text: an error that a log handler keeps would keep slices of the log with it.
+        reason = str(error)
+        self._failures[partition] = _Failure(log, reason, retry_ms, attempts)
+        logger.error(
+            "log_not_cleaned partition=%s attempts=%d next_in_s=%s reason=%s",
+            partition, attempts, "never" if is_final else delay_ms // 1000, reason,
+        )  # fmt: skip
+
+    def _failure_of(self, log: Log) -> _Failure | None:
+        """How the log has failed; not one of the same name that was deleted since."""
+        failure = self._failures.get(log.partition)
+        return failure if failure is not None and failure.log is log else None
+
+    def _is_free(self, log: Log, now_ms: int) -> bool:
+        failure = self._failure_of(log)
+        is_left_alone = failure is not None and now_ms < failure.retry_ms
+        return not (is_left_alone or log.partition in self._jobs or self._paused[log.partition])
+
+    def _weigh(self, log: Log, now_ms: int) -> CleaningPlan:
+        home = self._logs.home_of(log)
+        facts = log_facts(tuple(log.segments), log.positions)
+        dirty = plan_range(
+            facts,
+            checkpoint=home.cleaner_offset(log.partition),
+            config=log.config,
+            now_ms=now_ms,
+        )
+        if dirty.is_checkpoint_reset:
+            home.note_cleaned(log.partition, dirty.first_dirty)
+        return plan_cleaning(facts, dirty, config=log.config, now_ms=now_ms)
+
+
+def clean(job: CleaningJob) -> CleaningStatistics:
+    """Do a job from beginning to end on this thread.
+
+    Raises:
+        CorruptionError, CleaningAbortedError, OSError: what a step has raised; noted already.
+    """
+    try:
+        for group in job.map_keys():
+            job.exchange(job.rewrite(group))
+    except (TailraceError, OSError) as error:
+        job.finish(error)
+        raise
+    job.finish()
+    return job.statistics()

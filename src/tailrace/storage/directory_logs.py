@@ -1,0 +1,394 @@
+"""The logs of one log directory: open, make and delete them, checkpoint, close, give up.
+
+Which directory a new partition goes to, and what becomes of the others when one fails, is
+`manager`. The order of an orderly stop is what makes the next start quick: sync every log, write
+the checkpoints, and only then leave the mark that says so.
+
+What waits for the device (`checkpoint`, `sync_due`, `removals`) may run on another thread than the
+rest.
+"""
+
+import contextlib
+import logging
+import random
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from tailrace.errors import CorruptionError, DirectoryError, StorageError
+from tailrace.model import TopicPartition
+from tailrace.runtime.clock import Clock
+from tailrace.runtime.files import Files
+from tailrace.storage import names
+from tailrace.storage.checkpoints import read_partition_metadata, write_partition_metadata
+from tailrace.storage.config import DAY_MS, LogConfig
+from tailrace.storage.directories import LogDirectory, unusable
+from tailrace.storage.folder import Folder
+from tailrace.storage.log import Log
+from tailrace.storage.recovery import open_log
+from tailrace.storage.removals import Removals
+
+logger = logging.getLogger(__name__)
+
+STRAY_DIRECTORY_SUFFIX = "-stray"
+"""Kafka's name for a partition folder that belongs to no topic of the cluster."""
+
+
+class DirectoryLogs:
+    """Every log of one locked directory, by partition.
+
+    Raises, when made:
+        UnusableDirectoryError: its checkpoints cannot be read.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: LogDirectory,
+        *,
+        clock: Clock,
+        chance: random.Random,
+        producer_expiration_ms: int = DAY_MS,
+    ) -> None:
+        self.removals = Removals(files)
+        self.failure: str | None = None
+        """Why the directory is out of service, in one line; None while it serves."""
+        self._files = files
+        self._directory = directory
+        self._clock = clock
+        self._chance = chance
+        self._producer_expiration_ms = producer_expiration_ms
+        self._logs: dict[TopicPartition, Log] = {}
+        # `checkpoint` runs on a thread while topics come and go on the loop.
+        self._writing = threading.Lock()
+        self._deleted: set[TopicPartition] = set()
+        try:
+            self._recovery_points = directory.read_checkpoint(names.RECOVERY_POINTS)
+            self._log_starts = directory.read_checkpoint(names.LOG_START_OFFSETS)
+            self._cleaner_offsets = directory.read_checkpoint(names.CLEANER_OFFSETS)
+        except OSError as error:
+            raise unusable(directory.path, error) from error
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    @property
+    def path(self) -> str:
+        """Where the directory is."""
+        return self._directory.path
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(tuple(self._logs.values()))
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        """The open log of a partition."""
+        return self._logs.get(partition)
+
+    def find_partitions(
+        self, known_ids: Mapping[str, uuid.UUID] = MappingProxyType({})
+    ) -> dict[TopicPartition, uuid.UUID | None]:
+        """Every partition folder in the directory, with the topic id it carries.
+
+        Folders that a deletion left behind are removed. One of another id than `known_ids` has for
+        its topic is set aside under a `-stray` name: the topic was deleted and made anew while the
+        disk was away. Nobody removes it but the operator.
+
+        Raises:
+            DirectoryError: a folder cannot be read.
+        """
+        found = {}
+        path = self._directory.path
+        try:
+            for name in self._files.list(path):
+                folder = f"{path}/{name}"
+                if not self._files.is_directory(folder):
+                    continue
+                if names.is_delete_directory_name(name):
+                    self._files.remove_tree(folder)
+                    continue
+                partition = names.parse_partition_directory_name(name)
+                if partition is None:
+                    continue
+                metadata = f"{folder}/{names.PARTITION_METADATA}"
+                topic_id = read_partition_metadata(self._files, metadata)
+                if topic_id is None or known_ids.get(partition.topic, topic_id) == topic_id:
+                    found[partition] = topic_id
+                else:
+                    _set_aside(self._files, path, partition=partition, topic_id=topic_id)
+        except CorruptionError as error:
+            raise DirectoryError(f"{error}; restore the file from a backup or remove it") from error
+        except OSError as error:
+            raise unusable(path, error) from error
+        return found
+
+    def open(self, partition: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> Log:
+        """Open the log of a partition, making its folder if there is none.
+
+        A new folder and its topic id are on the device when this returns. May run on several
+        threads at once, for different partitions.
+
+        Raises:
+            StorageError: the device refused; a folder that was made for it is gone again if the
+                device allows that much.
+            DirectoryError: a file of the folder is damaged beyond what recovery mends, or the
+                folder is of another topic.
+        """
+        path = self._directory.path
+        folder = f"{path}/{names.partition_directory_name(partition)}"
+        is_new = False
+        try:
+            if not self._files.is_directory(folder):
+                is_new = True
+                self._forget(partition)
+                self._files.make_directory(folder)
+                self._files.sync_directory(path)
+            metadata = f"{folder}/{names.PARTITION_METADATA}"
+            found_id = read_partition_metadata(self._files, metadata)
+            if found_id is None:
+                write_partition_metadata(
+                    self._files, folder, names.PARTITION_METADATA, topic_id=topic_id
+                )
+            elif found_id != topic_id:
+                raise DirectoryError(
+                    f"{folder} belongs to another topic of this name: its id is {found_id}, not "
+                    f"{topic_id}; move the folder away"
+                )
+            log = open_log(
+                Folder(
+                    partition=partition,
+                    path=folder,
+                    files=self._files,
+                    clock=self._clock,
+                    chance=self._chance,
+                    removals=self.removals,
+                ),
+                config=config,
+                was_compacted=partition in self._cleaner_offsets,
+                producer_expiration_ms=self._producer_expiration_ms,
+                is_clean=self._directory.was_clean,
+                checkpoints=(
+                    self._recovery_points.get(partition, 0),
+                    self._log_starts.get(partition, 0),
+                ),
+            )
+        except CorruptionError as error:
+            raise DirectoryError(f"{error}; restore the file from a backup or remove it") from error
+        except DirectoryError:
+            raise
+        except OSError as error:
+            if is_new:
+                # One that cannot be removed is found again if the same topic is made once more.
+                with contextlib.suppress(OSError):
+                    self._files.remove_tree(folder)
+            raise StorageError(str(unusable(folder, error))) from error
+        self._logs[partition] = log
+        if self.failure is not None:
+            log.fail(self.failure)
+            raise StorageError(self.failure)
+        return log
+
+    def has_folder(self, partition: TopicPartition) -> bool:
+        """Whether there is a folder of this partition, of whichever topic."""
+        folder = f"{self._directory.path}/{names.partition_directory_name(partition)}"
+        return self._files.is_directory(folder)
+
+    def bytes_of(self, partition: TopicPartition) -> int:
+        """Bytes in the log files of a partition that need not be open, for telling progress.
+
+        Raises:
+            OSError: the folder cannot be read, or a file went meanwhile.
+        """
+        folder = f"{self._directory.path}/{names.partition_directory_name(partition)}"
+        size = 0
+        for name in self._files.list(folder):
+            if name.endswith(names.LOG_SUFFIX):
+                file = self._files.open(f"{folder}/{name}", read_only=True)
+                size += file.size()
+                file.close()
+        return size
+
+    def delete(self, partition: TopicPartition, unique_id: str) -> None:
+        """Take a partition out of service; its files go after `file.delete.delay.ms`.
+
+        The folder has its `-delete` name on the device when this returns, so that the partition
+        does not come back after a crash.
+
+        Raises:
+            StorageError: the device refused.
+        """
+        log = self._logs.pop(partition)
+        path = self._directory.path
+        folder = f"{path}/{names.delete_directory_name(partition, unique_id)}"
+        log.close()
+        self._deleted.add(partition)
+        try:
+            self._files.rename(log.folder.path, folder)
+            self._files.sync_directory(path)
+        except OSError as error:
+            raise StorageError(str(unusable(folder, error))) from error
+        due_ms = self._clock.now_ms() + log.config.file_delete_delay_ms
+        self.removals.add_folder(folder, due_ms=due_ms)
+
+    def discard(self, partition: TopicPartition) -> None:
+        """Remove the folder of a partition that is not open: its topic was deleted before a crash.
+
+        Raises:
+            DirectoryError: the folder cannot be removed.
+        """
+        assert partition not in self._logs
+        folder = f"{self._directory.path}/{names.partition_directory_name(partition)}"
+        try:
+            self._files.remove_tree(folder)
+        except OSError as error:
+            raise unusable(folder, error) from error
+
+    def checkpoint(self) -> None:
+        """Put closed segments on the device, then note how far the logs are there.
+
+        May run on another thread than everything else.
+
+        Raises:
+            StorageError: a flush failed, for whatever reason; it may not be tried again.
+            OSError: the checkpoints could not be written; the old ones hold.
+        """
+        self._sync_each(self, Log.sync_rolled)
+        self._write_checkpoints()
+
+    def checkpoint_log_starts(self) -> None:
+        """Note where logs start above their first segment; may run on another thread.
+
+        Raises:
+            OSError: the checkpoint could not be written; the old one holds.
+        """
+        with self._writing:
+            self._note_log_starts(tuple(self._logs.items()))
+
+    def sync_due(self, now_ms: int) -> None:
+        """Put logs on the device whose `flush.ms` has passed; may run on another thread.
+
+        Raises:
+            StorageError: a flush failed, for whatever reason; it may not be tried again.
+        """
+        due = (
+            log
+            for log in self
+            if now_ms - log.last_sync_ms >= log.config.flush_ms
+            and log.positions.recovery_point < log.end_offset
+        )
+        self._sync_each(due, Log.sync)
+
+    def close(self) -> None:
+        """Stop in order: sync and close every log, write the checkpoints, leave the mark.
+
+        Raises:
+            OSError: the device failed; the mark is not left, so the next start recovers. The other
+                logs are on the device all the same.
+        """
+        failure = None
+        for log in self:
+            try:
+                log.finish()
+                log.sync()
+            except OSError as error:
+                failure = failure or error
+            log.close()
+        self._write_checkpoints()
+        if failure is not None:
+            raise failure
+        self._directory.mark_clean()
+
+    def abandon(self) -> None:
+        """Release every file as a killed process would: no sync, no checkpoint, no mark."""
+        for log in self:
+            log.close()
+
+    def fail(self, reason: str) -> None:
+        """Take the whole directory out of service: nothing is flushed, and the lock is released.
+
+        Its logs stay known, and refuse every call from now on.
+        """
+        self.failure = reason
+        for log in self:
+            log.fail(reason)
+        self._directory.close()
+
+    def release(self) -> None:
+        """Let others have the directory, after `close` or `abandon`."""
+        self._directory.close()
+
+    def cleaner_offset(self, partition: TopicPartition) -> int | None:
+        """Up to where a partition has been compacted, or None."""
+        return self._cleaner_offsets.get(partition)
+
+    def note_cleaned(self, partition: TopicPartition, offset: int | None) -> None:
+        """Note up to where a partition has been compacted, on the device; None forgets it.
+
+        Raises:
+            OSError: the device refused; the next start may compact once more what is compacted.
+        """
+        with self._writing:
+            if offset is None:
+                self._cleaner_offsets.pop(partition, None)
+            else:
+                self._cleaner_offsets[partition] = offset
+            self._write_cleaner_offsets()
+
+    def _write_cleaner_offsets(self) -> None:
+        self._directory.write_checkpoint(names.CLEANER_OFFSETS, self._cleaner_offsets)
+
+    def _forget(self, partition: TopicPartition) -> None:
+        """Take a partition out of the checkpoints, before a new folder gets its name.
+
+        Else a crash could apply the offsets of the old log to the new one: recovery would trust
+        what is not on the device, or remove what lies below the old log start offset.
+        """
+        known = self._deleted | self._recovery_points.keys() | self._log_starts.keys()
+        if partition in known | self._cleaner_offsets.keys():
+            self._deleted.add(partition)
+            self._write_checkpoints()
+
+    def _write_checkpoints(self) -> None:
+        with self._writing:
+            deleted, logs = tuple(self._deleted), tuple(self._logs.items())
+            for partition in deleted:
+                self._recovery_points.pop(partition, None)
+                self._log_starts.pop(partition, None)
+                if self._cleaner_offsets.pop(partition, None) is not None:
+                    self._write_cleaner_offsets()
+            for partition, log in logs:
+                self._recovery_points[partition] = log.positions.recovery_point
+            self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
+            # For Apache Kafka, which would show consumers nothing above an old one at first.
+            high_watermarks = {name: log.positions.high_watermark for name, log in logs}
+            self._directory.write_checkpoint(names.HIGH_WATERMARKS, high_watermarks)
+            self._note_log_starts(logs)
+            self._deleted.difference_update(deleted)
+
+    def _note_log_starts(self, logs: Sequence[tuple[TopicPartition, Log]]) -> None:
+        for partition, log in logs:
+            if log.start_offset > log.segments.first.base_offset:
+                self._log_starts[partition] = log.start_offset
+            else:
+                self._log_starts.pop(partition, None)
+        self._directory.write_checkpoint(names.LOG_START_OFFSETS, self._log_starts)
+
+    def _sync_each(self, logs: Iterable[Log], sync: Callable[[Log], None]) -> None:
+        for log in logs:
+            try:
+                sync(log)
+            except StorageError:
+                continue  # It failed before, and that was told.
+            except OSError as error:
+                # Its files may have been closed and renamed in the meantime.
+                if self._logs.get(log.partition) is log:
+                    reason = f"a flush failed; {unusable(log.folder.path, error)}"
+                    raise StorageError(reason) from error
+
+
+def _set_aside(files: Files, path: str, *, partition: TopicPartition, topic_id: uuid.UUID) -> None:
+    name = names.delete_directory_name(partition, topic_id.hex)
+    stray = name.removesuffix(names.DELETE_DIRECTORY_SUFFIX) + STRAY_DIRECTORY_SUFFIX
+    files.rename(f"{path}/{names.partition_directory_name(partition)}", f"{path}/{stray}")
+    files.sync_directory(path)
+    logger.warning("partition_set_aside path=%s/%s reason=another topic id", path, stray)

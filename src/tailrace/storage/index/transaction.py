@@ -1,0 +1,207 @@
+"""The transaction index: the aborted transactions whose end markers stand in one segment.
+
+    entry, 34 bytes, big-endian         meaning
+     0  int16  version                  0
+     2  int64  producer id
+    10  int64  first offset             of the transaction's first batch, maybe segments before
+    18  int64  last offset              that of the abort marker
+    26  int64  last stable offset       where it stood once the marker was written
+
+Last offsets strictly rise. A consumer that reads only what was committed drops a producer's records
+from a first offset up to the abort marker, so it needs each entry that overlaps with what it reads.
+
+Not one of the sparse indexes: nothing is preallocated or mapped, and there is no file before the
+first abort. A missing entry is no slower search but an aborted record shown to a consumer; so the
+entries are checked when they are read, and are rebuilt with the state of the producers at hand.
+
+After a crash of the machine the file holds what was synced, and perhaps a part of an entry behind
+it, which `check` finds.
+"""
+
+import contextlib
+import struct
+from bisect import bisect_left
+from typing import NamedTuple
+
+from tailrace.errors import CorruptionError
+from tailrace.runtime.files import File, Files
+
+ENTRY = struct.Struct(">hqqqq")
+assert ENTRY.size == 34
+
+VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """One transaction that ended in an abort; fields in the order of the drawing."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class TransactionIndex:
+    """The `.txnindex` file of one segment, which may not exist yet."""
+
+    def __init__(self, files: Files, path: str, *, base_offset: int, file: File | None) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self._files = files
+        self._file = file
+        size = file.size() if file else 0
+        self._count = size // ENTRY.size
+        self._odd_bytes = size % ENTRY.size
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        """Add an entry; the first one makes the file. In the page cache when this returns.
+
+        Raises:
+            ValueError: its last offset is not above that of the entry before.
+            CorruptionError: the entry before cannot be read.
+            OSError: the device is full or failing; the entry does not count.
+        """
+        last = self._read(self._count - 1)[-1] if self._count else None
+        if last is not None and aborted.last_offset <= last.last_offset:
+            raise ValueError(
+                f"{self.path}: an entry for {aborted.last_offset} cannot follow that for "
+                f"{last.last_offset}"
+            )
+        if self._file is None:
+            self._file = self._files.open(self.path, create=True)
+        position = self._count * ENTRY.size
+        try:
+            self._file.write(position, ENTRY.pack(VERSION, *aborted))
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._file.resize(position)
+            raise
+        self._count += 1
+        self._odd_bytes = 0
+
+    def entries(self) -> tuple[AbortedTransaction, ...]:
+        """Every whole entry, in order of last offsets.
+
+        Raises:
+            CorruptionError: an entry has an unknown version, cannot be a transaction of this
+                segment, or does not follow the one before.
+            OSError: the device is failing.
+        """
+        found = self._read(0)
+        last_offset = self.base_offset - 1
+        for number, entry in enumerate(found):
+            if entry.last_offset <= last_offset or entry.first_offset > entry.last_offset:
+                raise CorruptionError(
+                    f"a transaction from {entry.first_offset} to {entry.last_offset} where its "
+                    f"end is due behind {last_offset}",
+                    path=self.path,
+                    position=number * ENTRY.size,
+                )
+            last_offset = entry.last_offset
+        return tuple(found)
+
+    def collect(
+        self, fetch_offset: int, limit_offset: int
+    ) -> tuple[list[AbortedTransaction], bool]:
+        """The entries that overlap with offsets from `fetch_offset` to before `limit_offset`.
+
+        And whether they are all: True once an entry was seen whose last stable offset is at or
+        behind the limit, as every later one belongs to a transaction that began behind it. When
+        False, the next segment's index has to be asked too.
+
+        Raises:
+            CorruptionError: an entry has an unknown version.
+            OSError: the device is failing.
+        """
+        entries = self._read(0)
+        # No entry that ended before the range can complete it: where the last stable offset
+        # stood then is at most one behind the marker.
+        start = bisect_left(entries, fetch_offset, key=lambda entry: entry.last_offset)
+        found = []
+        for entry in entries[start:]:
+            if entry.first_offset < limit_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= limit_offset:
+                return found, True
+        return found, False
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries of transactions that ended at or behind `offset`.
+
+        Raises:
+            CorruptionError: an entry cannot be read; nothing is dropped.
+            OSError: the device refused; the call may be repeated.
+        """
+        count = bisect_left(self._read(0), offset, key=lambda entry: entry.last_offset)
+        if count < self._count:
+            self._cut(count)
+
+    def clear(self) -> None:
+        """Forget all entries; a file that exists stays, empty.
+
+        Raises:
+            OSError: the device refused; the call may be repeated.
+        """
+        if self._count or self._odd_bytes:
+            self._cut(0)
+
+    def check(self) -> None:
+        """Check what can be checked without reading the log.
+
+        Raises:
+            CorruptionError: an odd length, or as `entries`.
+            OSError: the device is failing.
+        """
+        if self._odd_bytes:
+            raise CorruptionError(
+                f"{self._odd_bytes} bytes are left over behind entries of {ENTRY.size}",
+                path=self.path,
+                position=self._count * ENTRY.size,
+            )
+        self.entries()
+
+    def sync(self) -> None:
+        """Return when the entries are on the device; the name of a new file is not yet."""
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        """Release the descriptor."""
+        if self._file is not None:
+            self._file.close()
+
+    def _read(self, start: int) -> list[AbortedTransaction]:
+        if self._file is None:
+            return []
+        position = start * ENTRY.size
+        data = self._file.read(position, self._count * ENTRY.size - position)
+        # Another thread may have cut the file since its length was asked for.
+        whole = memoryview(data)[: len(data) // ENTRY.size * ENTRY.size]
+        found = []
+        for number, (version, *fields) in enumerate(ENTRY.iter_unpack(whole), start):
+            if version != VERSION:
+                raise CorruptionError(
+                    f"the entry has version {version}, not {VERSION}",
+                    path=self.path,
+                    position=number * ENTRY.size,
+                )
+            found.append(AbortedTransaction(*fields))
+        return found
+
+    def _cut(self, count: int) -> None:
+        assert self._file is not None
+        self._count = count
+        self._file.resize(count * ENTRY.size)
+        self._odd_bytes = 0
+
+
+def open_transaction_index(
+    files: Files, path: str, *, base_offset: int, read_only: bool = False
+) -> TransactionIndex:
+    """Open the index as it stands; a missing file is an index without entries, and is not made.
+
+    Raises:
+        OSError: the file is there and cannot be opened.
+    """
+    file = files.open(path, read_only=read_only) if files.exists(path) else None
+    return TransactionIndex(files, path, base_offset=base_offset, file=file)

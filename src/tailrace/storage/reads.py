@@ -1,0 +1,149 @@
+"""What readers ask of a log's segments: bytes from an offset, the record for a timestamp, aborts.
+
+Functions over segments, without state of their own: any thread may call them, and they see the
+segments as they stood at the call. How far a reader may look is the caller's word
+(`limit_offset`); where offsets stand is `positions`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tailrace.records.batch import Batch
+from tailrace.storage.index.time import TimestampOffset
+from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.records_file import BatchPlace
+from tailrace.storage.segment import Segment
+from tailrace.storage.segments import Segments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSlice:
+    """A run of bytes of one segment that starts with the batch holding the offset asked for."""
+
+    view: memoryview
+    """Mapped, not copied; may end inside a batch, which the reader drops."""
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """For one that reads up to the last stable offset: whose batches a consumer must drop."""
+
+
+class _Found(NamedTuple):
+    """Where a reader's first batch stands."""
+
+    segment: Segment
+    following: Segment | None
+    place: BatchPlace
+
+
+def slice_from(
+    segments: Segments,
+    offset: int,
+    *,
+    limit_offset: int,
+    bytes_max: int,
+    is_first_whole: bool,
+    skips_empty: bool,
+) -> tuple[memoryview, int]:
+    """Bytes from the batch that holds `offset`, and an offset that none of them reaches.
+
+    A batch that holds `limit_offset` is left out whole, as are those behind it. With `skips_empty`
+    the slice begins at the first batch with a record, if there is one below the limit: of what
+    compaction has left as mere headers consumers have no use, and librdkafka takes a response that
+    holds nothing else for one that was cut too short, and gives up after ten of them.
+
+    Raises:
+        CorruptionError: bytes that cannot be the start of a batch.
+    """
+    found = _find_first(segments, offset, limit_offset=limit_offset, skips_empty=skips_empty)
+    if found is None:
+        return memoryview(b""), limit_offset
+    segment, following, place = found
+    start = place.position
+    end = start + (max(bytes_max, place.size) if is_first_whole else bytes_max)
+    behind = limit_offset
+    if following is not None and following.base_offset <= limit_offset:
+        end, behind = min(end, segment.size), following.base_offset
+    else:
+        end = _bounded(segment, end, limit_offset)
+    return segment.log.view(start, max(start, end)), behind
+
+
+def _find_first(
+    segments: Segments, offset: int, *, limit_offset: int, skips_empty: bool
+) -> _Found | None:
+    empty: _Found | None = None
+    for segment, following in segments.pairs_from(offset):
+        place = segment.find(offset)
+        while place is not None:
+            found = _Found(segment, following, place)
+            if empty is not None:
+                offsets = segment.log.offsets_at(place.position)
+                if offsets is None or offsets[1] >= limit_offset:
+                    return empty
+            if not (skips_empty and segment.log.has_no_record(place)):
+                return found
+            # The last one is as good as the others, and takes the reader further.
+            empty = found
+            place = segment.log.find(0, place.position + place.size)
+    return empty
+
+
+def _bounded(segment: Segment, end: int, offset: int) -> int:
+    """`end`, or where the batch that holds `offset` starts if that comes first."""
+    position = segment.position_near(offset)
+    if end <= position:
+        return end
+    # Before the search: another thread may append meanwhile.
+    size = segment.size
+    place = segment.log.find(offset, position)
+    return min(end, size if place is None else place.position)
+
+
+def batches_from(segments: Segments, offset: int) -> Iterator[Batch]:
+    """Every batch from the one that holds `offset` on.
+
+    Raises:
+        CorruptionError: bytes that cannot be the start of a batch.
+    """
+    for segment in segments.from_offset(offset):
+        for _, batch in segment.batches(offset):
+            yield batch
+
+
+def aborted_between(
+    segments: Segments, start_offset: int, limit_offset: int
+) -> tuple[AbortedTransaction, ...]:
+    """The aborted transactions with a record from `start_offset` up to below `limit_offset`.
+
+    An abort is noted in the segment that holds its marker, which may lie behind the data.
+
+    Raises:
+        CorruptionError: a transaction index is damaged.
+    """
+    found: list[AbortedTransaction] = []
+    for segment in segments.from_offset(start_offset):
+        aborted, is_complete = segment.transactions.collect(start_offset, limit_offset)
+        found += aborted
+        if is_complete:
+            break
+    return tuple(found)
+
+
+def first_at_or_after(
+    segments: Segments, timestamp: int, *, start_offset: int
+) -> TimestampOffset | None:
+    """The first record from `start_offset` on that is at least as young as `timestamp` (ms).
+
+    Markers of transactions count: they have a timestamp and an offset, and Kafka counts them.
+
+    Raises:
+        CorruptionError: the batch that holds the answer is damaged.
+    """
+    for segment in segments:
+        found = segment.find_timestamp(timestamp, start_offset=start_offset)
+        if found is not None:
+            return found
+    return None

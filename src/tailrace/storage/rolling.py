@@ -1,0 +1,78 @@
+"""When the active segment is closed and a new one begun: a decision about facts, without I/O.
+
+    word       the segment is closed before an append because
+    "size"     it would grow past segment.bytes
+    "time"     its records would span more than segment.ms, less the segment's jitter
+    "index"    one of its indexes has no room for another entry
+    "offsets"  the new last offset is not a distance of 31 bits from its base offset
+
+Time is the producers' time as long as there is one: the incoming timestamp less that of the first
+append. The broker's clock counts only for a segment whose first records have no timestamp. So a
+topic that nobody writes to keeps its active segment, however old, as in Kafka.
+
+Rules about size and time never close an empty segment: a new one would not be any better.
+"""
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+from tailrace.storage.config import LogConfig
+
+RollReason = Literal["size", "time", "index", "offsets"]
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+"""Indexes hold offsets as distances from the base offset, in 32 bits with a sign."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollFacts:
+    """What the rules know of the active segment."""
+
+    size_bytes: int
+    base_offset: int
+    first_timestamp: int | None
+    """Largest timestamp of the first append; None or negative when its records have none."""
+    created_ms: int
+    has_index_room: bool
+    """Whether both indexes take another entry."""
+    jitter_ms: int
+    """By how much `segment.ms` is shortened for this segment; see `pick_jitter_ms`."""
+
+
+def roll_reason(
+    facts: RollFacts,
+    *,
+    incoming_bytes: int,
+    incoming_last_offset: int,
+    incoming_max_timestamp: int,
+    config: LogConfig,
+    now_ms: int,
+) -> RollReason | None:
+    """Why a new segment comes before the incoming records, or None: they go into this one."""
+    if facts.size_bytes:
+        if facts.size_bytes > config.segment_bytes - incoming_bytes:
+            return "size"
+        if _waited_ms(facts, incoming_max_timestamp, now_ms) > config.roll_ms - facts.jitter_ms:
+            return "time"
+    if not facts.has_index_room:
+        return "index"
+    if not 0 <= incoming_last_offset - facts.base_offset <= RELATIVE_OFFSET_MAX:
+        return "offsets"
+    return None
+
+
+def pick_jitter_ms(config: LogConfig, chance: random.Random) -> int:
+    """By how much to shorten `segment.ms` for a new segment: less than it and the jitter.
+
+    Segments that were begun together then do not all roll, and flush, together.
+    """
+    if not config.segment_jitter_ms:
+        return 0
+    return chance.randrange(min(config.segment_jitter_ms, config.segment_ms))
+
+
+def _waited_ms(facts: RollFacts, incoming_max_timestamp: int, now_ms: int) -> int:
+    if facts.first_timestamp is not None and facts.first_timestamp >= 0:
+        return incoming_max_timestamp - facts.first_timestamp
+    return now_ms - facts.created_ms

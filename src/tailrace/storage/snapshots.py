@@ -1,0 +1,205 @@
+"""What is known of a producer, and the `.snapshot` files that keep it between two starts.
+
+    00000000000000000170.snapshot       the state just before offset 170; big endian
+
+     0   2  version             1
+     2   4  CRC-32C             of everything from byte 6 on
+     6   4  number of entries
+    10  46  for each producer:
+             0   8  producer id
+             8   2  epoch
+            10   4  last sequence       of the last batch; -1 if there is none
+            14   8  last offset         -1 if there is none
+            22   4  offset delta        from the first offset of that batch to its last
+            26   8  timestamp           largest of that batch, or of the last marker, in ms
+            34   4  coordinator epoch   of the last marker, or -1
+            38   8  first offset of the open transaction, or -1
+
+What is not here: when a snapshot is written or read, which is the business of `producers`; and
+transactions that have ended, since their markers are in the log.
+
+Invariant: a snapshot is a shortcut. All state follows from the batches in the log, so a snapshot
+that is missing or torn costs a longer start and nothing else; one that is not whole is refused.
+"""
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Final, NamedTuple
+
+import crc32c
+
+from tailrace.errors import CorruptionError
+from tailrace.records.layout import SEQUENCE_MAX
+from tailrace.runtime.files import Files
+from tailrace.storage.names import SNAPSHOT_SUFFIX, parse_segment_file_name, segment_file_name
+
+SNAPSHOT_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Five million producers; a larger file is not read, and the state is rebuilt from the log."""
+
+NONE: Final = -1
+"""No epoch, sequence, offset or time."""
+
+_VERSION: Final = 1
+_HEADER: Final = Struct(">hIi")
+_CRC_START: Final = 6
+_ENTRY: Final = Struct(">qhiqiqiq")
+
+
+class KnownBatch(NamedTuple):
+    """A batch of a producer that is in the log."""
+
+    last_sequence: int
+    """-1 for a batch that a coordinator wrote in the producer's name."""
+    last_offset: int
+    offset_delta: int
+    """From the first offset to the last."""
+    timestamp: int
+    """Largest timestamp in milliseconds; the broker's on a topic with LogAppendTime."""
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of the first record, or -1; a batch may run across 2147483647, to 0."""
+        if self.last_sequence < 0:
+            return NONE
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of the first record."""
+        return self.last_offset - self.offset_delta
+
+
+class KnownProducer(NamedTuple):
+    """What the log knows of one producer id."""
+
+    epoch: int
+    batches: tuple[KnownBatch, ...]
+    """Of that epoch; at most five, the newest last; none if only a marker is known."""
+    timestamp: int
+    """Of the newest batch or marker, in milliseconds."""
+    coordinator_epoch: int = NONE
+    """Of the newest marker; a marker of an older coordinator is a zombie's."""
+    transaction_start: int = NONE
+    """Offset of the first record in the open transaction, or -1."""
+    seen_ms: int = NONE
+    """The broker's clock at the last append; -1 for a producer that was read at the start."""
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record, or -1."""
+        return self.batches[-1].last_sequence if self.batches else NONE
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record, or -1 if only a marker is known."""
+        return self.batches[-1].last_offset if self.batches else NONE
+
+    @property
+    def has_open_transaction(self) -> bool:
+        """Whether it has written to a transaction that no marker has ended."""
+        return self.transaction_start >= 0
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    """The file with the state just before `offset`."""
+    return f"{directory}/{segment_file_name(offset, SNAPSHOT_SUFFIX)}"
+
+
+def list_snapshots(files: Files, directory: str) -> list[int]:
+    """The offsets of the snapshots in a folder, rising; says nothing of what they hold.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    parsed = [parse_segment_file_name(name) for name in files.list(directory)]
+    return sorted(each[0] for each in parsed if each is not None and each[1] == SNAPSHOT_SUFFIX)
+
+
+def read_snapshot(files: Files, path: str) -> dict[int, KnownProducer]:
+    """The producers in a snapshot, each with its last batch only.
+
+    Raises:
+        CorruptionError: the file is not a whole snapshot of version 1.
+        OSError: it cannot be read.
+    """
+    file = files.open(path, read_only=True)
+    try:
+        size = file.size()
+        if size > SNAPSHOT_BYTES_MAX:
+            raise CorruptionError(f"{size} bytes are too many for a snapshot", path=path)
+        return decode_snapshot(file.read(0, size))
+    except CorruptionError as error:
+        raise error.located(path=path) from error
+    finally:
+        file.close()
+
+
+def write_snapshot(
+    files: Files, path: str, *, producers: Mapping[int, KnownProducer], is_synced: bool
+) -> None:
+    """Write a snapshot over whatever has that name; with `is_synced`, its bytes onto the device.
+
+    After a crash, or a failure halfway, there may be a torn file, which no reader takes.
+
+    Raises:
+        OSError: the device is full or failing.
+    """
+    file = files.open(path, create=True)
+    try:
+        file.resize(0)
+        file.write(0, encode_snapshot(producers))
+        if is_synced:
+            file.sync()
+    finally:
+        file.close()
+
+
+def decode_snapshot(data: bytes) -> dict[int, KnownProducer]:
+    """The producers in the bytes of a snapshot.
+
+    Raises:
+        CorruptionError: another version or size, a CRC that does not hold, a negative number.
+    """
+    if len(data) < _HEADER.size:
+        raise CorruptionError(f"{len(data)} bytes are too few for a snapshot")
+    version, crc, count = _HEADER.unpack_from(data)
+    if version != _VERSION:
+        raise CorruptionError(f"the snapshot has version {version}, not {_VERSION}")
+    if len(data) != _HEADER.size + count * _ENTRY.size:
+        raise CorruptionError(f"{count} entries do not make {len(data)} bytes")
+    computed = crc32c.crc32c(memoryview(data)[_CRC_START:])
+    if computed != crc:
+        raise CorruptionError(f"the stored CRC-32C is {crc}, the bytes have {computed}")
+    producers = {}
+    for entry in _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :]):
+        producer_id, epoch, sequence, offset, delta, timestamp, coordinator, transaction = entry
+        if producer_id < 0 or delta < 0 or sequence < NONE:
+            raise CorruptionError(f"producer {producer_id}: sequence {sequence}, delta {delta}")
+        last = KnownBatch(sequence, offset, delta, timestamp)
+        producers[producer_id] = KnownProducer(
+            epoch, (last,) if offset >= 0 else (), timestamp, coordinator, transaction
+        )
+    return producers
+
+
+def encode_snapshot(producers: Mapping[int, KnownProducer]) -> bytes:
+    """The bytes of a snapshot, in the order of producer ids."""
+    nothing = KnownBatch(NONE, NONE, 0, NONE)
+    entries = []
+    for producer_id, known in sorted(producers.items()):
+        last = known.batches[-1] if known.batches else nothing
+        entries.append(
+            _ENTRY.pack(
+                producer_id,
+                known.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                known.timestamp,
+                known.coordinator_epoch,
+                known.transaction_start,
+            )
+        )
+    data = bytearray(_HEADER.pack(_VERSION, 0, len(entries)) + b"".join(entries))
+    _HEADER.pack_into(data, 0, _VERSION, crc32c.crc32c(memoryview(data)[_CRC_START:]), len(entries))
+    return bytes(data)

@@ -1,0 +1,135 @@
+"""A repair dies, or the machine loses power, at every file operation; the next one completes it."""
+
+import contextlib
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from tailrace.cluster.image import ClusterImage, Topic
+from tailrace.cluster.store import LocalStore
+from tailrace.model import AppendOrigin
+from tailrace.offline.damage import OnDamage
+from tailrace.offline.directory import find_partitions
+from tailrace.offline.findings import Severity
+from tailrace.offline.journal import FILE
+from tailrace.offline.repair import apply_repair
+from tailrace.offline.repair_plan import plan_repair
+from tailrace.offline.verify import verify
+from tailrace.storage.checkpoints import read_offset_checkpoint
+from tailrace.testing import MemoryFiles, ProcessKilledError
+from tests.crash.workloads import crash_all_ways
+from tests.unit.storage.builders import (
+    FOLDER,
+    NOW,
+    PARTITION,
+    SetClock,
+    append,
+    batch,
+    flip,
+    open_at,
+    path,
+    records,
+    settings,
+    stop_cleanly,
+)
+from tests.unit.storage.producer_builders import ABORT, marker
+
+SIZE = len(batch(b"value 0"))
+
+
+def in_the_middle(files: MemoryFiles) -> None:
+    """A batch in the middle of a segment."""
+    flip(files, path(5, ".log"), 2 * SIZE + 70)
+
+
+def at_the_end_of_a_segment(files: MemoryFiles) -> None:
+    """What is stepped over looks like a tail that was lost, to whoever does not know better."""
+    flip(files, path(5, ".log"), len(files.content(path(5, ".log"))) - 1)
+
+
+def in_two_segments(files: MemoryFiles) -> None:
+    """Also the small files around them."""
+    flip(files, path(0, ".log"), 70)
+    flip(files, path(5, ".log"), 3 * SIZE + 3)
+    flip(files, path(5, ".timeindex"), 3)
+    files.overwrite(f"{FOLDER}/leader-epoch-checkpoint", b"?")
+
+
+DAMAGES: tuple[Callable[[MemoryFiles], None], ...] = (
+    in_the_middle,
+    at_the_end_of_a_segment,
+    in_two_segments,
+)
+
+
+def damaged(damage: Callable[[MemoryFiles], None]) -> MemoryFiles:
+    """A log of several segments with a producer and an aborted transaction, and damage."""
+    files = MemoryFiles()
+    log = open_at(files, config=settings(segment_bytes=400))
+    configs = {"segment.bytes": "400", "segment.index.bytes": "120", "index.interval.bytes": "100"}
+    topic = Topic(name="flights", topic_id=uuid.UUID(int=1), partitions=(0,), configs=configs)
+    LocalStore(files, "data").save(ClusterImage(topics={"flights": topic}))
+    for number in range(5):
+        append(log, batch(b"value %d" % number))
+    for number in range(6):
+        data = batch(b"value 9", producer_id=7, producer_epoch=0, base_sequence=number,
+                     is_transactional=number > 2)  # fmt: skip
+        append(log, data)
+    ending = memoryview(bytearray(marker(ABORT).view))
+    log.append(ending, leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
+    for number in range(5):
+        append(log, batch(b"value %d" % number))
+    stop_cleanly(log)
+    for name in ("data/.kafka_cleanshutdown", "data/recovery-point-offset-checkpoint"):
+        files.open(name, create=True).close()
+    files.overwrite("data/recovery-point-offset-checkpoint", b"0\n1\nflights 0 3\n")
+    damage(files)
+    for folder in ("data", FOLDER):
+        files.sync_directory(folder)
+    return files.crash(keep_unsynced=True)
+
+
+def repair(files: MemoryFiles, on_damage: OnDamage) -> None:
+    """Plan and carry out."""
+    plan = plan_repair(files, find_partitions(files, "data"), on_damage)
+    apply_repair(files, plan, clock=SetClock())
+
+
+def state(files: MemoryFiles) -> dict[str, bytes]:
+    """Every file and what it holds; what is kept of a dropped piece counts once."""
+    names = [f"{folder}/{name}" for folder in ("data", FOLDER) for name in files.list(folder)]
+    return {name: files.content(name) for name in names if not files.is_directory(name)}
+
+
+def offsets(files: MemoryFiles) -> list[int]:
+    """What a broker finds that starts after a crash; it must cut nothing."""
+    checkpoint = read_offset_checkpoint(files, "data/recovery-point-offset-checkpoint")
+    cuts: list[object] = []
+    log = open_at(files, checkpoints=(checkpoint.get(PARTITION, 0), 0), report=cuts.append)
+    assert not cuts
+    return [record.offset for record in records(log)]
+
+
+@pytest.mark.parametrize("on_damage", list(OnDamage))
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda d: d.__name__)
+def test_a_repair_that_dies_anywhere_is_completed_by_the_next(
+    damage: Callable[[MemoryFiles], None], on_damage: OnDamage
+) -> None:
+    """The same files with the same content, and the directory verifies and opens."""
+    whole = damaged(damage)
+    repair(whole, on_damage)
+    expected, total = state(whole), len(whole.operations)
+    assert total > 10
+    for stop_at in range(total):
+        files = damaged(damage)
+        files.stop_at, files.stop_partial_bytes = stop_at, 30
+        with contextlib.suppress(ProcessKilledError):
+            repair(files, on_damage)
+        for _, disk in crash_all_ways(files, seed=stop_at):
+            repair(disk, on_damage)
+            assert not disk.exists(f"data/{FILE}")
+            found = verify(disk, find_partitions(disk, "data"))
+            assert [each for each in found if each.severity is not Severity.INFO] == [], stop_at
+            assert state(disk) == expected, stop_at
+    assert offsets(whole) == sorted(set(offsets(whole)))

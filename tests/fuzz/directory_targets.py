@@ -1,0 +1,429 @@
+"""Whole directories with damage in them, under everything that opens, reads or changes one.
+
+What comes back is held against what was written, byte for byte. Only this escapes everybody, as
+nothing in the format tells:
+
+* that batches or whole segments are gone from the start or the end of the log, where they end
+  between two batches, or from its middle on a compacted topic;
+* the base offset of a batch that has missing offsets beside it, or that is the last one, as long as
+  it stays above what is before it and below what is behind;
+* a leader epoch, where `leader-epoch-checkpoint` does not say otherwise.
+"""
+
+import random
+from collections.abc import Iterable, Sequence
+
+from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.model import TopicPartition
+from tailrace.offline import cat
+from tailrace.offline.damage import OnDamage
+from tailrace.offline.directory import DataDirectory, find_partitions, list_segments
+from tailrace.offline.explain import explain_partition
+from tailrace.offline.findings import Finding, Rule, Severity
+from tailrace.offline.repair import apply_repair
+from tailrace.offline.repair_plan import plan_repair
+from tailrace.offline.scan import scan_partition
+from tailrace.offline.verify import verify
+from tailrace.records.batch import Batch
+from tailrace.records.builder import records_of
+from tailrace.records.legacy import read_all_batches
+from tailrace.storage import names
+from tailrace.storage.cleaner.key_map import KeyMap
+from tailrace.storage.cleaner.plan import CleaningPlan
+from tailrace.storage.cleaner.rewrite import CleaningRound, Pace
+from tailrace.storage.log import Log
+from tailrace.storage.reader import open_log_reader
+from tailrace.storage.segment import Segment
+from tailrace.testing import MemoryFiles
+from tests.fuzz.directories import (
+    ROOT,
+    Directory,
+    all_paths,
+    damage,
+    directories,
+    written_as,
+)
+from tests.fuzz.engine import DamageTarget
+from tests.unit.storage.builders import FOLDER, NOW, PARTITION, SetClock, append, batch, open_at
+
+_BYTES_IN_PLACE = {"flip", "set", "cut", "add", "repeat", "zero"}
+"""Damage that leaves every file under its name, and takes out nothing from the middle of one."""
+
+
+def hold(directory: Directory, found: Sequence[Batch]) -> list[int]:
+    """The places, among what was written, of batches that have been read and were not moved.
+
+    Each was written as it is, and offsets rise.
+    """
+    places = recognise(directory, found)
+    for number, (each, place) in enumerate(zip(found, places, strict=True)):
+        original = directory.written[place]
+        before = found[number - 1] if number else None
+        after = found[number + 1] if number + 1 < len(found) else None
+        assert before is None or before.last_offset < each.base_offset
+        if each.base_offset != original.base_offset:
+            has_room = (
+                before is None
+                or after is None
+                or before.next_offset < each.base_offset
+                or each.next_offset < after.base_offset
+            )
+            assert has_room, f"{each} was written at {original.base_offset}"
+    # An entry of an older format may get the content of another under its own offset.
+    return [
+        place
+        for each, place in zip(found, places, strict=True)
+        if each.base_offset == directory.written[place].base_offset
+    ]
+
+
+def recognise(directory: Directory, found: Iterable[Batch]) -> list[int]:
+    """The places, among what was written, of batches whose checksums hold; each is one of them."""
+    places = []
+    for each in found:
+        each.check()
+        original = directory.known.get(written_as(each).content)
+        assert original is not None, f"{each} was never written"
+        places.append(directory.written.index(original))
+    return places
+
+
+def located(error: CorruptionError) -> None:
+    """Every error says where."""
+    assert error.path is not None, error
+    assert error.path.startswith(ROOT), error
+    is_log = error.path.endswith(names.LOG_SUFFIX)
+    assert not is_log or error.position is not None or "more than the" in error.rule, error
+
+
+def _read(batches: Iterable[Batch]) -> tuple[list[Batch], CorruptionError | None]:
+    """What can be read before damage, and the damage."""
+    found = []
+    try:
+        for each in batches:
+            each.check()
+            found.append(each)
+    except CorruptionError as error:
+        return found, error
+    return found, None
+
+
+def _some(chance: random.Random) -> tuple[Directory, MemoryFiles]:
+    directory = chance.choice(directories())
+    return directory, directory.copy()
+
+
+def read(chance: random.Random) -> int:
+    """Read the folder beside a broker: all of it, and from somewhere in the middle."""
+    directory, files = _some(chance)
+    damage(chance, files)
+    try:
+        reader = open_log_reader(files, FOLDER)
+        start, end = reader.start_offset, reader.end_offset
+        for first in (start, chance.randint(start, end)):
+            found, error = _read(reader.batches(first, end))
+            hold(directory, found)
+            if error is not None:
+                located(error)
+    except CorruptionError as error:
+        located(error)
+    return 0
+
+
+def _opened(directory: Directory, files: MemoryFiles, *, is_clean: bool) -> Log | None:
+    end = directory.written[-1].last_offset + 1
+    try:
+        return open_at(
+            files,
+            config=directory.config,
+            is_clean=is_clean,
+            checkpoints=(end, 0) if is_clean else (0, 0),
+        )
+    except CorruptionError as error:
+        located(error)
+        return None
+
+
+def open_clean(chance: random.Random) -> int:
+    """Open after an orderly stop, read up to the damage, and open once more.
+
+    As in Kafka nobody looks at what was on the device, so offsets are not held here: a client gets
+    bytes as they are, and finds out by their checksums.
+    """
+    directory, files = _some(chance)
+    damage(chance, files)
+    seen = []
+    for _ in range(2):
+        log = _opened(directory, files, is_clean=True)
+        if log is None:
+            return 0
+        found, _ = _read(log.batches(log.start_offset))
+        seen.append((recognise(directory, found), log.start_offset, log.end_offset))
+        for offset in (log.start_offset, log.end_offset // 2):
+            if log.start_offset <= offset <= log.end_offset:
+                try:
+                    log.read(offset, bytes_max=300, is_first_whole=True)
+                    log.find_offset(NOW + offset)
+                except CorruptionError as error:
+                    located(error)
+        log.finish()
+        log.close()
+    assert seen[0] == seen[1]
+    return len(seen[0])
+
+
+def recover(chance: random.Random) -> int:
+    """Open after a crash: an unbroken run of what was written, which takes an append."""
+    directory, files = _some(chance)
+    done = damage(chance, files)
+    log = _opened(directory, files, is_clean=False)
+    if log is None:
+        return 0
+    places = hold(directory, list(log.batches(log.start_offset)))
+    kinds = {kind for kind, _ in done}
+    if not directory.config.is_compacted and "take_out" not in kinds:
+        assert not places or places == list(range(places[0], places[-1] + 1))
+        if kinds <= _BYTES_IN_PLACE:
+            assert not places or places[0] == 0
+    before = [bytes(each.view) for each in log.batches(log.start_offset)]
+    end = log.end_offset
+    log.close()
+    log = open_at(files, config=directory.config)
+    assert [bytes(each.view) for each in log.batches(log.start_offset)] == before
+    assert log.end_offset == end
+    if end < 2**62:
+        assert append(log, batch(b"one more")).base_offset == end
+        log.finish()
+        log.close()
+        log = open_at(files, config=directory.config, is_clean=True, checkpoints=(end + 1, 0))
+        assert [bytes(each.view) for each in log.batches(log.start_offset)][:-1] == before
+        assert log.end_offset == end + 1
+    log.close()
+    return len(places)
+
+
+def _verified(files: MemoryFiles) -> list[Finding] | None:
+    try:
+        return list(verify(files, find_partitions(files, ROOT)))
+    except DirectoryError:
+        return None  # Nothing is left by which this can be told to be a log directory.
+
+
+def find(chance: random.Random) -> int:
+    """Verify: a log that is not what it was gives a finding, but for what nobody can see."""
+    directory, files = _some(chance)
+    done = damage(chance, files)
+    found = _verified(files)
+    if found is None:
+        return 0
+    for each in found:
+        assert each.path.startswith(ROOT)
+        assert each.sentence
+    new = {str(each) for each in found} - {str(each) for each in _verified(directory.files) or ()}
+    if new or not _is_log_damaged(directory, files):
+        return len(new)
+    raise AssertionError(f"{directory.name}: {done} was not found")
+
+
+def _is_log_damaged(directory: Directory, files: MemoryFiles) -> bool:
+    """Whether log files hold anything else than a part of what was written, in its place."""
+    here: list[Batch] = []
+    for segment in list_segments(files, FOLDER)[0]:
+        data = files.content(segment.path)
+        try:
+            reader = read_all_batches(memoryview(data))
+            here += [each for _, each in reader]
+        except CorruptionError:
+            return True
+        if reader.position != len(data):
+            return True
+    try:
+        places = hold(directory, here)
+    except (AssertionError, CorruptionError):
+        return True
+    # Whole batches that are gone from the start or the end leave no trace.
+    is_run = not places or places == list(range(places[0], places[-1] + 1))
+    return not (is_run or directory.config.is_compacted)
+
+
+def mend(chance: random.Random) -> int:
+    """Repair: afterwards nothing is wrong, what is left is sound, and a broker opens it."""
+    directory, files = _some(chance)
+    # The settings of the topic are in there, and with others a start takes a hundred times as long.
+    damage(chance, files, spared=(f"{ROOT}/tailrace-cluster.json",))
+    on_damage = chance.choice(tuple(OnDamage))
+    # What an exchange has to put in place is not looked into before it is there.
+    rounds = 1 + any(path.endswith(names.SWAP_SUFFIX) for path in all_paths(files))
+    advised: set[tuple[str, Rule]] = set()
+    for _ in range(rounds):
+        try:
+            plan = plan_repair(files, find_partitions(files, ROOT), on_damage)
+        except DirectoryError:
+            return 0  # Nothing is left by which this can be told to be a log directory.
+        try:
+            cuts = apply_repair(files, plan, clock=SetClock())
+        except CorruptionError as error:
+            # What a compaction has made has damage, so nobody knows what it replaces.
+            if not str(error.path).endswith(names.SWAP_SUFFIX):
+                raise
+            return 0
+        assert rounds == 2 or not cuts, f"{cuts} after {plan}"
+        advised = {(each.path, each.rule) for each in plan.advice}
+    left = [
+        each
+        for each in _verified(files) or ()
+        if each.severity is not Severity.INFO
+        and each.rule is not Rule.SEQUENCE
+        and (each.path, each.rule) not in advised
+    ]
+    assert not left, [str(each) for each in left]
+    again = plan_repair(files, find_partitions(files, ROOT), on_damage)
+    assert again.is_empty, again
+    log = _opened(directory, files, is_clean=True)
+    assert log is not None
+    hold(directory, list(log.batches(log.start_offset)))
+    log.close()
+    return rounds
+
+
+def clean(chance: random.Random) -> int:
+    """A round of cleaning over the segments: the right records or a refusal; all is as it was."""
+    directory, files = _some(chance)
+    damage(chance, files)
+    log = _opened(directory, files, is_clean=True)
+    if log is None:
+        return 0
+    segments = tuple(log.segments)
+    if len(segments) == 1:
+        return 0  # Nothing but the active segment, which is never cleaned.
+    active = segments[-1].base_offset
+    first_dirty = chance.choice([each.base_offset for each in segments])
+    before = {path: files.content(path) for path in all_paths(files)}
+    cleaning = CleaningRound(
+        files,
+        FOLDER,
+        segments=segments,
+        config=directory.config,
+        plan=CleaningPlan(
+            first_dirty=first_dirty,
+            first_uncleanable=active,
+            clean_bytes=0,
+            cleanable_bytes=1,
+            delay_ms=0,
+            is_due=True,
+        ),
+        key_map=KeyMap(1 << 12),
+        now_ms=NOW,
+        pace=Pace(pause=lambda _: None, check=lambda: None),
+    )
+    obsolete: list[int] = []
+    try:
+        end = cleaning.map_keys()
+        newest = _newest(segments, range(first_dirty, end))
+        for group in cleaning.groups():
+            made = cleaning.rewrite(group, producers={})
+            if newest is not None:
+                obsolete += _hold_cleaned(directory, group, made, newest)
+            for path in made.paths():
+                files.remove(path)
+            made.close()
+        # What the map has missed of a damaged segment stays until that segment's turn comes.
+        assert not obsolete
+    except CorruptionError as error:
+        located(error)
+    assert {path: files.content(path) for path in all_paths(files)} == before
+    log.close()
+    return 0
+
+
+def _newest(segments: Sequence[Segment], offsets: range) -> dict[bytes | None, int] | None:
+    """The newest offset of every key in some offsets, aborted ones left to the product.
+
+    None if there is damage, which the round may not have come to.
+    """
+    try:
+        return _newest_sound(segments, offsets)
+    except CorruptionError:
+        return None
+
+
+def _newest_sound(segments: Sequence[Segment], offsets: range) -> dict[bytes | None, int]:
+    return {
+        record.key: record.offset
+        for segment in segments
+        if segment.base_offset < offsets.stop
+        for _, each in segment.log.batches()
+        if each.check() is None and not each.is_transactional  # type: ignore[func-returns-value]
+        if each.base_offset < offsets.stop
+        if each.last_offset >= offsets.start
+        for record in records_of(each)
+        if record.offset in offsets
+    }
+
+
+def _hold_cleaned(
+    directory: Directory, group: Sequence[Segment], made: Segment, newest: dict[bytes | None, int]
+) -> list[int]:
+    """Offsets that should have gone, in a new segment that has all the rest."""
+    given = {
+        record.offset: record
+        for segment in group
+        for _, each in segment.log.batches()
+        for record in records_of(each)
+    }
+    end, obsolete = -1, []
+    for _, each in made.log.batches():
+        each.check()
+        assert each.base_offset > end
+        end = each.last_offset
+        for record in records_of(each):
+            kept = given.pop(record.offset)
+            assert (record.key, record.value, record.headers) == kept[2:5], (record, kept)
+            assert record.timestamp == kept.timestamp
+            if not each.is_transactional and record.offset < newest.get(record.key, -1):
+                obsolete.append(record.offset)
+    if directory.name == "transactions":
+        return obsolete  # Aborted records go, and markers in their time.
+    lost = [
+        each
+        for each in given.values()
+        if each.key is not None and each.value is not None and len(each.key) != 4
+        if each.offset >= newest.get(each.key, -1)
+    ]
+    assert not lost, lost
+    return obsolete
+
+
+def look(chance: random.Random) -> int:
+    """Scan, explain and show: what is shown was written; a refusal says where."""
+    directory, files = _some(chance)
+    damage(chance, files)
+    partitions = {TopicPartition("flights", 0): FOLDER}
+    root = DataDirectory(path=ROOT, partitions=partitions)
+    assert root.partitions
+    scan_partition(files, ROOT, PARTITION, folder=FOLDER)
+    explain_partition(files, ROOT, PARTITION, folder=FOLDER, config=directory.config, now_ms=NOW)
+    known = {
+        (record.key, record.value)
+        for segment in list_segments(directory.files, FOLDER)[0]
+        for _, each in read_all_batches(memoryview(directory.files.content(segment.path)))
+        for record in records_of(each)
+    }
+    try:
+        for found in cat.find_records(files, partitions, cat.Choice()):
+            cat.to_json(found)
+            assert (found.record.key, found.record.value) in known
+    except CorruptionError as error:
+        located(error)
+    return 0
+
+
+TARGETS: tuple[DamageTarget, ...] = (
+    DamageTarget(name="read a damaged folder", run=read, share=0.5),
+    DamageTarget(name="open it after an orderly stop", run=open_clean, share=0.5),
+    DamageTarget(name="recover it", run=recover, share=0.5),
+    DamageTarget(name="verify it", run=find, share=0.5),
+    DamageTarget(name="repair it", run=mend, share=0.25),
+    DamageTarget(name="clean its segments", run=clean, share=0.5),
+    DamageTarget(name="scan, explain and show it", run=look, share=0.5),
+)

@@ -1,0 +1,217 @@
+"""Inputs that claim much: what they cost is bounded, in memory and in time.
+
+Sizes are told by `tracemalloc`, and where native code allocates by what the process has at most.
+"""
+
+import json
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable
+
+import crc32c
+import pytest
+
+from tailrace.cluster.store import FILE as IMAGE
+from tailrace.cluster.store import LocalStore
+from tailrace.config.settings import INT32_MAX
+from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.model import Codec
+from tailrace.offline.journal import FILE as JOURNAL
+from tailrace.offline.journal import read_journal
+from tailrace.offline.walk import walk_batches
+from tailrace.records import layout
+from tailrace.records.batch import Batch
+from tailrace.records.checks import check_records
+from tailrace.records.codecs import LZ4_HEADER, XERIAL_HEADER, compress, decompress
+from tailrace.records.columns import ColumnsBuilder
+from tailrace.records.legacy import read_all_batches
+from tailrace.storage.checkpoints import read_epoch_checkpoint, read_offset_checkpoint
+from tailrace.storage.cleaner.key_map import KeyMap
+from tailrace.storage.snapshots import decode_snapshot
+from tailrace.testing import MemoryFiles
+from tests.fuzz.engine import resident_bytes_max
+from tests.naive import LegacyMessage, write_legacy
+from tests.unit.storage.builders import batch
+
+MIB = 1024 * 1024
+SECONDS_MAX = 5.0
+LIMIT = 4 * MIB
+
+
+def cost(work: Callable[[], object], *, refusal: type[Exception] | None) -> tuple[int, int]:
+    """Most bytes that Python had while it worked, and growth of the process; refused as said."""
+    before, start = resident_bytes_max(), time.process_time()
+    tracemalloc.start()
+    try:
+        if refusal is None:
+            work()
+        else:
+            with pytest.raises(refusal):
+                work()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - start < SECONDS_MAX
+    return peak, resident_bytes_max() - before
+
+
+def bomb(codec: Codec) -> memoryview:
+    """What decompresses to 64 MiB of zeros."""
+    return memoryview(bytes(compress(codec, bytes(64 * MIB))))
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec], ids=lambda c: c.name)
+def test_a_decompression_bomb_stops_at_the_limit(codec: Codec) -> None:
+    """A payload that gives 64 MiB is refused after the 4 MiB that are allowed."""
+    data = bomb(codec)
+    peak, growth = cost(lambda: decompress(codec, data, LIMIT), refusal=CorruptionError)
+    assert peak < 3 * LIMIT
+    assert growth < 64 * MIB
+
+
+@pytest.mark.parametrize(
+    ("codec", "data"),
+    [
+        (Codec.SNAPPY, b"\xff\xff\xff\xff\x07" + bytes(20)),
+        (Codec.SNAPPY, XERIAL_HEADER + b"\x00\x00\x00\x0a\xff\xff\xff\xff\x07" + bytes(5)),
+        (Codec.LZ4, LZ4_HEADER + b"\xff\xff\xff\x7f" + bytes(8)),
+        (Codec.ZSTD, b"\x28\xb5\x2f\xfd\xe0" + b"\xff" * 7 + b"\x00\x01\x00\x00"),
+        (Codec.ZSTD, b"\x28\xb5\x2f\xfd\xa0\xff\xff\xff\x7f\x01\x00\x00"),
+    ],
+)
+def test_a_size_that_a_header_claims_is_not_believed(codec: Codec, data: bytes) -> None:
+    """A few bytes that say that they hold gigabytes take no memory."""
+    peak, growth = cost(lambda: decompress(codec, memoryview(data)), refusal=CorruptionError)
+    assert peak < MIB
+    assert growth < 32 * MIB
+
+
+def test_many_gzip_members_take_a_time_in_proportion() -> None:
+    """Four MiB of empty members are not copied once for each of them."""
+    member = zlib.compress(b"", wbits=31)
+    data = memoryview(member * (4 * MIB // len(member)))
+    start = time.process_time()
+    assert not len(decompress(Codec.GZIP, data))
+    assert time.process_time() - start < SECONDS_MAX
+
+
+def test_many_snappy_blocks_take_no_list_of_them() -> None:
+    """Empty blocks cost a few times their size, not fifty times."""
+    data = memoryview(XERIAL_HEADER + b"\x00\x00\x00\x01\x00" * (MIB // 25))
+    peak, _ = cost(lambda: decompress(Codec.SNAPPY, data), refusal=None)
+    assert peak < MIB
+
+
+def claiming(count: int) -> Batch:
+    """A batch of one record whose header claims `count` of them, with a CRC that holds."""
+    data = batch(b"value")
+    layout.LENGTH.pack_into(data, layout.RECORD_COUNT_POSITION, count)
+    crc = crc32c.crc32c(memoryview(data)[layout.ATTRIBUTES_POSITION :])
+    layout.CRC.pack_into(data, layout.CRC_POSITION, crc)
+    return Batch(memoryview(data))
+
+
+def _columns(claimed: Batch) -> None:
+    ColumnsBuilder().append(claimed, start_offset=0, limit_offset=2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        check_records,
+        _columns,
+        lambda each: KeyMap(1 << 12).put(each, start_offset=0),
+        lambda each: KeyMap(1 << 12).choose(each, each.records_view(), keeps_tombstones=True),
+    ],
+    ids=["check", "columns", "put", "choose"],
+)
+def test_a_count_of_records_is_not_believed(use: Callable[[Batch], object]) -> None:
+    """A header that claims 2147483647 records in some bytes takes no room for them."""
+    claimed = claiming(INT32_MAX)
+    claimed.check()
+    peak, growth = cost(lambda: use(claimed), refusal=CorruptionError)
+    assert peak < MIB
+    assert growth < 32 * MIB
+
+
+def test_a_wrapper_of_an_older_format_stops_at_the_limit() -> None:
+    """A v1 wrapper around 64 MiB of zeros is refused at its first entry."""
+    value = bytes(bomb(Codec.GZIP))
+    data = memoryview(write_legacy(LegacyMessage(1, 0, None, value, 17, Codec.GZIP)))
+    peak, _ = cost(lambda: list(read_all_batches(data)), refusal=CorruptionError)
+    assert peak < 3 * 64 * MIB
+
+
+def one_file(name: str, data: bytes) -> MemoryFiles:
+    """A directory with one file."""
+    files = MemoryFiles()
+    files.make_directory("data")
+    files.open(f"data/{name}", create=True)
+    files.overwrite(f"data/{name}", data)
+    return files
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"0\n2147483647\nflights 0 1\n",
+        b"0\n" + b"9" * MIB + b"\n",
+        b"0\n1\n" + b"\n" * 2 * MIB,
+        b"0\n1\n" + b" " * 2 * MIB,
+        b"0\n200000\n" + b"a b\n" * 200_000,
+    ],
+    ids=["count", "digits", "lines", "spaces", "entries"],
+)
+def test_a_checkpoint_costs_little_more_than_its_size(text: bytes) -> None:
+    """Neither the count that it declares nor the lines that are none of its entries are kept."""
+    files = one_file("checkpoint", text)
+    for read in (read_offset_checkpoint, read_epoch_checkpoint):
+        peak, _ = cost(lambda read=read: read(files, "data/checkpoint"), refusal=CorruptionError)  # type: ignore[misc]
+        assert peak < MIB + 5 * len(text)
+
+
+def test_a_snapshot_is_as_long_as_it_says() -> None:
+    """One that claims 2147483647 producers is refused by its length."""
+    data = b"\x00\x01" + bytes(4) + b"\x7f\xff\xff\xff" + bytes(46)
+    peak, _ = cost(lambda: decode_snapshot(data), refusal=CorruptionError)
+    assert peak < MIB
+
+
+NESTED = b'{"version":1,"topics":' + b"[" * 200_000
+"""Deeper than the parser of the standard library goes."""
+
+
+@pytest.mark.parametrize(
+    "read",
+    [lambda files: LocalStore(files, "data").load(), lambda files: read_journal(files, "data")],
+)
+@pytest.mark.parametrize("text", [NESTED, b'{"version":' + b"1" * 100_000 + b"}"])
+def test_json_that_is_too_deep_or_too_long_is_refused(
+    read: Callable[[MemoryFiles], object], text: bytes
+) -> None:
+    """The parser's own limits are refusals of ours, with the file's name."""
+    files = one_file(IMAGE, text)
+    files.open(f"data/{JOURNAL}", create=True)
+    files.overwrite(f"data/{JOURNAL}", text)
+    with pytest.raises(DirectoryError, match="data/tailrace-"):
+        read(files)
+    with pytest.raises((RecursionError, ValueError)):
+        json.loads(text)
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_a_walk_does_not_read_what_a_damaged_length_claims(magic: int) -> None:
+    """A length that reaches over half of a large file, or behind its end, costs a window."""
+    for length in (20 * MIB, 40 * MIB):
+        data = bytearray(32 * MIB)
+        layout.FRAME.pack_into(data, 0, 0, length, 0, magic)
+        files = one_file("log", bytes(data))
+        file = files.open("data/log", read_only=True)
+
+        def walk(file: object = file) -> None:
+            list(walk_batches(file, "data/log", start=0, limit=32 * MIB))  # type: ignore[arg-type]
+
+        is_whole = length < 32 * MIB
+        peak, _ = cost(walk, refusal=CorruptionError if is_whole else None)
+        assert peak < 20 * MIB

@@ -1,0 +1,211 @@
+"""The kernels of compaction, plain and compiled, against a dictionary and the naive encoder."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace import kernels
+from tailrace.kernels import Chosen, Kernel, MapState, RecordFault
+from tests.kernels.strategies import INT64, SMALL, damaged_payloads, naive_records
+from tests.naive import NaiveRecord, wrapped, write_records
+
+BASE = 1000
+CANARY = 0xA5
+
+KEYS = st.none() | st.sampled_from([b"", b"a", b"b", b"ab", b"abcd", b"abcde", b"k" * 254])
+ROWS = st.lists(
+    st.tuples(KEYS | st.binary(max_size=300), st.none() | st.binary(max_size=5)), max_size=12
+)
+
+
+class Map:
+    """The buffers of a map, for kernels called by hand."""
+
+    def __init__(self, slot_count: int = 64, arena_size: int = 1 << 14) -> None:
+        self.slots = kernels.int64s(2 * slot_count)
+        self.arena = bytearray(arena_size)
+        self.state = kernels.int64s(len(MapState))
+        self.state[MapState.KEYS_MAX] = slot_count - 1
+
+    def content(self) -> tuple[bytes, bytes, bytes]:
+        """All that a call may have changed."""
+        return self.slots.tobytes(), bytes(self.arena), self.state.tobytes()
+
+
+def engines(kernel: Kernel) -> tuple[object, object]:
+    """The plain function and the compiled one."""
+    assert kernel.is_compiled
+    return kernel.run_plain, kernel
+
+
+def records_with(rows: list[tuple[bytes | None, bytes | None]]) -> list[NaiveRecord]:
+    """Records with these keys and values, at consecutive offsets."""
+    return [NaiveRecord(place, place, key, value) for place, (key, value) in enumerate(rows)]
+
+
+@pytest.mark.parametrize("engine", [0, 1], ids=["plain", "compiled"])
+@settings(max_examples=150)
+@given(ROWS, ROWS, st.integers(-1, 14), st.integers(0, 1))
+def test_records_stay_as_a_dictionary_of_keys_says(
+    engine: int,
+    mapped: list[tuple[bytes | None, bytes | None]],
+    asked: list[tuple[bytes | None, bytes | None]],
+    latest: int,
+    keeps_tombstones: int,
+) -> None:
+    """The newest offset of every key decides, exactly and for keys of every size."""
+    found = Map()
+    payload = write_records(records_with(mapped))
+    put = engines(kernels.put_keys)[engine]
+    walked = put(  # type: ignore[operator]
+        payload, 0, len(payload), len(mapped), BASE, BASE + 1,
+        found.slots, found.arena, found.state,
+    )  # fmt: skip
+    assert walked == len(mapped)
+    newest = {
+        key: BASE + place for place, (key, _) in enumerate(mapped) if key is not None and place
+    }
+    assert found.state[MapState.KEYS] == len(newest)
+    payload = write_records(records_with(asked))
+    keeps, totals = bytearray(len(asked)), kernels.int64s(len(Chosen))
+    choose = engines(kernels.choose_records)[engine]
+    kept = choose(  # type: ignore[operator]
+        payload, 0, len(payload), len(asked), BASE, BASE + latest, keeps_tombstones,
+        found.slots, found.arena, keeps, totals,
+    )  # fmt: skip
+    expected = [
+        place > latest
+        or (
+            key is not None
+            and (value is not None or keeps_tombstones)
+            and BASE + place >= newest.get(key, -1)
+        )
+        for place, (key, value) in enumerate(asked)
+    ]
+    assert [stays == 1 for stays in keeps] == expected
+    staying = [place for place, stays in enumerate(expected) if stays]
+    assert kept == len(staying)
+    assert totals[Chosen.UNKEYED] == sum(
+        key is None for place, (key, _) in enumerate(asked) if place <= latest
+    )
+    assert totals[Chosen.TOMBSTONES] == sum(asked[place][1] is None for place in staying)
+    assert totals[Chosen.TIMESTAMP_DELTA_MAX] == max(staying, default=0)
+    assert totals[Chosen.SIZE] == len(
+        write_records([records_with(asked)[place] for place in staying])
+    )
+
+
+@settings(max_examples=200)
+@given(damaged_payloads(), INT64 | SMALL, INT64 | SMALL, st.sampled_from([1, 3, 64]))
+def test_both_engines_agree_on_any_bytes(
+    payload: tuple[bytes, int], base_offset: int, bound: int, slot_count: int
+) -> None:
+    """Sound or not: same status, same map, same choice, and nothing raises."""
+    data, count = payload
+    results = []
+    for put, choose in zip(engines(kernels.put_keys), engines(kernels.choose_records), strict=True):
+        found = Map(slot_count + 1, 200)
+        status = put(  # type: ignore[operator]
+            data, 0, len(data), count, base_offset, bound, found.slots, found.arena, found.state
+        )
+        keeps, totals = bytearray(10), kernels.int64s(len(Chosen))
+        chosen = choose(  # type: ignore[operator]
+            data, 0, len(data), count, base_offset, bound, 0,
+            found.slots, found.arena, keeps, totals,
+        )  # fmt: skip
+        results.append((status, found.content(), chosen, bytes(keeps), totals.tobytes()))
+    assert results[0] == results[1]
+
+
+@settings(max_examples=200)
+@given(
+    damaged_payloads(),
+    st.lists(st.integers(0, 1), min_size=6, max_size=6),
+    st.just(0) | INT64 | SMALL,
+    st.integers(0, 400),
+)
+def test_both_engines_copy_alike_and_stay_inside(
+    payload: tuple[bytes, int], keeps: list[int], shift: int, room: int
+) -> None:
+    """Same status and same bytes; nothing is written behind the room that was given."""
+    data, count = payload
+    results = []
+    for copy in engines(kernels.copy_records):
+        memory = bytearray([CANARY]) * (room + 40)
+        output = memoryview(memory)[:room]
+        status = copy(  # type: ignore[operator]
+            data, 0, len(data), count, bytearray(keeps), shift, output
+        )
+        results.append((status, bytes(memory)))
+        assert memory[room:] == bytearray([CANARY]) * 40
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("engine", [0, 1], ids=["plain", "compiled"])
+@settings(max_examples=200)
+@given(naive_records(), st.lists(st.integers(0, 1), min_size=5, max_size=5), INT64 | SMALL)
+def test_copied_records_have_the_timestamps_of_before(
+    engine: int, records: list[NaiveRecord], keeps: list[int], shift: int
+) -> None:
+    """Each record that stays is as the naive encoder writes it, with the shift in its delta."""
+    payload = write_records(records)
+    expected = write_records(
+        [
+            record._replace(timestamp_delta=wrapped(record.timestamp_delta + shift))
+            for record, stays in zip(records, keeps, strict=False)
+            if stays
+        ]
+    )
+    output = bytearray(len(payload) + kernels.RECORD_GROWTH_MAX * len(records))
+    copy = engines(kernels.copy_records)[engine]
+    written = copy(  # type: ignore[operator]
+        payload, 0, len(payload), len(records), bytearray(keeps), shift, output
+    )
+    assert written == len(expected)
+    assert output[:written] == expected
+
+
+def test_a_copy_without_room_is_refused() -> None:
+    """One byte too few is told, whether the records are copied or written anew."""
+    payload = write_records([NaiveRecord(0, 0, b"k", b"v")])
+    for shift, size in ((0, len(payload)), (1 << 40, len(payload) + 5)):
+        for room in (size - 1, size):
+            status = kernels.copy_records(
+                payload, 0, len(payload), 1, bytearray(b"\x01"), shift, bytearray(room)
+            )
+            assert status == (size if room == size else -RecordFault.NO_ROOM)
+
+
+def test_a_map_that_is_full_names_the_first_record_without_room() -> None:
+    """What stands before it is in the map; the record itself is not."""
+    found = Map(slot_count=3)
+    payload = write_records(records_with([(b"a", b""), (b"b", b""), (b"a", b""), (b"c", b"")]))
+    walked = kernels.put_keys(
+        payload, 0, len(payload), 4, BASE, 0, found.slots, found.arena, found.state
+    )
+    assert walked == 3
+    assert found.state[MapState.KEYS] == 2
+    assert found.state[MapState.LAST_OFFSET] == BASE + 2
+
+
+def test_an_arena_that_is_full_fills_the_map() -> None:
+    """Bytes for keys run out as slots do."""
+    found = Map(slot_count=64, arena_size=20)
+    payload = write_records(records_with([(b"k" * 11, b""), (b"j" * 8, b"")]))
+    walked = kernels.put_keys(
+        payload, 0, len(payload), 2, BASE, 0, found.slots, found.arena, found.state
+    )
+    assert walked == 1
+
+
+@pytest.mark.parametrize(("size", "arena"), [(20, 20), (255, 259)])
+def test_a_key_that_no_empty_arena_holds_is_passed_over(size: int, arena: int) -> None:
+    """It is counted, and the next key has its place."""
+    found = Map(slot_count=64, arena_size=arena)
+    payload = write_records(records_with([(b"k" * size, b""), (b"j", b"")]))
+    walked = kernels.put_keys(
+        payload, 0, len(payload), 2, BASE, 0, found.slots, found.arena, found.state
+    )
+    assert walked == 2
+    assert found.state[MapState.UNMAPPED] == 1
+    assert found.state[MapState.KEYS] == 1

@@ -1,0 +1,55 @@
+"""The table of Apache Kafka's scenarios names tests that exist, and enough of them."""
+
+from collections import Counter
+
+from tests import scenarios
+
+ROWS = {
+    "AbstractLegacyRecordBatchTest": 11,
+    "DefaultRecordBatchTest": 22,
+    "DefaultRecordTest": 20,
+    "FileRecordsTest": 23,
+    "LeaderEpochFileCacheTest": 44,
+    "LocalLogTest": 37,
+    "LogCleanerManagerTest": 31,
+    "LogCleanerTest": 49,
+    "LogLoaderTest": 38,
+    "LogManagerTest": 49,
+    "LogSegmentTest": 24,
+    "LogValidatorTest": 54,
+    "MemoryRecordsBuilderTest": 26,
+    "MemoryRecordsTest": 20,
+    "OffsetIndexTest": 11,
+    "ProducerStateManagerTest": 54,
+    "TimeIndexTest": 11,
+    "TransactionIndexTest": 11,
+    "UnifiedLogTest": 147,
+}
+"""Scenarios of each class, so that none is dropped from a table."""
+
+
+def test_every_scenario_has_one_row() -> None:
+    """No upstream method is missing from the tables or named twice."""
+    rows = scenarios.scenarios()
+    assert Counter(row.upstream_class for row in rows) == ROWS
+    assert len({(row.upstream_class, row.method) for row in rows}) == sum(ROWS.values())
+
+
+def test_every_named_test_exists() -> None:
+    """Each id of a row is a test function with a docstring."""
+    missing = {
+        test_id
+        for row in scenarios.scenarios()
+        for test_id in row.tests
+        if not scenarios.claim(test_id)
+    }
+    assert not missing
+
+
+def test_most_scenarios_are_tested() -> None:
+    """At least 85 in 100 rows name a test; the others say why there is none."""
+    rows = scenarios.scenarios()
+    tested = sum(bool(row.tests) for row in rows)
+    assert tested >= 0.85 * len(rows)
+    for row in rows:
+        assert row.tests or row.verdict.startswith(("never: ", "not yet"))

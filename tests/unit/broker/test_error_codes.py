@@ -1,0 +1,66 @@
+"""Every error of the rooms below the handlers has a code on the wire that somebody chose."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+import pytest
+
+import tailrace.cluster
+import tailrace.errors
+import tailrace.records
+import tailrace.replication
+import tailrace.storage
+from tailrace.errors import (
+    ConfigError,
+    CorruptionError,
+    FatalError,
+    ListenError,
+    RetriableError,
+    TailraceError,
+)
+from tailrace.handlers import services
+from tailrace.protocol.errors import ErrorCode
+from tailrace.records.batch import UnsupportedMagicError
+from tailrace.storage.cleaner.rewrite import CleaningAbortedError, SegmentOverflowError
+
+ROOMS = (tailrace.storage, tailrace.records, tailrace.cluster, tailrace.replication)
+NOT_MET = {
+    TailraceError, RetriableError, FatalError,
+    # Before a broker serves, and inside of the cleaner.
+    ListenError, CleaningAbortedError, SegmentOverflowError,
+    # `plan_append` answers it as InvalidRecordError.
+    UnsupportedMagicError,
+}  # fmt: skip
+UNKNOWN_ON_PURPOSE = {"UnexpectedAppendOffsetError"}
+
+
+def errors() -> Iterator[type[TailraceError]]:
+    """Every error class that is declared in a room below, and in `errors`."""
+    modules = [tailrace.errors]
+    for room in ROOMS:
+        names = pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
+        modules += [importlib.import_module(found.name) for found in names]
+    for module in modules:
+        for value in vars(module).values():
+            is_error = isinstance(value, type) and issubclass(value, TailraceError)
+            if is_error and value.__module__ == module.__name__ and value not in NOT_MET:
+                yield value
+
+
+@pytest.mark.parametrize("kind", sorted(errors(), key=str))
+def test_an_error_has_a_code(kind: type[TailraceError]) -> None:
+    """Not UNKNOWN_SERVER_ERROR, which a client cannot act on, except where that is Kafka's."""
+    code = services.error_code(kind.__new__(kind))
+    assert (code is ErrorCode.UNKNOWN_SERVER_ERROR) is (kind.__name__ in UNKNOWN_ON_PURPOSE)
+
+
+def test_an_error_of_the_system_is_the_devices() -> None:
+    """Whatever its number."""
+    assert services.error_code(OSError(5, "io")) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_the_kinds_are_found() -> None:
+    """The test above looks at errors of each room."""
+    assert {ConfigError, CorruptionError} < set(errors())
+    assert len(set(errors())) > 15

@@ -1,0 +1,188 @@
+"""What a broker does without being asked, on virtual time."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tailrace.broker.schedule import Job, Schedule
+from tailrace.model import TopicPartition
+from tailrace.records.builder import BatchBuilder
+from tailrace.storage.log import Log
+from tailrace.testing import Outside, virtual_runtime
+from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
+
+SMALL = {"segment.bytes": "200"}
+NOW = 1_700_000_000_000
+"""Where the virtual clock starts."""
+
+
+@asynccontextmanager
+async def filled(
+    outside: Outside, settings: dict[str, str], configs: dict[str, str]
+) -> AsyncIterator[Log]:
+    """The log of a topic with ten records, two to a segment, while its broker runs."""
+    async with running(outside, settings) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={**SMALL, **configs})
+        for number in range(10):
+            await produce(peer, "t", batch(b"%d" % number, timestamp=NOW))
+        yield broker.replicas.find(TopicPartition("t", 0)).log
+
+
+def test_checkpoints_come_at_their_interval() -> None:
+    """After the initial delay for the first time; the machine may be lost right after."""
+
+    async def scenario(outside: Outside) -> None:
+        async with filled(outside, {}, {}) as log:
+            points = "data/recovery-point-offset-checkpoint"
+            await outside.pass_time(29)
+            assert log.positions.recovery_point == 0
+            await outside.pass_time(2)
+            base = log.segments.active.base_offset
+            assert log.positions.recovery_point == base
+            assert f"t 0 {base}\n" in outside.files.crash().content(points).decode()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+@pytest.mark.parametrize(
+    ("setting", "file"),
+    [
+        ("log.flush.offset.checkpoint.interval.ms", "recovery-point-offset-checkpoint"),
+        ("log.flush.start.offset.checkpoint.interval.ms", "log-start-offset-checkpoint"),
+    ],
+)
+def test_each_checkpoint_has_an_interval_of_its_own(setting: str, file: str) -> None:
+    """Every 5 seconds instead of every minute."""
+
+    async def scenario(outside: Outside) -> None:
+        settings = {"log.initial.task.delay.ms": "0", setting: "5000"}
+        async with filled(outside, settings, {}):
+            await outside.pass_time(0.5)
+            written = ("rename", f"data/{file}.tmp")
+            before = outside.files.operations.count(written)
+            await outside.pass_time(51)
+            assert outside.files.operations.count(written) - before == 10
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+@pytest.mark.parametrize(
+    ("configs", "kept"),
+    [
+        ({"retention.ms": "100000"}, 1),
+        ({"retention.ms": "-1", "retention.bytes": "400"}, 3),
+        ({"retention.ms": "-1"}, 5),
+        ({"retention.ms": "100000", "cleanup.policy": "compact"}, 5),
+        ({"retention.ms": "100000", "cleanup.policy": "compact,delete"}, 1),
+    ],
+    ids=["by age", "by size", "without limits", "compact", "compact,delete"],
+)
+def test_retention_comes_at_its_interval(configs: dict[str, str], kept: int) -> None:
+    """Every log whose policy contains delete; what it takes is gone after the deletion delay."""
+
+    async def scenario(outside: Outside) -> None:
+        async with filled(outside, {}, configs) as log:
+            assert len(log.segments) == 5
+            await outside.pass_time(335)
+            assert len(log.segments) == kept
+            await outside.pass_time(70)
+            names = outside.files.list("data/t-0")
+            assert len([name for name in names if name.endswith(".log")]) == kept
+            assert not [name for name in names if name.endswith(".deleted")]
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_flush_ms_acts_by_default() -> None:
+    """Within a second of its time, where Kafka's default scheduler would never come by."""
+
+    async def scenario(outside: Outside) -> None:
+        settings = {"log.initial.task.delay.ms": "0"}
+        async with filled(
+            outside, settings, {"flush.ms": "3000", "segment.bytes": "100000"}
+        ) as log:
+            await outside.pass_time(2)
+            assert log.positions.recovery_point == 0
+            await outside.pass_time(2.5)
+            assert log.positions.recovery_point == 10
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_idle_producers_are_forgotten() -> None:
+    """After producer.id.expiration.ms, at the next check."""
+
+    async def scenario(outside: Outside) -> None:
+        settings = {
+            "producer.id.expiration.ms": "50000",
+            "producer.id.expiration.check.interval.ms": "10000",
+        }
+        async with running(outside, settings) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            builder = BatchBuilder(producer_id=7, producer_epoch=0, base_sequence=0)
+            builder.append(b"k", b"v", timestamp=NOW)
+            await produce(peer, "t", builder.build())
+            producers = broker.replicas.find(TopicPartition("t", 0)).log.producers
+            await outside.pass_time(45)
+            assert producers.get(7) is not None
+            await outside.pass_time(20)
+            assert producers.get(7) is None
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_job_that_breaks_is_told_and_comes_again(caplog: pytest.LogCaptureFixture) -> None:
+    """The other jobs are not late for it."""
+
+    async def scenario(outside: Outside) -> list[float]:
+        times: list[float] = []
+
+        async def breaks() -> None:
+            raise RuntimeError("broken")
+
+        async def works() -> None:
+            times.append(outside.loop.time())
+
+        schedule = Schedule(
+            [
+                Job(name="breaks", delay_ms=1000, interval_ms=1000, work=breaks),
+                Job(name="works", delay_ms=500, interval_ms=2000, work=works),
+            ]
+        )
+        await outside.pass_time(4.9)
+        await schedule.stop()
+        await outside.pass_time(5)
+        return times
+
+    with virtual_runtime() as outside:
+        assert outside.run(scenario(outside)) == [0.5, 2.5, 4.5]
+    assert caplog.messages.count("job_failed name=breaks") == 4
+
+
+def test_a_stop_waits_for_the_job_at_hand() -> None:
+    """It is neither broken off nor begun again."""
+
+    async def scenario(outside: Outside) -> list[str]:
+        done: list[str] = []
+
+        async def slow() -> None:
+            done.append("begun")
+            await outside.pass_time(10)
+            done.append("ended")
+
+        schedule = Schedule([Job(name="slow", delay_ms=0, interval_ms=0, work=slow)])
+        await outside.pass_time(1)
+        await schedule.stop()
+        return done
+
+    with virtual_runtime() as outside:
+        assert outside.run(scenario(outside)) == ["begun", "ended"]
+        assert outside.loop.time() == pytest.approx(10)

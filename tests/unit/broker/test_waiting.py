@@ -1,0 +1,78 @@
+"""Whoever waits for a partition hears of what happens from then on, and of all of it."""
+
+import asyncio
+
+from tailrace.replication.partition import Partition
+from tailrace.replication.waiting import Signal, Watched
+from tailrace.testing import MemoryFiles, virtual_runtime
+from tests.unit.storage.builders import NOW, batch, open_at
+
+
+def partition() -> Partition:
+    """A partition with an empty log, on a disk that does not fail."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    return Partition(open_at(MemoryFiles()), on_failure=fail)
+
+
+def send(to: Partition) -> None:
+    """Append three records, which are readable at once."""
+    to.append(memoryview(batch(b"a", b"b", b"c")), now_ms=NOW)
+
+
+async def was_fired(signal: Signal) -> bool:
+    """Whether a signal has fired since it was asked last; waits for nothing."""
+    return await signal.wait_until(asyncio.get_running_loop().time())
+
+
+def test_a_signal_fires_at_each_change() -> None:
+    """Each append moves the high watermark, and it has moved when the signal fires."""
+
+    async def watch() -> list[tuple[bool, int]]:
+        watched, signal, seen = partition(), Signal(), []
+        watched.appended.add(signal)
+        for _ in range(3):
+            seen.append((await was_fired(signal), watched.log.positions.high_watermark))
+            send(watched)
+            seen.append((await was_fired(signal), watched.log.positions.high_watermark))
+        return seen
+
+    with virtual_runtime() as outside:
+        seen = outside.run(watch())
+    assert seen == [(False, 0), (True, 3), (False, 3), (True, 6), (False, 6), (True, 9)]
+
+
+def test_a_signal_that_comes_later_is_not_fired_before_the_next_change() -> None:
+    """Not by what was appended or deleted before, nor by being added."""
+
+    async def watch() -> list[bool]:
+        watched, signal, seen = partition(), Signal(), []
+        send(watched)
+        watched.log.raise_log_start(1)
+        seen.append(await was_fired(signal))
+        watched.appended.add(signal)
+        seen.append(await was_fired(signal))
+        send(watched)
+        seen.append(await was_fired(signal))
+        assert watched.log.positions.high_watermark == 6
+        return seen
+
+    with virtual_runtime() as outside:
+        assert outside.run(watch()) == [False, False, True]
+
+
+def test_a_signal_that_was_removed_is_not_fired() -> None:
+    """And those beside it are."""
+
+    async def watch() -> list[bool]:
+        watched, gone, stays = Watched(), Signal(), Signal()
+        for signal in (gone, stays):
+            watched.add(signal)
+        watched.remove(gone)
+        watched.changed()
+        return [await was_fired(gone), await was_fired(stays)]
+
+    with virtual_runtime() as outside:
+        assert outside.run(watch()) == [False, True]

@@ -1,0 +1,105 @@
+"""Which records `cat` finds, and how much of the log it reads for it."""
+
+import pytest
+
+from tailrace.errors import CorruptionError
+from tailrace.model import AppendOrigin, IsolationLevel
+from tailrace.offline.cat import Choice, find_records
+from tailrace.testing import MemoryFiles
+from tests.unit.storage.builders import (
+    FOLDER,
+    NOW,
+    PARTITION,
+    append,
+    batch,
+    filled,
+    flip,
+    open_at,
+    path,
+    settings,
+    stop_cleanly,
+)
+from tests.unit.storage.producer_builders import ABORT, COMMIT, marker
+
+COMMITTED = IsolationLevel.READ_COMMITTED
+
+
+def offsets(files: MemoryFiles, **choice: object) -> list[int]:
+    """Offsets of the records chosen."""
+    found = find_records(files, {PARTITION: FOLDER}, Choice(**choice))  # type: ignore[arg-type]
+    return [each.record.offset for each in found]
+
+
+def a_log() -> MemoryFiles:
+    """20 batches of one record in segments of five; offset n has timestamp NOW + n."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 20, config=settings(segment_bytes=400)))
+    return files
+
+
+def test_what_lies_before_a_time_is_not_read() -> None:
+    """By the time index: damage in a segment that is too old is not met, nor behind the end."""
+    files = a_log()
+    for base in (0, 5, 15):
+        flip(files, path(base, ".log"), 70)
+    assert offsets(files, from_time_ms=NOW + 10, to_time_ms=NOW + 14) == [10, 11, 12, 13]
+    with pytest.raises(CorruptionError):
+        offsets(files, from_time_ms=NOW + 5, to_time_ms=NOW + 14)
+
+
+@pytest.mark.parametrize("suffix", [".timeindex", ".index"])
+def test_missing_indexes_cost_time_and_no_record(suffix: str) -> None:
+    """Everything is looked through then."""
+    files = a_log()
+    for base in (0, 5, 10, 15):
+        files.remove(path(base, suffix))
+    assert offsets(files, from_time_ms=NOW + 7, to_time_ms=NOW + 9) == [7, 8]
+
+
+def test_younger_records_before_older_ones_are_found() -> None:
+    """Timestamps are the producer's and may fall; the first as young as the end ends it."""
+    files = MemoryFiles()
+    log = open_at(files)
+    for timestamp in (5, 3, 9, 4, 8, 2):
+        append(log, batch(b"v", timestamps=[NOW + timestamp]))
+    stop_cleanly(log)
+    assert offsets(files, from_time_ms=NOW + 4) == [0, 2, 3, 4]
+    assert offsets(files, to_time_ms=NOW + 9) == [0, 1]
+
+
+def test_only_committed_records_are_shown_on_request() -> None:
+    """No aborted ones, no markers, and nothing from the first open transaction on."""
+    files = MemoryFiles()
+    log = open_at(files, config=settings(segment_bytes=250))
+
+    def send(producer_id: int, sequence: int) -> None:
+        append(log, batch(b"v", producer_id=producer_id, producer_epoch=0,
+                          base_sequence=sequence, is_transactional=True))  # fmt: skip
+
+    def end(producer_id: int, kind: object) -> None:
+        data = bytearray(marker(kind, producer_id=producer_id).view)  # type: ignore[arg-type]
+        log.append(memoryview(data), leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
+
+    send(1, 0)
+    send(2, 0)
+    append(log, batch(b"plain"))
+    end(1, ABORT)
+    send(1, 1)
+    end(2, COMMIT)
+    end(1, COMMIT)
+    send(2, 1)
+    append(log, batch(b"plain"))
+    stop_cleanly(log)
+    assert offsets(files) == list(range(9))
+    assert offsets(files, isolation=COMMITTED) == [1, 2, 4]
+    assert offsets(files, isolation=COMMITTED, from_offset=2, limit=1) == [2]
+
+
+def test_a_key_is_matched_byte_by_byte() -> None:
+    """Also one that is no text."""
+    files = MemoryFiles()
+    log = open_at(files)
+    for key in (b"\xff\0", b"k", None):
+        append(log, batch(b"v", key=key))
+    assert offsets(files, key=b"\xff\0") == [0]
+    assert offsets(files, key=b"k") == [1]

@@ -1,0 +1,267 @@
+"""Snapshots, transaction indexes, sequences, leftovers: what is wrong is found and located."""
+
+from dataclasses import replace
+
+import pytest
+
+from tailrace.model import AppendOrigin
+from tailrace.offline.directory import find_partitions
+from tailrace.offline.findings import Finding, Rule, Severity
+from tailrace.offline.verify import verify
+from tailrace.offline.walk import find_end, walk_batches
+from tailrace.storage.index.transaction import ENTRY
+from tailrace.storage.log import Log
+from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.snapshots import KnownBatch, KnownProducer, encode_snapshot
+from tailrace.testing import MemoryFiles
+from tests.unit.storage.builders import (
+    FOLDER,
+    NOW,
+    append,
+    batch,
+    flip,
+    open_at,
+    path,
+    settings,
+    stop_cleanly,
+)
+from tests.unit.storage.producer_builders import ABORT, COMMIT, marker
+
+INDEX = path(0, ".txnindex")
+
+
+def findings(files: MemoryFiles) -> list[Finding]:
+    """All that there is to say, and that saying it changed nothing."""
+    files.operations.clear()
+    found = list(verify(files, find_partitions(files, "data")))
+    assert not files.operations
+    return found
+
+
+def only(found: list[Finding], rule: Rule) -> Finding:
+    """The one finding there is; it is of this rule."""
+    assert [each.rule for each in found] == [rule], found
+    return found[0]
+
+
+def put(files: MemoryFiles, name: str, content: bytes) -> None:
+    """A file with this content."""
+    files.open(name, create=True).close()
+    files.overwrite(name, content)
+
+
+def send(log: Log, sequence: int, producer_id: int = 7, *, is_transactional: bool = True) -> None:
+    """One record of a producer."""
+    data = batch(
+        b"v", producer_id=producer_id, producer_epoch=0, base_sequence=sequence,
+        is_transactional=is_transactional,
+    )  # fmt: skip
+    append(log, data)
+
+
+def end(log: Log, producer_id: int = 7, *, is_commit: bool = False) -> None:
+    """A marker."""
+    data = bytearray(marker(COMMIT if is_commit else ABORT, producer_id=producer_id).view)
+    log.append(memoryview(data), leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
+    log.advance_high_watermark(log.end_offset)
+
+
+def transactions(*, roomy: bool = True) -> MemoryFiles:
+    """Two producers whose transactions overlap: both are aborted, at offsets 3 and 5."""
+    files = MemoryFiles()
+    log = open_at(files, config=settings(segment_bytes=4000 if roomy else 300))
+    send(log, 0)
+    send(log, 0, producer_id=8)
+    send(log, 1)
+    end(log)
+    send(log, 1, producer_id=8)
+    end(log, producer_id=8)
+    stop_cleanly(log)
+    return files
+
+
+@pytest.mark.parametrize("roomy", [False, True])
+def test_transactions_as_a_broker_leaves_them_are_clean(roomy: bool) -> None:  # noqa: FBT001
+    """Over one segment and over several, where a transaction began in one before."""
+    assert not findings(transactions(roomy=roomy))
+
+
+@pytest.mark.parametrize("position", range(2 * ENTRY.size))
+def test_every_byte_of_a_transaction_index_is_checked(position: int) -> None:
+    """The entry that it stands in is named."""
+    files = transactions()
+    assert len(files.content(INDEX)) == 2 * ENTRY.size
+    flip(files, INDEX, position)
+    found = findings(files)
+    assert {(each.rule, each.path, each.severity) for each in found} == {
+        (Rule.TRANSACTION_INDEX, INDEX, Severity.ERROR)
+    }
+    assert position - position % ENTRY.size in {each.position for each in found}
+
+
+def test_an_abort_without_its_entry_is_found() -> None:
+    """Without it, a consumer would be shown aborted records."""
+    files = transactions()
+    files.overwrite(INDEX, files.content(INDEX)[: ENTRY.size])
+    found = only(findings(files), Rule.TRANSACTION_INDEX)
+    assert (found.offset, found.severity) == (5, Severity.ERROR)
+
+
+def test_a_transaction_index_with_bytes_left_over_is_found() -> None:
+    """At the position where they begin."""
+    files = transactions()
+    files.overwrite(INDEX, files.content(INDEX) + b"\0")
+    assert only(findings(files), Rule.TRANSACTION_INDEX).position == 2 * ENTRY.size
+
+
+@pytest.mark.parametrize("position", range(10 + 46))
+def test_every_byte_of_a_snapshot_is_checked(position: int) -> None:
+    """The checksum covers all but the version and itself."""
+    files = transactions()
+    flip(files, path(6, ".snapshot"), position)
+    found = only(findings(files), Rule.SNAPSHOT)
+    assert (found.severity, found.path) == (Severity.ERROR, path(6, ".snapshot"))
+
+
+@pytest.mark.parametrize("change", [b"", b"\0"])
+def test_a_snapshot_of_another_size_is_found(change: bytes) -> None:
+    """Cut, or with a byte behind."""
+    files = transactions()
+    name = path(6, ".snapshot")
+    files.overwrite(name, files.content(name)[:-1] + change * 2)
+    assert only(findings(files), Rule.SNAPSHOT).path == name
+
+
+def test_a_snapshot_that_says_otherwise_than_the_log_is_a_warning() -> None:
+    """A broker that believes it would refuse the producer's next batch."""
+    files = transactions()
+    known = {7: KnownProducer(0, (KnownBatch(0, 2, 0, NOW),), NOW, 0)}
+    files.overwrite(path(6, ".snapshot"), encode_snapshot(known))
+    found = only(findings(files), Rule.SNAPSHOT)
+    assert (found.severity, found.offset) == (Severity.WARNING, 6)
+    assert "last sequence 0, where the log has 1" in found.sentence
+
+
+def test_a_snapshot_behind_the_log_or_ahead_of_itself_is_found() -> None:
+    """Of an offset that the log has not, or with offsets that it must not know."""
+    files = transactions()
+    put(files, path(9, ".snapshot"), encode_snapshot({}))
+    found = only(findings(files), Rule.SNAPSHOT)
+    assert (found.severity, found.offset) == (Severity.WARNING, 9)
+    files.remove(path(9, ".snapshot"))
+    known = {7: KnownProducer(0, (KnownBatch(0, 6, 0, NOW),), NOW, 0)}
+    files.overwrite(path(6, ".snapshot"), encode_snapshot(known))
+    assert only(findings(files), Rule.SNAPSHOT).severity is Severity.ERROR
+
+
+def test_a_sequence_that_leaves_a_gap_is_a_warning() -> None:
+    """No broker takes such a batch from a producer that it knows."""
+    files = MemoryFiles()
+    log = open_at(files)
+    send(log, 0, is_transactional=False)
+    log.producers.truncate_fully(0)
+    send(log, 5, is_transactional=False)
+    stop_cleanly(log)
+    found = only(findings(files), Rule.SEQUENCE)
+    assert (found.severity, found.offset) == (Severity.WARNING, 1)
+    assert "sequence 5, where 1 is due" in found.sentence
+
+
+def test_a_sequence_behind_missing_offsets_is_excused() -> None:
+    """Compaction takes batches out, and the ones left have the sequences they had."""
+    files = MemoryFiles()
+    log = open_at(files, config=settings(segment_bytes=4000))
+    for number in range(4):
+        send(log, number, is_transactional=False)
+    stop_cleanly(log)
+    size = len(files.content(path(0, ".log"))) // 4
+    data = files.content(path(0, ".log"))
+    files.overwrite(path(0, ".log"), data[:size] + data[2 * size :])
+    for suffix in (".index", ".timeindex"):
+        files.remove(path(0, suffix))
+    assert only(findings(files), Rule.GAP).severity is Severity.INFO
+
+
+def test_an_open_transaction_and_a_lonely_marker_are_information() -> None:
+    """Both are in order; the first keeps readers of committed records from going on."""
+    files = MemoryFiles()
+    log = open_at(files)
+    end(log, producer_id=9, is_commit=True)
+    send(log, 0)
+    stop_cleanly(log)
+    lonely, still_open = findings(files)
+    assert {lonely.rule, still_open.rule} == {Rule.TRANSACTION}
+    assert (lonely.offset, still_open.offset) == (0, 1)
+    assert {lonely.severity, still_open.severity} == {Severity.INFO}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"version=2\n", "version '2'"),
+        (b"version=1\nnode.id=1\n", "cluster.id missing"),
+        (b"version=1\nnode.id=x\ncluster.id=c\n", "node.id is 'x'"),
+        (b"version=0\n", "broker.id missing"),
+        (b"version=1\nnode.id=1\ncluster.id=c\ndirectory.id=d\n", "directory.id"),
+        (b"\xff", "not UTF-8"),
+    ],
+)
+def test_damaged_meta_properties_are_found(content: bytes, told: str) -> None:
+    """A broker would not start on them."""
+    files = transactions()
+    put(files, "data/meta.properties", content)
+    found = only(findings(files), Rule.IDENTITY)
+    assert (found.severity, found.path) == (Severity.ERROR, "data/meta.properties")
+    assert told in found.sentence
+
+
+def test_meta_properties_of_both_versions_are_in_order() -> None:
+    """Those of brokers with ZooKeeper as well."""
+    files = transactions()
+    for content in (b"version=0\nbroker.id=3\n", b"version=1\nnode.id=1\ncluster.id=c\n"):
+        put(files, "data/meta.properties", content)
+        assert not findings(files)
+
+
+@pytest.mark.parametrize(
+    ("name", "severity", "told"),
+    [
+        (f"{0:020d}.log.cleaned", Severity.WARNING, "a broker removes it"),
+        (f"{0:020d}.log.swap", Severity.WARNING, "puts it in place"),
+        (f"{9:020d}.log.deleted", Severity.INFO, "a broker removes it"),
+        ("leader-epoch-checkpoint.tmp", Severity.INFO, "a broker removes it"),
+    ],
+)
+def test_leftovers_of_a_partition_are_told(name: str, severity: Severity, told: str) -> None:
+    """With what a broker does about them."""
+    files = transactions()
+    put(files, f"{FOLDER}/{name}", b"")
+    found = only(findings(files), Rule.LEFTOVER)
+    assert (found.severity, found.path) == (severity, f"{FOLDER}/{name}")
+    assert told in found.sentence
+
+
+@pytest.mark.parametrize("kind", ["delete", "future", "stray"])
+def test_folders_out_of_service_are_information(kind: str) -> None:
+    """They hold no partition that is served."""
+    files = transactions()
+    name = f"data/planes-0.0123456789abcdef0123456789abcdef-{kind}"
+    files.make_directory(name)
+    found = only(findings(files), Rule.LEFTOVER)
+    assert (found.severity, found.path) == (Severity.INFO, name)
+
+
+def test_offsets_missing_between_two_segments_are_information() -> None:
+    """They are named; compaction leaves them, and so does a lost machine."""
+    files = transactions(roomy=False)
+    name = path(0, ".log")
+    data = files.content(name)
+    log = SegmentFiles(base_offset=0, path=name, size=len(data))
+    end = find_end(files, [log])
+    positions = [at for at, _ in walk_batches(files.open(name), name, start=0, limit=len(data))]
+    files.overwrite(name, data[: positions[-1]])
+    assert find_end(files, [replace(log, size=positions[-1])]) == end - 1
+    for suffix in (".index", ".timeindex"):
+        files.remove(path(0, suffix))
+    gaps = [each for each in findings(files) if each.rule is Rule.GAP]
+    assert [(each.offset, each.path) for each in gaps] == [(end - 1, path(end, ".log"))]

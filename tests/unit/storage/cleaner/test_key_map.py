@@ -1,0 +1,138 @@
+"""The map of keys: exact, bounded, and honest about being full."""
+
+import pytest
+
+from tailrace.records.batch import Batch
+from tailrace.records.checks import CorruptRecordError
+from tailrace.storage.cleaner.key_map import SIZE_BYTES_MIN, KeyMap
+from tests.naive import NaiveRecord, write_record
+from tests.unit.records.batches import batch_with
+from tests.unit.storage.cleaner.shelves import Shelf
+
+
+def batch_of(*keys: bytes | None) -> Batch:
+    """A batch at offset 500 with these keys."""
+    rows = [NaiveRecord(0, place, key, b"v") for place, key in enumerate(keys)]
+    return batch_with(b"".join(map(write_record, rows)), len(rows))
+
+
+def kept(keys: KeyMap, *wanted: bytes | None) -> list[int]:
+    """Offsets of a batch's records that stay."""
+    batch = batch_of(*wanted)
+    choice = keys.choose(batch, batch.records_view(), keeps_tombstones=True)
+    return [500 + place for place, stays in enumerate(choice.keeps) if stays]
+
+
+def test_the_map_has_the_last_offset_of_every_key_in_the_range() -> None:
+    """What was mapped is found with its offset, and what lies outside of the range is not."""
+    shelf = Shelf()
+    for start in (0, 100, 200, 300):
+        for key in range(start, start + 100):
+            shelf.append_keys(key)
+        shelf.roll()
+    for first, limit in ((0, 100), (100, 300), (300, 400)):
+        cleaning = shelf.round(first, limit=limit)
+        assert cleaning.map_keys() == limit
+        assert cleaning.statistics().map_records_read == limit - first
+        assert cleaning._map.key_count == limit - first
+        cleaning._map.skip_to(10**6)
+        # The older record of a mapped key goes, that of any other key stays.
+        inside, outside = b"%d" % first, b"%d" % (limit + 1)
+        batch = batch_of(inside, outside)
+        batch.base_offset = -5
+        choice = cleaning._map.choose(batch, batch.records_view(), keeps_tombstones=True)
+        assert list(choice.keeps) == [0, 1]
+
+
+def test_offsets_far_apart_are_mapped() -> None:
+    """A hole of millions of offsets, over a segment's end, costs nothing."""
+    shelf = Shelf()
+    shelf.append_keys(0)
+    shelf.roll(7206178)
+    shelf.append_keys(1)
+    shelf.roll()
+    cleaning = shelf.round()
+    assert cleaning.map_keys() == 7206179
+    assert cleaning._map.key_count == 2
+    assert cleaning._map.latest_offset == 7206178
+
+
+def test_a_full_map_stops_within_a_segment() -> None:
+    """What stands before the first key without room is mapped, and nothing behind it."""
+    shelf = Shelf()
+    for key in range(5):
+        shelf.append_keys(key)
+    shelf.roll()
+    cleaning = shelf.round(2, map_bytes=96)
+    assert cleaning.map_keys() == 4
+    assert cleaning._map.key_count == 2
+    assert cleaning._map.latest_offset == 3
+    assert cleaning.statistics().map_load == 1
+
+
+def test_a_map_of_the_smallest_size_has_room_for_one_key() -> None:
+    """And says so of the second."""
+    keys = KeyMap(SIZE_BYTES_MIN)
+    assert keys.put(batch_of(b"a", b"a"), start_offset=0)
+    assert not keys.put(batch_of(b"a", b"b"), start_offset=0)
+    assert keys.latest_offset == 501
+    assert keys.key_count == 1
+
+
+def test_keys_with_one_hash_are_two_keys() -> None:
+    """Of thousands of keys in a crowded map none is taken for another."""
+    keys = KeyMap(1 << 16)
+    names = [b"%d" % number for number in range(1500)]
+    assert keys.put(batch_of(*names), start_offset=0)
+    assert keys.key_count == 1500
+    assert keys.load > 0.9
+    assert kept(keys, *(b"x%d" % number for number in range(1500))) == list(range(500, 2000))
+    assert kept(keys, *reversed(names)) == list(range(500 + 750, 2000))
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 254, 255, 256, 300, 70_000])
+def test_keys_of_every_size_are_compared_whole(size: int) -> None:
+    """A key is the same only with every byte; the empty one is a key too."""
+    keys = KeyMap(1 << 20)
+    assert keys.put(batch_of(b"k" * size, b"other", b"k" * size), start_offset=0)
+    assert kept(keys, b"k" * size, b"k" * (size + 1)) == [501]
+    if size:
+        assert kept(keys, b"k" * (size - 1) + b"x") == [500]
+
+
+def test_the_larger_offset_of_a_key_counts() -> None:
+    """Also where the records come in another order."""
+    keys = KeyMap(1 << 12)
+    late = batch_of(b"a")
+    late.base_offset = 900
+    assert keys.put(late, start_offset=0)
+    assert keys.put(batch_of(b"a"), start_offset=0)
+    assert kept(keys, b"a") == []
+
+
+def test_records_before_the_range_are_not_mapped() -> None:
+    """A round that begins inside of a batch leaves out what was cleaned before."""
+    keys = KeyMap(1 << 12)
+    assert keys.put(batch_of(b"a", b"b"), start_offset=501)
+    assert keys.key_count == 1
+
+
+def test_a_cleared_map_knows_nothing() -> None:
+    """Its memory serves the next round."""
+    keys = KeyMap(3 << 20)
+    assert keys.put(batch_of(b"a", b"a"), start_offset=0)
+    keys.clear()
+    assert (keys.key_count, keys.latest_offset, keys.load, keys.unmapped) == (0, -1, 0, 0)
+    keys.skip_to(1000)
+    assert kept(keys, b"a", b"a") == [500, 501]
+
+
+def test_damaged_records_are_refused_by_both_passes() -> None:
+    """The error names the batch, and nothing is decided."""
+    good = write_record(NaiveRecord(0, 0, b"a", b"v"))
+    broken = batch_with(good + b"\x10" + b"\xff" * 8, 2)
+    keys = KeyMap(1 << 12)
+    with pytest.raises(CorruptRecordError, match="record 1 of 2"):
+        keys.put(broken, start_offset=0)
+    with pytest.raises(CorruptRecordError, match="record 1 of 2"):
+        keys.choose(broken, broken.records_view(), keeps_tombstones=True)

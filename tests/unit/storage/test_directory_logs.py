@@ -1,0 +1,332 @@
+"""A log directory and the logs in it: identity, lock, start, stop, topics that come and go."""
+
+import errno
+import random
+import uuid
+
+import pytest
+
+from tailrace.errors import DirectoryError, StorageError
+from tailrace.model import TopicPartition
+from tailrace.storage.directories import LogDirectory, open_log_directory
+from tailrace.storage.directory_logs import DirectoryLogs
+from tailrace.storage.log import Log
+from tailrace.testing import DiskFault, MemoryFiles
+from tests.unit.storage.builders import NOW, SetClock, append_values, batch, records, settings
+
+ID = uuid.UUID("12345678-1234-4234-8234-123456789abc")
+ONE, TWO = TopicPartition("flights", 0), TopicPartition("planes", 0)
+META = "data/meta.properties"
+
+
+def opened(files: MemoryFiles, **options: object) -> LogDirectory:
+    """The directory `data` of node 1."""
+    named = {"node_id": 1, "new_id": ID, **options}
+    return open_log_directory(files, "data", **named)  # type: ignore[arg-type]
+
+
+def with_meta(text: str) -> MemoryFiles:
+    """A disk with this meta.properties."""
+    files = MemoryFiles()
+    files.make_directory("data")
+    files.open(META, create=True)
+    files.overwrite(META, text.encode())
+    return files
+
+
+def logs_in(files: MemoryFiles) -> DirectoryLogs:
+    """The directory's logs, none of them open."""
+    return DirectoryLogs(files, opened(files), clock=SetClock(), chance=random.Random(0))
+
+
+def started(files: MemoryFiles) -> DirectoryLogs:
+    """A manager with every partition that is on the disk open."""
+    logs = logs_in(files)
+    for partition in logs.find_partitions():
+        logs.open(partition, topic_id=ID, config=settings())
+    return logs
+
+
+def add(logs: DirectoryLogs, partition: TopicPartition = ONE, count: int = 12) -> Log:
+    """A new partition with some records."""
+    log = logs.open(partition, topic_id=ID, config=settings())
+    append_values(log, *[b"value"] * count)
+    return log
+
+
+def test_a_new_directory_gets_an_identity() -> None:
+    """Version 1, as Kafka writes it; and the same one is found again."""
+    files = MemoryFiles()
+    directory = opened(files, cluster_id="demo")
+    text = files.content(META).decode()
+    assert text == (
+        "#\nversion=1\nnode.id=1\ncluster.id=demo\ndirectory.id=EjRWeBI0QjSCNBI0Vniavw\n".replace(
+            "EjRWeBI0QjSCNBI0Vniavw", directory.identity.directory_id or ""
+        )
+    )
+    directory.close()
+    assert opened(files.crash(), cluster_id="demo").identity == directory.identity
+
+
+def test_version_0_of_a_broker_with_zookeeper_is_read() -> None:
+    """It has a broker id, and no directory id."""
+    identity = opened(with_meta("#\n#Mon\nversion=0\nbroker.id=1\ncluster.id=abc\n")).identity
+    assert (identity.node_id, identity.cluster_id, identity.directory_id) == (1, "abc", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("version=1\nnode.id=2\ncluster.id=a\n", "belongs to node 2"),
+        ("version=1\nnode.id=1\ncluster.id=b\n", "belongs to cluster b"),
+        ("version=2\nnode.id=1\ncluster.id=a\n", "version 2"),
+        ("version=1\nnode.id=1\n", "'cluster.id' is missing"),
+        ("version=1\nnode.id=x\ncluster.id=a\n", "cannot be understood"),
+        ("", "'broker.id' is missing"),
+    ],
+)
+def test_a_directory_that_is_not_ours_is_refused_in_one_line(text: str, said: str) -> None:
+    """Of another node or cluster, newer, or unreadable; the lock is given back."""
+    files = with_meta(text)
+    for _ in range(2):
+        with pytest.raises(DirectoryError, match=said) as caught:
+            opened(files, cluster_id="a")
+        assert "\n" not in str(caught.value)
+    assert files.content(META) == text.encode()
+
+
+def test_a_directory_is_open_once() -> None:
+    """The second one is told who has it, and what to do."""
+    files = MemoryFiles()
+    first = opened(files)
+    with pytest.raises(DirectoryError, match="in use by another process"):
+        opened(files)
+    first.close()
+    opened(files)
+
+
+@pytest.mark.parametrize(
+    ("operation", "error", "said"),
+    [
+        ("make_directory", errno.EACCES, "permission denied"),
+        ("write", errno.ENOSPC, "the disk is full"),
+        ("open", errno.EROFS, "read-only"),
+        ("sync", errno.EIO, "input/output error"),
+    ],
+)
+def test_a_directory_that_cannot_be_used(operation: str, error: int, said: str) -> None:
+    """The device's refusal in an operator's words."""
+    files = MemoryFiles()
+    files.faults.append(DiskFault(operation=operation, error=error))
+    with pytest.raises(DirectoryError, match=said):
+        opened(files)
+
+
+def test_the_number_of_a_broker_in_the_mark_is_put_back() -> None:
+    """To a Kafka that finds another one the stop was not orderly; what cannot be read is none."""
+    for text, expected in (('{"version":0,"brokerEpoch":12}', 12), ("[[", -1), ("[1]", -1)):
+        files = MemoryFiles()
+        opened(files).close()
+        files.open("data/.kafka_cleanshutdown", create=True)
+        files.overwrite("data/.kafka_cleanshutdown", text.encode())
+        directory = opened(files)
+        assert directory.was_clean
+        directory.mark_clean()
+        left = files.content("data/.kafka_cleanshutdown").decode()
+        assert left == f'{{"version":0,"brokerEpoch":{expected}}}'
+
+
+def test_the_clean_mark_is_used_once() -> None:
+    """It is gone from the device before anything else happens."""
+    files = MemoryFiles()
+    directory = opened(files)
+    assert not directory.was_clean
+    directory.mark_clean()
+    directory.close()
+    assert files.content("data/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":-1}'
+    assert opened(files).was_clean
+    assert not files.exists("data/.kafka_cleanshutdown")
+    assert not opened(files.crash()).was_clean
+
+
+def test_a_malformed_checkpoint_counts_as_empty_at_the_start() -> None:
+    """Everything is then recovered, which is slow and right."""
+    files = MemoryFiles()
+    logs = started(files)
+    before = records(add(logs))
+    logs.checkpoint()
+    after = files.crash(keep_unsynced=True)
+    after.overwrite("data/recovery-point-offset-checkpoint", b"garbage")
+    log = started(after).get(ONE)
+    assert log is not None
+    assert (records(log), log.positions.recovery_point) == (before, 0)
+
+
+def test_an_orderly_stop_has_everything_on_the_device() -> None:
+    """Records, checkpoints, mark: a lost machine loses nothing afterwards."""
+    files = MemoryFiles()
+    logs = started(files)
+    before = records(add(logs))
+    logs.close()
+    after = files.crash()
+    assert after.content("data/recovery-point-offset-checkpoint") == b"0\n1\nflights 0 12\n"
+    log = started(after).get(ONE)
+    assert log is not None
+    assert records(log) == before
+    assert log.positions.recovery_point == 12
+
+
+def test_a_log_that_cannot_be_closed_does_not_stop_the_others() -> None:
+    """They are on the device; there is no mark, so the next start recovers."""
+    files = MemoryFiles()
+    logs = started(files)
+    add(logs, ONE)
+    before = records(add(logs, TWO))
+    files.faults.append(DiskFault(operation="sync", path_part="flights-0"))
+    with pytest.raises(OSError, match="error"):
+        logs.close()
+    after = files.crash()
+    assert not after.exists("data/.kafka_cleanshutdown")
+    log = started(after).get(TWO)
+    assert log is not None
+    assert records(log) == before
+
+
+def test_a_checkpoint_notes_what_is_on_the_device() -> None:
+    """Closed segments; and log start offsets above the first segment's base."""
+    files = MemoryFiles()
+    logs = started(files)
+    log = add(logs)
+    log.positions.log_start = 3
+    logs.checkpoint()
+    active = log.segments.active.base_offset
+    text = files.content("data/recovery-point-offset-checkpoint")
+    assert text == f"0\n1\nflights 0 {active}\n".encode()
+    assert files.content("data/log-start-offset-checkpoint") == b"0\n1\nflights 0 3\n"
+
+
+def test_a_deleted_partition_does_not_come_back() -> None:
+    """Not after a crash before its folder is removed; the next start removes it."""
+    files = MemoryFiles()
+    logs = started(files)
+    add(logs)
+    logs.delete(ONE, "ab" * 16)
+    folder = f"data/flights-0.{'ab' * 16}-delete"
+    assert logs.get(ONE) is None
+    after = files.crash()
+    assert after.exists(folder)
+    assert started(after).find_partitions() == {}
+    assert not after.exists(folder)
+    logs.removals.remove_due(NOW + 59_999)
+    assert files.exists(folder)
+    logs.removals.remove_due(NOW + 60_000)
+    assert not files.exists(folder)
+
+
+def test_folders_of_others_stay() -> None:
+    """Even with a name that ends like those of deleted partitions."""
+    files = MemoryFiles()
+    for name in ("data/to-delete", "data/lost+found", "data/flights-0.ab-future"):
+        files.make_directory(name)
+    files.open("data/x-0.ab-delete", create=True)
+    assert started(files).find_partitions() == {}
+    assert files.exists("data/to-delete")
+    assert files.exists("data/x-0.ab-delete")
+
+
+def test_a_new_partition_does_not_inherit_offsets_of_a_deleted_one() -> None:
+    """Else recovery would trust, or remove, what is not the old log's."""
+    files = MemoryFiles()
+    logs = started(files)
+    add(logs).positions.log_start = 9
+    logs.checkpoint()
+    logs.delete(ONE, "ab" * 16)
+    log = add(logs, count=1)
+    assert (log.start_offset, log.positions.recovery_point) == (0, 0)
+    after = started(files.crash(keep_unsynced=True)).get(ONE)
+    assert after is not None
+    assert (after.start_offset, after.end_offset) == (0, 1)
+
+
+def test_a_folder_of_another_topic_id_is_refused() -> None:
+    """A topic that was deleted and made anew has another id, and none of the old records."""
+    files = MemoryFiles()
+    logs = started(files)
+    add(logs)
+    logs.abandon()
+    again = logs_in(files.crash(keep_unsynced=True))
+    with pytest.raises(DirectoryError, match="another topic"):
+        again.open(ONE, topic_id=uuid.UUID(int=5), config=settings())
+
+
+def test_high_watermarks_are_left_for_kafka() -> None:
+    """At each checkpoint and at the end; a deleted partition has none."""
+    files = MemoryFiles()
+    logs = started(files)
+    add(logs, ONE, count=3)
+    add(logs, TWO, count=2)
+    logs.checkpoint()
+    name = "data/replication-offset-checkpoint"
+    assert files.content(name) == b"0\n2\nflights 0 3\nplanes 0 2\n"
+    logs.delete(ONE, "ab" * 16)
+    logs.close()
+    assert files.content(name) == b"0\n1\nplanes 0 2\n"
+
+
+def test_a_log_that_was_compacted_once_may_have_gaps_for_ever() -> None:
+    """Its policy may change; what compaction has left is not taken for a tail that was lost."""
+    files = MemoryFiles()
+    logs = started(files)
+    log = add(logs, count=0)
+    for offset in (0, 50, 100):
+        data = batch(b"value %d" % offset)
+        data[:8] = offset.to_bytes(8, "big")
+        data[12:16] = bytes(4)
+        log.append_as_follower(memoryview(data), now_ms=NOW)
+        log.roll(offset + 50)
+    logs.note_cleaned(ONE, 100)
+    log.sync()
+    again = started(files.crash(keep_unsynced=True)).get(ONE)
+    assert again is not None
+    assert [record.offset for record in records(again)] == [0, 50, 100]
+
+
+def test_a_refusing_device_is_a_storage_error() -> None:
+    """When a partition is made and when one is deleted; the message has a reason."""
+    files = MemoryFiles()
+    logs = started(files)
+    files.faults.append(DiskFault(operation="make_directory", error=errno.ENOSPC))
+    with pytest.raises(StorageError, match="the disk is full"):
+        add(logs)
+    files.faults.clear()
+    add(logs)
+    files.faults.append(DiskFault(operation="rename"))
+    with pytest.raises(StorageError, match="error"):
+        logs.delete(ONE, "ab" * 16)
+
+
+def test_a_partition_deleted_while_a_checkpoint_runs_does_not_fail_it() -> None:
+    """The checkpoint is on a thread; what it finds closed and renamed is not the device's fault."""
+    files = MemoryFiles()
+    logs = started(files)
+    first, second = add(logs, ONE), add(logs, TWO)
+    seen = iter(logs)
+    logs.delete(ONE, "ab" * 16)
+    assert next(seen) is first
+    with pytest.raises(OSError, match="closed"):
+        first.sync_rolled()
+    logs.checkpoint()
+    text = files.content("data/recovery-point-offset-checkpoint")
+    assert text == f"0\n1\nplanes 0 {second.segments.active.base_offset}\n".encode()
+
+
+def test_a_malformed_topic_id_stops_the_start_with_the_file_named() -> None:
+    """It is not guessed at."""
+    files = MemoryFiles()
+    logs = started(files)
+    add(logs)
+    logs.close()
+    after = files.crash()
+    after.overwrite("data/flights-0/partition.metadata", b"garbage")
+    with pytest.raises(DirectoryError, match=r"partition\.metadata"):
+        started(after)

@@ -1,0 +1,129 @@
+"""The segments of one log."""
+
+import pytest
+
+from tailrace.storage.segment import Segment, open_segment
+from tailrace.storage.segments import Segments
+from tailrace.testing import MemoryFiles
+from tests.unit.storage.builders import batch, settings
+
+
+def segment(base_offset: int, files: MemoryFiles | None = None) -> Segment:
+    """An empty segment."""
+    return open_segment(
+        files or MemoryFiles(), ".", base_offset=base_offset, config=settings(), create=True
+    )
+
+
+def three() -> Segments:
+    """Base offsets 0, 170 and 345."""
+    return Segments([segment(0), segment(170), segment(345)])
+
+
+def bases(segments: object) -> list[int]:
+    """Base offsets, in order."""
+    return [each.base_offset for each in segments]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("offset", "before", "behind"),
+    [
+        (-1, [], [0, 170, 345]), (0, [], [0, 170, 345]), (169, [], [0, 170, 345]),
+        (170, [0], [170, 345]), (344, [0], [170, 345]), (345, [0, 170], [345]),
+        (10**9, [0, 170], [345]),
+    ],
+)  # fmt: skip
+def test_an_offset_parts_the_segments(offset: int, before: list[int], behind: list[int]) -> None:
+    """Those that end before it, and from the one that holds it on."""
+    assert bases(three().before(offset)) == before
+    assert bases(three().from_offset(offset)) == behind
+
+
+def test_pairs_come_with_the_next_segment() -> None:
+    """The active one comes with None."""
+    pairs = list(three().pairs_from(200))
+    assert [(a.base_offset, b and b.base_offset) for a, b in pairs] == [(170, 345), (345, None)]
+
+
+def test_the_ends_and_the_size() -> None:
+    """First, last, which is the active one, count, and bytes of all."""
+    segments = three()
+    segments.first.log.append(batch())
+    segments.last.log.append(batch())
+    assert (segments.first.base_offset, segments.active.base_offset, len(segments)) == (0, 345, 3)
+    assert segments.last is segments.active
+    assert segments.size == 2 * len(batch())
+
+
+def test_a_new_segment_is_the_active_one() -> None:
+    """Its base offset is above that of the one before."""
+    segments = three()
+    segments.add(segment(400))
+    assert segments.active.base_offset == 400
+    with pytest.raises(AssertionError):
+        segments.add(segment(400))
+
+
+def test_segments_are_taken_out() -> None:
+    """Searches go on without them; one has to stay."""
+    segments = three()
+    segments.remove([segments.first, segments.last])
+    assert bases(segments) == [170]
+    with pytest.raises(AssertionError):
+        segments.remove([segments.first])
+
+
+def test_segments_are_put_in_place_of_others() -> None:
+    """In order of base offsets, also where the new one has a base of the old ones or all go."""
+    segments = three()
+    files = MemoryFiles()
+    new = segment(0, files)
+    segments.replace([new], list(segments.before(345)))
+    assert bases(segments) == [0, 345]
+    assert segments.first is new
+    segments.replace([segment(500)], list(segments))
+    assert bases(segments) == [500]
+    segments.replace([segment(500), segment(600)], [segments.first])
+    assert bases(segments) == [500, 600]
+
+
+def test_one_base_offset_has_one_segment() -> None:
+    """A replacement whose old segment stays is a mistake of ours."""
+    segments = three()
+    with pytest.raises(AssertionError):
+        segments.replace([segment(170)], [segments.first])
+    assert bases(segments) == [0, 170, 345]
+
+
+def test_whoever_has_begun_to_read_goes_on_with_what_it_saw() -> None:
+    """A change swaps the whole; iterations under way see the segments before it."""
+    segments = three()
+    walk, behind, pairs = iter(segments), segments.from_offset(170), segments.pairs_from(170)
+    next(walk)
+    segments.replace([segment(170)], list(segments))
+    segments.add(segment(900))
+    assert bases(walk) == bases(behind) == [170, 345]
+    assert [a.base_offset for a, _ in pairs] == [170, 345]
+    assert bases(segments) == [170, 900]
+
+
+def test_a_segment_that_is_not_there_cannot_go() -> None:
+    """A mistake of ours, which changes nothing."""
+    segments = three()
+    for change in (segments.remove, lambda old: segments.replace([segment(7)], old)):
+        with pytest.raises(AssertionError):
+            change([segment(170)])
+    assert bases(segments) == [0, 170, 345]
+
+
+def test_segments_between_two_offsets() -> None:
+    """Those that hold one of them; none for an empty range, and an error for one that is none."""
+    segments = Segments([segment(0), segment(10), segment(20)])
+    assert bases(segments.between(10, 10)) == []
+    assert bases(segments.between(15, 15)) == []
+    assert bases(segments.between(0, 21)) == [0, 10, 20]
+    assert bases(segments.between(1, 5)) == [0]
+    assert bases(segments.between(13, 21)) == [10, 20]
+    assert bases(segments.between(13, 17)) == [10]
+    with pytest.raises(ValueError, match="no range"):
+        segments.between(10, 0)

@@ -1,0 +1,221 @@
+"""A transaction begins in a log when its coordinator has been asked, and never on an old answer."""
+
+import pytest
+
+from tailrace.model import AppendOrigin
+from tailrace.records.control import build_end_marker
+from tailrace.storage.log import Log
+from tailrace.storage.producers import (
+    EXPIRATION_MS,
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+)
+from tailrace.storage.verification import VerificationGuard
+from tailrace.testing import MemoryFiles
+from tests.unit.storage.builders import NOW, batch, open_at
+from tests.unit.storage.producer_builders import append, marker, sent, states
+from tests.unit.storage.transactional import follow, replicated, replicated_marker
+
+PRODUCER = 7
+OTHER_GUARD = VerificationGuard()
+
+
+def verifying() -> Log:
+    """A log in which no transaction begins without a guard."""
+    log = open_at(MemoryFiles())
+    log.producers.verifications.is_required = True
+    return log
+
+
+def begin(log: Log, sequence: int = 0, *, epoch: int = 0) -> VerificationGuard | None:
+    """Begin to verify a batch of the producer."""
+    return log.producers.begin_verification(PRODUCER, epoch=epoch, sequence=sequence, now_ms=NOW)
+
+
+def send(
+    log: Log,
+    sequence: int = 0,
+    *,
+    guard: VerificationGuard | None = None,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    is_transactional: bool = True,
+) -> None:
+    """Append a batch of one record."""
+    data = batch(
+        producer_id=PRODUCER,
+        producer_epoch=0,
+        base_sequence=sequence,
+        is_transactional=is_transactional,
+    )
+    log.append(memoryview(data), leader_epoch=0, now_ms=NOW, origin=origin, guard=guard)
+
+
+def end(log: Log) -> None:
+    """Append the marker of a commit, as the coordinator does: with no guard."""
+    data = build_end_marker(PRODUCER, 0, is_commit=True, coordinator_epoch=0, timestamp=NOW)
+    log.append(memoryview(data), leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR)
+
+
+def has_open_transaction(log: Log) -> bool:
+    """Whether a transaction of the producer is open."""
+    known = log.producers.get(PRODUCER)
+    return known is not None and known.has_open_transaction
+
+
+def test_the_entry_of_a_producer_is_used_until_its_batch_is_in_the_log() -> None:
+    """A second question has the guard of the first; then there is neither."""
+    known = states()
+    guard = known.begin_verification(PRODUCER, epoch=0, sequence=0, now_ms=NOW)
+    assert known.begin_verification(PRODUCER, epoch=0, sequence=0, now_ms=NOW + 1) is guard
+    entry = known.verifications.get(PRODUCER)
+    assert entry is not None
+    assert entry.guard is guard
+    append(known, sent(0, is_transactional=True), 0)
+    assert known.verifications.get(PRODUCER) is None
+
+
+def test_an_entry_takes_a_lower_sequence_or_a_newer_epoch() -> None:
+    """It never goes back to an older epoch; its guard stays the same throughout."""
+    known = states()
+    guards, seen = [], []
+    for sequence, epoch in ((1, 0), (0, 0), (3, 0), (2, 1), (0, 0)):
+        guards.append(
+            known.begin_verification(PRODUCER, epoch=epoch, sequence=sequence, now_ms=NOW)
+        )
+        entry = known.verifications.get(PRODUCER)
+        assert entry is not None
+        seen.append((entry.lowest_sequence, entry.epoch))
+    assert seen == [(1, 0), (0, 0), (0, 0), (2, 1), (2, 1)]
+    assert guards[0] is not None
+    assert set(guards) == {guards[0]}
+
+
+@pytest.mark.parametrize("is_required", [True, False])
+def test_no_batch_gets_ahead_of_one_that_is_being_verified(is_required: bool) -> None:  # noqa: FBT001
+    """Even of a producer that the log does not know, and though verification is off by now."""
+    known = states()
+    known.verifications.is_required = True
+    guard = known.begin_verification(PRODUCER, epoch=0, sequence=0, now_ms=NOW)
+    entry = known.verifications.get(PRODUCER)
+    known.verifications.is_required = is_required
+    with pytest.raises(OutOfOrderSequenceError, match="sequence 4 where 0 is due"):
+        known.check(sent(4, is_transactional=True), guard=guard)
+    assert known.verifications.get(PRODUCER) is entry
+    assert known.check(sent(0, is_transactional=True), guard=guard) is None
+
+
+def test_an_entry_expires_as_a_producer_does() -> None:
+    """Its age counts from when it was made, however often it is looked at."""
+    known = states()
+    known.begin_verification(PRODUCER, epoch=0, sequence=0, now_ms=NOW)
+    entry = known.verifications.get(PRODUCER)
+    known.expire(NOW + EXPIRATION_MS // 2)
+    known.begin_verification(PRODUCER, epoch=0, sequence=0, now_ms=NOW + EXPIRATION_MS // 2)
+    assert known.verifications.get(PRODUCER) is entry
+    known.expire(NOW + EXPIRATION_MS)
+    assert known.verifications.get(PRODUCER) is None
+
+
+@pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, AppendOrigin.COORDINATOR])
+def test_a_guard_lets_one_transaction_begin(origin: AppendOrigin) -> None:
+    """A batch without a transaction leaves it; the next transaction needs another one."""
+    log = verifying()
+    assert log.producers.verifications.get(PRODUCER) is None
+    guard = begin(log, 4)
+    assert guard is not None
+    send(log, 3, is_transactional=False, origin=origin)
+    entry = log.producers.verifications.get(PRODUCER)
+    assert entry is not None
+    assert entry.guard is guard
+    send(log, 4, guard=guard, origin=origin)
+    assert has_open_transaction(log)
+    assert log.producers.verifications.get(PRODUCER) is None
+    assert begin(log, 5) is None  # There is nothing to ask: it is open.
+    send(log, 5, origin=origin)
+    end(log)
+    assert not has_open_transaction(log)
+    assert log.producers.verifications.get(PRODUCER) is None
+    assert begin(log, 6) not in (None, guard)
+    with pytest.raises(InvalidTransactionStateError):
+        send(log, 6, guard=guard, origin=origin)
+
+
+def test_a_marker_ends_what_is_being_verified() -> None:
+    """Also that of a transaction without a record here; the answer then comes too late."""
+    log = verifying()
+    guard = begin(log)
+    end(log)
+    assert not has_open_transaction(log)
+    assert log.producers.verifications.get(PRODUCER) is None
+    before = log.end_offset
+    with pytest.raises(InvalidTransactionStateError, match="has not let begin") as raised:
+        send(log, guard=guard)
+    assert raised.value.transaction_start is None
+    assert log.end_offset == before
+
+
+def test_without_verification_a_transaction_begins_and_its_entry_goes() -> None:
+    """It was turned off between the question and the append."""
+    log = verifying()
+    assert begin(log) is not None
+    log.producers.verifications.is_required = False
+    send(log)
+    assert has_open_transaction(log)
+    assert log.producers.verifications.get(PRODUCER) is None
+
+
+@pytest.mark.parametrize("shown", [None, OTHER_GUARD])
+def test_a_batch_without_its_guard_begins_nothing(shown: VerificationGuard | None) -> None:
+    """It may have been under way when verification was turned on; it comes again with one."""
+    log = open_at(MemoryFiles())
+    log.producers.verifications.is_required = True
+    with pytest.raises(InvalidTransactionStateError):
+        send(log, 4, guard=shown)
+    assert not has_open_transaction(log)
+    assert log.end_offset == 0
+    assert log.producers.verifications.get(PRODUCER) is None
+    guard = begin(log, 4)
+    with pytest.raises(InvalidTransactionStateError):
+        send(log, 4, guard=shown)
+    send(log, 4, guard=guard)
+    assert has_open_transaction(log)
+    assert log.producers.verifications.get(PRODUCER) is None
+
+
+def test_a_batch_that_was_sent_again_needs_no_guard() -> None:
+    """Its transaction may be over: it is acknowledged, and begins nothing."""
+    log = verifying()
+    send(log, guard=begin(log))
+    end(log)
+    before = log.end_offset
+    send(log)
+    assert log.end_offset == before
+    assert not has_open_transaction(log)
+
+
+def test_what_replication_brings_is_not_verified() -> None:
+    """Its leader has done so; and a marker from there ends what was asked about here."""
+    log = verifying()
+    follow(
+        log,
+        replicated(
+            0, b"v", producer_id=PRODUCER, producer_epoch=0, base_sequence=0, is_transactional=True
+        ),
+    )
+    assert has_open_transaction(log)
+    follow(log, replicated_marker(1, PRODUCER, is_commit=True))
+    guard = begin(log, 1)
+    follow(log, replicated_marker(2, PRODUCER, is_commit=True))
+    with pytest.raises(InvalidTransactionStateError):
+        send(log, 1, guard=guard)
+
+
+def test_a_check_of_a_batch_drops_no_entry() -> None:
+    """Only what is in the log counts: an append that fails may be tried again with its guard."""
+    known = states()
+    known.verifications.is_required = True
+    guard = known.begin_verification(PRODUCER, epoch=0, sequence=0, now_ms=NOW)
+    for _ in range(2):
+        assert known.check(sent(0, is_transactional=True), guard=guard) is None
+    append(known, marker(), 0)
+    assert known.verifications.get(PRODUCER) is None
