@@ -11,21 +11,59 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import FatalError
 
-KAFKA_VERSION = "4.3.1"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Artifacts of one version of one thing, fetched together."""
+
+    name: str
+    version: str
+    artifacts: tuple[tuple[str, str, str], ...]
+    """Group, name and version of each; what they depend on comes along."""
+    overrides: tuple[tuple[str, str, str], ...] = ()
+    """What comes along in another version than the artifacts ask for."""
+
+
+_SLF4J = ("org.slf4j", "slf4j-simple", "1.7.36")
+"""Kafka speaks slf4j; its own choice behind it is no dependency of the artifact."""
+
+KAFKA = Release(
+    name="Apache Kafka",
+    version="4.3.1",
+    artifacts=(
+        ("org.apache.kafka", "kafka_2.13", "4.3.1"),
+        ("org.apache.kafka", "kafka-tools", "4.3.1"),
+        _SLF4J,
+    ),
+)
 """The newest 4.x whose artifacts are all there: of 4.4.0, `kafka-tools` and `kafka-tools-api` are
 missing, and with them DumpLogSegments."""
 
-ARTIFACTS = (
-    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-    # Kafka speaks slf4j; its own choice behind it is no dependency of the artifact.
-    ("org.slf4j", "slf4j-simple", "1.7.36"),
+OLD_KAFKA = Release(
+    name="Apache Kafka",
+    version="3.9.2",
+    artifacts=(
+        ("org.apache.kafka", "kafka_2.13", "3.9.2"),
+        ("org.apache.kafka", "kafka-tools", "3.9.2"),
+        _SLF4J,
+    ),
 )
+"""The last that runs on ZooKeeper, and with it the last that writes v0 and v1."""
+
+SPARK_CONNECTOR = Release(
+    name="Spark's Kafka connector",
+    version="4.2.0",
+    artifacts=(("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),),
+    overrides=(("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),),
+)
+"""The newest that can be had. Its helper for delegation tokens, which nothing here uses, is missing
+in every version after 4.0.0."""
 
 FETCH_SECONDS_MAX = 900
 """The first fetch brings 130 MB."""
@@ -34,6 +72,7 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>tailrace</groupId><artifactId>compat</artifactId><version>1</version>
   <packaging>pom</packaging>
+  <dependencyManagement><dependencies>{}</dependencies></dependencyManagement>
   <dependencies>{}</dependencies>
 </project>
 """
@@ -43,16 +82,16 @@ _DEPENDENCY = (
 _GOAL = "org.apache.maven.plugins:maven-dependency-plugin:2.8:build-classpath"
 
 
-def kafka_class_path(environment: Mapping[str, str]) -> str:
-    """The class path of the pinned Kafka with its tools; fetched if it is not in the cache.
+def class_path(release: Release, environment: Mapping[str, str]) -> str:
+    """The class path of a release with all that it depends on; fetched if it is not in the cache.
 
     Raises:
         FatalError: no Maven, or it cannot fetch; one line says what to do.
     """
     cache = cache_directory(environment)
-    listed = cache / f"kafka-{KAFKA_VERSION}.classpath"
+    listed = cache / f"{release.artifacts[0][1]}-{release.version}.classpath"
     if not listed.exists() or _faults(listed.read_text()):
-        _fetch(cache, listed)
+        _fetch(release, cache, listed)
         faults = _faults(listed.read_text())
         if faults:
             raise FatalError(
@@ -67,13 +106,15 @@ def cache_directory(environment: Mapping[str, str]) -> Path:
     return Path(base, "tailrace", "compat")
 
 
-def _fetch(cache: Path, listed: Path) -> None:
+def _fetch(release: Release, cache: Path, listed: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise FatalError("no Maven: install it (Debian: apt-get install maven) to fetch Kafka")
+        raise FatalError(
+            "no Maven: install it (Debian: apt-get install maven) to fetch " + release.name
+        )
     cache.mkdir(parents=True, exist_ok=True)
     pom = cache / "pom.xml"
-    pom.write_text(_POM.format("".join(_DEPENDENCY.format(*each) for each in ARTIFACTS)))
+    pom.write_text(_POM.format(*map(_dependencies, (release.overrides, release.artifacts))))
     unfinished = listed.with_suffix(".tmp")
     command = [
         maven, "--batch-mode", "--quiet", "--strict-checksums", "--file", str(pom),
@@ -88,8 +129,14 @@ def _fetch(cache: Path, listed: Path) -> None:
         raise FatalError(f"Maven has fetched for {FETCH_SECONDS_MAX} s; try again") from error
     if answer.returncode or not unfinished.exists():
         lines = [line for line in answer.stdout.splitlines() if "ERROR" in line]
-        raise FatalError(f"Maven cannot fetch Kafka {KAFKA_VERSION}: {(lines or ['?'])[0]}")
+        raise FatalError(
+            f"Maven cannot fetch {release.name} {release.version}: {(lines or ['?'])[0]}"
+        )
     unfinished.replace(listed)
+
+
+def _dependencies(artifacts: Iterable[tuple[str, str, str]]) -> str:
+    return "".join(_DEPENDENCY.format(*each) for each in artifacts)
 
 
 def _faults(class_path: str) -> list[str]:

@@ -23,14 +23,15 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-from compat.artifacts import KAFKA_VERSION
+from compat.artifacts import KAFKA
 from tailrace.errors import FatalError
 
 NODE_ID = 1
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 START_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 60
-HEAP = "-Xmx384m"
+SMALL_JVM = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For a proof: it comes up fast and leaves memory to others. Not for a measurement."""
 STARTED = "Kafka Server started"
 
 _SETTINGS = {
@@ -63,6 +64,7 @@ class Kafka:
         directory: Path,
         *,
         settings: Mapping[str, str] = MappingProxyType({}),
+        jvm: Sequence[str] = SMALL_JVM,
     ) -> None:
         self.directory = directory
         self.settings = dict(settings)
@@ -70,12 +72,13 @@ class Kafka:
         self.bootstrap_servers = ""
         self._java = java
         self._class_path = class_path
+        self._jvm = jvm
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = len(list(directory.glob("kafka-*.log")))
 
     def moved_to(self, directory: Path) -> "Kafka":
         """A Kafka on a copy of the directory, with the same settings."""
-        return Kafka(self._java, self._class_path, directory, settings=self.settings)
+        return Kafka(self._java, self._class_path, directory, settings=self.settings, jvm=self._jvm)
 
     @property
     def logs(self) -> Path:
@@ -137,7 +140,9 @@ class Kafka:
             )  # fmt: skip
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 - the Java that was found
-                java_command(self._java, self._class_path, ["kafka.Kafka", str(config)]),
+                java_command(
+                    self._java, self._class_path, ["kafka.Kafka", str(config)], jvm=self._jvm
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -199,7 +204,7 @@ class Kafka:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 errors = [line for line in self.printed() if "ERROR" in line or "xception" in line]
                 said = (errors or self.printed()[-1:] or ["nothing"])[0]
-                raise FatalError(f"Kafka {KAFKA_VERSION} did not start; it said: {said[:500]}")
+                raise FatalError(f"Kafka {KAFKA.version} did not start; it said: {said[:500]}")
             time.sleep(0.05)
 
 
@@ -221,13 +226,15 @@ def run_java(java: Path, class_path: str, arguments: Sequence[str]) -> str:
     return answer.stdout + answer.stderr
 
 
-def java_command(java: Path, class_path: str, arguments: Sequence[str]) -> list[str]:
-    """A Java with a small heap that dies with us, where the machine can see to that."""
+def java_command(
+    java: Path, class_path: str, arguments: Sequence[str], *, jvm: Sequence[str] = SMALL_JVM
+) -> list[str]:
+    """A Java that dies with us, where the machine can see to that."""
     setpriv = shutil.which("setpriv")
     return [
         *([setpriv, "--pdeathsig", "KILL"] if setpriv else []),
-        str(java), HEAP, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", class_path,
-        "-Dorg.slf4j.simpleLogger.logFile=System.out", *arguments,
+        str(java), *jvm, "-cp", class_path, "-Dorg.slf4j.simpleLogger.logFile=System.out",
+        *arguments,
     ]  # fmt: skip
 
 

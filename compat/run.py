@@ -17,7 +17,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 
 from compat import cleaning, equality, kafka_to_us, recovering, us_to_kafka
-from compat.artifacts import KAFKA_VERSION, kafka_class_path
+from compat.artifacts import KAFKA, class_path
 from compat.kafka import Kafka
 from compat.report import Report
 from tailrace.errors import FatalError
@@ -27,20 +27,20 @@ DISK = "/var/tmp"  # noqa: S108 - a directory of our own is made in it
 """Where everything stands meanwhile."""
 
 
-def run(report: Report, java: Path, class_path: str, directory: Path) -> None:
+def run(report: Report, java: Path, jars: str, directory: Path) -> None:
     """Every check.
 
     Raises:
         FatalError: Kafka does not do what it has to for a check to mean something.
     """
-    kafka = Kafka(java, class_path, directory / "kafka")
+    kafka = Kafka(java, jars, directory / "kafka")
     written = kafka_to_us.write(kafka)
     kafka_to_us.check_opening(report, written, directory)
     equality.check(report, written, directory)
     recovering.check(report, kafka, directory)
     cleaning.check(report, kafka, directory)
     kafka_to_us.check_after_kill(report, kafka, directory)
-    us_to_kafka.check(report, Kafka(java, class_path, directory / "ours"), directory)
+    us_to_kafka.check(report, Kafka(java, jars, directory / "ours"), directory)
 
 
 def main() -> None:
@@ -60,13 +60,13 @@ def main() -> None:
     report = Report(say=say)
     try:
         java = find_java(os.environ).home / "bin" / "java"
-        class_path = kafka_class_path(os.environ)
+        jars = class_path(KAFKA, os.environ)
         if chosen.keep is not None:
             chosen.keep.mkdir(parents=True)
-            run(report, java, class_path, chosen.keep.resolve())
+            run(report, java, jars, chosen.keep.resolve())
         else:
             with tempfile.TemporaryDirectory(prefix="tailrace-compat-", dir=DISK) as scratch:
-                run(report, java, class_path, Path(scratch))
+                run(report, java, jars, Path(scratch))
     except KeyboardInterrupt:
         sys.exit(130)
     except (FatalError, KafkaException, OSError) as error:
@@ -75,7 +75,7 @@ def main() -> None:
     if report.failed:
         print(f"{len(report.failed)} checks failed, {report.passed} passed")
         sys.exit(1)
-    print(f"{report.passed} checks passed against Apache Kafka {KAFKA_VERSION}")
+    print(f"{report.passed} checks passed against Apache Kafka {KAFKA.version}")
 
 
 if __name__ == "__main__":
