@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs fuzz slow bench compat-kafka clean
+.PHONY: help setup demo test check format docs fuzz slow bench bench-kafka compat-kafka clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ slow: setup ## The property tests with many more examples
 
 bench: setup ## Measure, as ratios of one run; writes benchmarks/results/
 	$(BIN)/python -m benchmarks.run
+
+bench-kafka: setup ## The same against Apache Kafka; needs Java 17 and Maven
+	$(BIN)/python -m benchmarks.kafka.run
 
 compat-kafka: setup ## Prove it against Apache Kafka itself; needs Java 17 and Maven
 	$(BIN)/python -m compat.run

@@ -46,7 +46,7 @@ def publish(files: Files, directory: str, *segments: Segment) -> None:
         OSError: the device refused; a start drops what was renamed, unless it was all.
     """
     for segment in sorted(segments, key=lambda each: each.base_offset, reverse=True):
-        _change_suffix(files, segment, old=names.CLEANED_SUFFIX, new=names.SWAP_SUFFIX)
+        segment.change_suffix(names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
     files.sync_directory(directory)
 
 
@@ -57,7 +57,7 @@ def complete(files: Files, directory: str, *segments: Segment) -> None:
         OSError: the device refused; a start does the rest.
     """
     for segment in sorted(segments, key=lambda each: each.base_offset):
-        _change_suffix(files, segment, old=names.SWAP_SUFFIX, new="")
+        segment.change_suffix(names.SWAP_SUFFIX, "")
     files.sync_directory(directory)
 
 
@@ -163,20 +163,6 @@ def split_segment(
         discard(files, *parts, after=error)
         raise
     return parts
-
-
-def _change_suffix(files: Files, segment: Segment, *, old: str, new: str) -> None:
-    """Renames the files of a segment that exist, the log first, and tells the segment."""
-    for owner in (
-        segment.log,
-        segment.offset_index.entries,
-        segment.time_index.entries,
-        segment.transactions,
-    ):
-        path = owner.path.removesuffix(old) + new
-        if owner.path != path and files.exists(owner.path):
-            files.rename(owner.path, path)
-        owner.path = path
 
 
 def _remove_replaced(files: Files, directory: str, swaps: Sequence[str]) -> None:
