@@ -275,6 +275,7 @@ async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
         )
         await loading.open_all(controller)
         _check_can_go_on(logs)
+        controller.skip_producer_ids(logs.largest_producer_id())
         broker = RunningBroker(
             config=config,
             runtime=runtime,

@@ -26,6 +26,16 @@ PARTITIONS_MAX = 10_000
 PRODUCER_ID_BLOCK = 1000
 """Ids reserved at a time (KIP-730): after a crash at most so many are skipped."""
 
+FIRST_PRODUCER_ID = 2**40
+"""Apache Kafka counts its ids from 0 on and knows nothing of ours: it never comes this far, even at
+a million new producers a day."""
+
+ADOPTED_CONFIGS = MappingProxyType(
+    {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
+)
+"""Settings of a topic that another broker had, and whose own are not known: nothing of it may go
+until somebody says what."""
+
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -152,7 +162,8 @@ class Controller:
     def adopt(self, folders: Mapping[TopicPartition, uuid.UUID | None]) -> None:
         """Take in partitions that are on disk and in no image: another broker wrote them.
 
-        The caller has removed the folders of deleted topics; their ids are forgotten.
+        New topics get `ADOPTED_CONFIGS`. The caller has removed the folders of deleted topics;
+        their ids are forgotten.
 
         Raises:
             StorageError: the image could not be saved.
@@ -165,7 +176,7 @@ class Controller:
                     name=name,
                     topic_id=topic_id or self.new_id(),
                     partitions=(),
-                    configs=MappingProxyType({}),
+                    configs=ADOPTED_CONFIGS,
                 )
             if number not in known.partitions:
                 topics[name] = replace(known, partitions=tuple(sorted((*known.partitions, number))))
@@ -173,6 +184,19 @@ class Controller:
             self._become(
                 replace(self.image, topics=MappingProxyType(topics), deleted_topic_ids=frozenset())
             )
+
+    def skip_producer_ids(self, known: int) -> None:
+        """Hand out no id up to `known`, the largest that a log knows, nor one that Kafka may give.
+
+        The logs can have ids of another broker, or of a cluster whose state is gone. A producer
+        with such an id would be refused, or its first batches taken for old ones sent again.
+
+        Raises:
+            StorageError: the image could not be saved.
+        """
+        first = max(known + 1, FIRST_PRODUCER_ID)
+        if self.image.next_producer_id < first:
+            self._become(replace(self.image, next_producer_id=first))
 
     def next_producer_id(self) -> int:
         """A producer id that was never handed out before, also not before a crash.

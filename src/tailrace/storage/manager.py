@@ -185,6 +185,10 @@ class LogManager:
         self.guard(home, lambda: deleted.extend(shrink.delete_old_segments(log, now_ms)))
         return tuple(deleted)
 
+    def largest_producer_id(self) -> int:
+        """The largest that any open log knows, or -1."""
+        return max((each for log in self for each, _ in log.producers.items()), default=-1)
+
     def expire_producers(self, now_ms: int) -> None:
         """Forget producers that have been idle for `producer.id.expiration.ms`."""
         for log in self:

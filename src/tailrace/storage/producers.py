@@ -451,9 +451,9 @@ class ProducerStates:
             snapshots 10, 20, 30   reload(log_start=10, log_end=25)   20, and a replay of 20 to 24
 
         Snapshots that are damaged, behind the log end, or not behind the log start are removed,
-        and those that are neither the newest nor at a segment's base offset. If none is left, the
-        last two segments get one each on the way, so that nobody has to replay all of the log
-        again. A segment that is damaged is replayed up to the damage, and the operator is told.
+        and those that are neither the newest nor at a segment's base offset. Where the replay comes
+        by the start of one of the last two segments, it gets one, as in Kafka. A segment that is
+        damaged is replayed up to the damage, and the operator is told.
 
         Raises:
             OSError: a file cannot be read or removed; call again, or open the log anew.
@@ -483,12 +483,13 @@ class ProducerStates:
             # that have got its offsets by then.
             self._files.sync_directory(self._directory)
         self._reset(found or {}, snapshots=sorted(kept), start=start)
-        due = [] if kept else sorted(bases)[-2:]
+        due = sorted(bases)[-2:]
         for segment in segments.from_offset(start):
+            if segment.base_offset >= log_end:
+                break
             if segment.base_offset in due:
                 self.offer_snapshot(segment.base_offset)
-            if segment.base_offset < log_end:
-                self._replay(segment, start, log_end=log_end)
+            self._replay(segment, start, log_end=log_end)
 
     def truncate_fully(self, offset: int) -> None:
         """Forget everything and remove all snapshots: the log begins anew at `offset`.

@@ -470,6 +470,7 @@ def _is_sound(segment: Segment, *, checks_end: bool) -> bool:
     try:
         segment.offset_index.check(segment.log.size)
         segment.time_index.check()
+        segment.transactions.check()
         _check_time_index_is_due(segment)
         if checks_end:
             segment.next_offset()

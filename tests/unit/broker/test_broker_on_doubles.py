@@ -7,6 +7,7 @@ import pytest
 
 from tailrace.broker.broker import start_broker
 from tailrace.broker.config import broker_config
+from tailrace.cluster.controller import FIRST_PRODUCER_ID
 from tailrace.errors import DirectoryError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -421,6 +422,30 @@ def test_producer_ids_are_never_handed_out_twice() -> None:
         assert outside.run(first_id(outside)) > before
 
 
+def test_a_producer_gets_no_id_that_a_log_knows() -> None:
+    """Whoever gave it out: its first batch would be taken for an old one, and dropped."""
+    known = FIRST_PRODUCER_ID + 77
+
+    async def write(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            await produce(peer, "t", sequenced(b"0", 0, producer_id=known))
+
+    async def first_id(outside: Outside) -> int:
+        async with running(outside) as broker:
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+            peer = connect(outside, broker)
+            answer = await peer.ask(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
+            return answer.producer_id
+
+    with virtual_runtime() as outside:
+        outside.run(write(outside))
+        disk = outside.files.crash()
+    with virtual_runtime(files=disk) as outside:
+        assert outside.run(first_id(outside)) > known
+
+
 def test_the_coordinator_is_this_broker() -> None:
     """FindCoordinator names the only broker, in the single and in the batched form."""
 
@@ -507,9 +532,9 @@ def test_a_topic_does_not_come_back_after_a_crash_in_its_deletion() -> None:
             outside.run(look(outside))
 
 
-def sequenced(value: bytes, sequence: int, *, epoch: int = 0) -> bytes:
-    """A batch of one record of idempotent producer 7."""
-    builder = BatchBuilder(producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+def sequenced(value: bytes, sequence: int, *, epoch: int = 0, producer_id: int = 7) -> bytes:
+    """A batch of one record of an idempotent producer."""
+    builder = BatchBuilder(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
     builder.append(b"k", value, timestamp=1_700_000_000_000)
     return builder.build()
 

@@ -14,6 +14,7 @@ from tailrace.cluster.image import Topic
 from tailrace.cluster.store import FILE, LocalStore
 from tailrace.errors import ConfigError, DirectoryError, StorageError
 from tailrace.model import TopicPartition
+from tailrace.storage.config import log_config
 from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError
 
 DEFAULTS = TopicDefaults(partition_count=3, replication_factor=1, configs={})
@@ -155,8 +156,24 @@ def test_a_producer_id_is_handed_out_once() -> None:
     assert started(files.crash()).next_producer_id() == 2 * room.PRODUCER_ID_BLOCK
 
 
+def test_ids_that_logs_know_or_kafka_may_give_are_skipped() -> None:
+    """Also after a crash; ids that are larger already stay."""
+    files = MemoryFiles()
+    controller = started(files)
+    controller.skip_producer_ids(-1)
+    assert controller.next_producer_id() == room.FIRST_PRODUCER_ID
+    known = room.FIRST_PRODUCER_ID + 5 * room.PRODUCER_ID_BLOCK
+    files = files.crash()
+    controller = started(files)
+    controller.skip_producer_ids(known)
+    assert controller.next_producer_id() == known + 1
+    controller = started(files.crash())
+    controller.skip_producer_ids(known)
+    assert controller.next_producer_id() == known + 1 + room.PRODUCER_ID_BLOCK
+
+
 def test_folders_without_a_topic_are_adopted() -> None:
-    """With the id they carry; known topics get partitions they did not have."""
+    """With the id they carry, keeping all they have; known topics get the partitions they lack."""
     controller = started(MemoryFiles())
     controller.adopt(
         {TopicPartition("b", 2): ID, TopicPartition("b", 0): ID, TopicPartition("a", 0): None}
@@ -164,6 +181,8 @@ def test_folders_without_a_topic_are_adopted() -> None:
     topics = controller.image.topics
     assert (topics["b"].partitions, topics["b"].topic_id) == ((0, 2), ID)
     assert topics["a"].topic_id.version == 4
+    config = log_config(topics["a"].configs)
+    assert (config.retention_ms, config.retention_bytes, config.is_compacted) == (-1, -1, False)
 
 
 GOOD = {"name": "a", "id": "EjRWeBI0QjSCNBI0Vniavw", "partitions": [0], "configs": {}}

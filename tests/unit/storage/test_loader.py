@@ -394,6 +394,27 @@ def test_the_index_of_aborts_is_made_anew_in_every_segment() -> None:
     assert aborts(open_at(files, config=settings(segment_bytes=400))) == before
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [b"\0\7", b"\0\0" + bytes(16) + b"\x80", b"odd"],
+    ids=["version", "last offset", "odd length"],
+)
+def test_a_damaged_index_of_aborts_is_made_anew_after_an_orderly_stop(damage: bytes) -> None:
+    """One that contradicts itself is not trusted: it would show aborted records to readers."""
+    files = MemoryFiles()
+    log = with_aborts(files)
+    before = aborts(log)
+    stop_cleanly(log)
+    for name in files.list(FOLDER):
+        if name.endswith(".txnindex"):
+            content = files.content(f"{FOLDER}/{name}")
+            is_odd = len(damage) == 3
+            changed = content + damage if is_odd else damage + content[len(damage) :]
+            files.overwrite(f"{FOLDER}/{name}", changed)
+    again = open_at(files, is_clean=True, config=settings(segment_bytes=400))
+    assert aborts(again) == before
+
+
 @pytest.mark.parametrize("has_snapshots", [True, False])
 def test_the_last_segments_aborts_are_found_with_what_came_before(has_snapshots: bool) -> None:  # noqa: FBT001
     """Its transactions began in earlier segments, which a snapshot or a replay tells."""

@@ -137,6 +137,15 @@ def test_the_newest_snapshot_stays_without_a_segment_of_its_offset() -> None:
     assert known.snapshot_paths == [path(5, ".snapshot"), path(42, ".snapshot")]
 
 
+def test_the_last_two_segments_get_snapshots_when_a_replay_comes_by() -> None:
+    """As in Kafka: a tail that is cut off later costs a short replay."""
+    files = folder()
+    put(files, 5)
+    known = reloaded(files, 5, 20, 42, 50, log_end=60)
+    assert snapshots(files) == [5, 42, 50]
+    assert known.snapshot_paths == [path(each, ".snapshot") for each in (5, 42, 50)]
+
+
 def test_snapshots_without_a_segment_are_removed() -> None:
     """Where a newer one counts."""
     files = folder()
