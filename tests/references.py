@@ -60,7 +60,9 @@ def _helps() -> Iterator[str]:
 
 
 def _helps_of(group: click.Group, context: click.Context) -> Iterator[str]:
-    for name, command in sorted(group.commands.items()):
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         inner = click.Context(command, info_name=name, parent=context, max_content_width=100)
         yield f"## {inner.command_path}\n\n```text\n{command.get_help(inner)}\n```\n"
         if isinstance(command, click.Group):

@@ -10,10 +10,12 @@ nothing in the format tells:
 * a leader epoch, where `leader-epoch-checkpoint` does not say otherwise.
 """
 
+import json
 import random
 from collections.abc import Iterable, Sequence
 
 from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.kernels.showing import Form
 from tailrace.model import TopicPartition
 from tailrace.offline import cat
 from tailrace.offline.damage import OnDamage
@@ -23,6 +25,7 @@ from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.repair import apply_repair
 from tailrace.offline.repair_plan import plan_repair
 from tailrace.offline.scan import scan_partition
+from tailrace.offline.show import Found, to_json
 from tailrace.offline.verify import verify
 from tailrace.records.batch import Batch
 from tailrace.records.builder import records_of
@@ -398,24 +401,30 @@ def look(chance: random.Random) -> int:
     """Scan, explain and show: what is shown was written; a refusal says where."""
     directory, files = _some(chance)
     damage(chance, files)
-    partitions = {TopicPartition("flights", 0): FOLDER}
+    flights = TopicPartition("flights", 0)
+    partitions = {flights: FOLDER}
     root = DataDirectory(path=ROOT, partitions=partitions)
     assert root.partitions
     scan_partition(files, ROOT, PARTITION, folder=FOLDER)
     explain_partition(files, ROOT, PARTITION, folder=FOLDER, config=directory.config, now_ms=NOW)
     known = {
-        (record.key, record.value)
+        _content(to_json(Found(flights, record, each.is_control)))
         for segment in list_segments(directory.files, FOLDER)[0]
         for _, each in read_all_batches(memoryview(directory.files.content(segment.path)))
         for record in records_of(each)
     }
     try:
-        for found in cat.find_records(files, partitions, cat.Choice()):
-            cat.to_json(found)
-            assert (found.record.key, found.record.value) in known
+        for page in cat.show_records(files, partitions, cat.Choice(), form=Form.JSON):
+            assert all(_content(line) in known for line in page.decode().split("\n")[:-1])
     except CorruptionError as error:
         located(error)
     return 0
+
+
+def _content(line: str) -> str:
+    """What a record that is shown in JSON has besides its place."""
+    shown = json.loads(line)
+    return json.dumps({**shown, "offset": None, "timestamp": None})
 
 
 TARGETS: tuple[DamageTarget, ...] = (

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 
 from tailrace.errors import CorruptionError, DirectoryError, FatalError, UnsupportedCodecError
+from tailrace.kernels.showing import Form
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.offline import cat
 from tailrace.offline.directory import find_partitions, list_segments
@@ -16,6 +17,7 @@ from tailrace.offline.findings import Severity
 from tailrace.offline.groups import decode_group_record
 from tailrace.offline.journal import FILE, read_journal, write_journal
 from tailrace.offline.scan import scan_partition
+from tailrace.offline.show import OFFSETS_TOPIC, Found, to_hex, to_json, to_text
 from tailrace.offline.verify import verify
 from tailrace.offline.walk import walk_batches, walk_headers
 from tailrace.records.builder import Record
@@ -36,7 +38,7 @@ from tests.unit.storage.builders import (
 )
 from tests.unit.storage.transactional import TransactionalProducer
 
-_OFFSETS = TopicPartition(cat.OFFSETS_TOPIC, 0)
+_OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 
 
 def read_note(data: bytes) -> object:
@@ -58,10 +60,10 @@ def decode_group(data: bytes) -> object:
     key, value = data[1 : 1 + size], data[1 + size :]
     record = Record(offset=3, timestamp=NOW, key=key, value=value or None)
     for is_control in (False, True):
-        found = cat.Found(_OFFSETS, record, is_control)
-        assert json.loads(cat.to_json(found))["offset"] == 3
-        assert cat.to_text(found).isprintable()
-        assert cat.to_hex(found).isprintable()
+        found = Found(_OFFSETS, record, is_control)
+        assert json.loads(to_json(found))["offset"] == 3
+        assert to_text(found).isprintable()
+        assert to_hex(found).isprintable()
     return decode_group_record(key, value or None)
 
 
@@ -159,13 +161,13 @@ def show(name: str) -> Callable[[bytes], object]:
             cat.Choice(from_offset=4, isolation=IsolationLevel.READ_COMMITTED),
             cat.Choice(from_time_ms=NOW + 1, limit=3),
         ):
-            found = list(cat.find_records(files, {PARTITION: FOLDER}, choice))
-            for each in found:
-                cat.to_json(each), cat.to_text(each)
-            offsets = [each.record.offset for each in found]
+            pages = cat.show_records(files, {PARTITION: FOLDER}, choice, form=Form.JSON)
+            offsets = [json.loads(line)["offset"] for line in b"".join(pages).splitlines()]
+            text = b"".join(cat.show_records(files, {PARTITION: FOLDER}, choice, form=Form.TEXT))
+            assert all(line.isprintable() for line in text.decode().split("\n"))
             # Inside of a batch whose checksum holds, they are as its writer has counted them.
             assert offsets == sorted(offsets) or is_mended(data, of=2)
-            total += len(found)
+            total += len(offsets)
         return total
 
     return run

@@ -1,28 +1,39 @@
-"""The `tailrace` command; one module per noun.
+"""The `tailrace` command; one module per noun, imported when it is called for.
 
 Errors that Tailrace raises on purpose are one line on stderr and exit code 1, never a traceback.
 """
 
+import importlib
 import sys
 
 import click
 
 from tailrace import __version__
-from tailrace.cli.demo import demo
-from tailrace.cli.log import log
-from tailrace.cli.serve import serve
 from tailrace.errors import ConfigError, TailraceError
 
+NOUNS = ("demo", "log", "serve")
+"""Each is a module of this room, and in it a command of the same name."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class _Nouns(click.Group):
+    """Imports no command but the one that is called: a broker has no use for the tools' code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
+        return list(NOUNS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in NOUNS:
+            return None
+        command: click.Command = getattr(
+            importlib.import_module(f"tailrace.cli.{cmd_name}"), cmd_name
+        )
+        return command
+
+
+@click.group(cls=_Nouns, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tailrace")
 def commands() -> None:
     """Kafka's log in Python: a broker, its files, and topics as Spark DataFrames."""
-
-
-commands.add_command(serve)
-commands.add_command(demo)
-commands.add_command(log)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 
@@ -10,16 +11,13 @@ import click
 
 from tailrace.config import parse_assignments
 from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.kernels.showing import Form
 from tailrace.model import IsolationLevel
 from tailrace.offline.cat import (
     Choice,
     choose_partitions,
-    find_records,
-    iso_time,
     parse_time,
-    to_hex,
-    to_json,
-    to_text,
+    show_records,
 )
 from tailrace.offline.damage import Drop, OnDamage
 from tailrace.offline.directory import DataDirectory, find_partitions, list_segments
@@ -28,6 +26,7 @@ from tailrace.offline.findings import Finding, Severity
 from tailrace.offline.repair import apply_repair, lock_directory, quarantine_path, topic_config
 from tailrace.offline.repair_plan import RepairPlan, plan_repair
 from tailrace.offline.scan import PartitionScan, scan_partition
+from tailrace.offline.show import iso_time
 from tailrace.offline.verify import verify as verify_directory
 from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import DiskFiles, Files
@@ -154,9 +153,8 @@ def cat(
         isolation=IsolationLevel[isolation.upper()],
         **bounds,
     )
-    show = {"text": to_text, "json": to_json, "hex": to_hex}[form]
-    for found in find_records(files, partitions, choice):
-        click.echo(show(found))
+    for page in _one_ahead(show_records(files, partitions, choice, form=Form[form.upper()])):
+        click.echo(page, nl=False)
 
 
 @log.command()
@@ -266,6 +264,15 @@ def explain(
             continue
         for line in _reasons_lines(told):
             click.echo(line)
+
+
+def _one_ahead(pages: Iterator[bytes]) -> Iterator[bytes]:
+    """The same pages; while one is written, a thread makes the next."""
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(next, pages, None)
+        while (page := following.result()) is not None:
+            following = pool.submit(next, pages, None)
+            yield page
 
 
 @contextmanager

@@ -21,7 +21,7 @@ Not done: transactions (INVALID_TXN_STATE), quotas.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from tailrace.cluster.image import Topic
@@ -45,11 +45,16 @@ from tailrace.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from tailrace.records.batch import Batch
-from tailrace.records.layout import CODEC_MASK, HEADER_SIZE
+from tailrace.records.layout import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    HEADER_SIZE,
+    TRANSACTIONAL_FLAG,
+)
 from tailrace.replication.flushes import Flushed
 
 ZSTD_SINCE = 7
+KNOWN_ACKS = frozenset(Acks)
 NO_TRANSACTIONS = "this broker has no transactions yet; leave transactional.id unset"
 
 
@@ -76,7 +81,7 @@ def handle_produce(
     refusal = _refusal_of_all(request)
     is_durable = services.is_durable and request.acks == Acks.ALL
     outcomes = [
-        list(_produce(services, header, data, refusal=refusal, is_durable=is_durable))
+        _produce(services, header, data, refusal=refusal, is_durable=is_durable)
         for data in request.topic_data
     ]
     if any(outcome.flushed is not None for topic in outcomes for outcome in topic):
@@ -103,7 +108,7 @@ def _respond(request: ProduceRequest, outcomes: list[list[_Outcome]]) -> Produce
             TopicProduceResponse(
                 name=data.name,
                 topic_id=data.topic_id,
-                partition_responses=tuple(outcome.answer for outcome in topic),
+                partition_responses=tuple([outcome.answer for outcome in topic]),
             )
             for data, topic in zip(request.topic_data, outcomes, strict=True)
         )
@@ -121,7 +126,7 @@ def first_error(response: ProduceResponse) -> ErrorCode:
 
 
 def _refusal_of_all(request: ProduceRequest) -> _Refusal | None:
-    if request.acks not in (Acks.NONE, Acks.LEADER, Acks.ALL):
+    if request.acks not in KNOWN_ACKS:
         return _Refusal(ErrorCode.INVALID_REQUIRED_ACKS)
     if request.transactional_id is not None:
         return _Refusal(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS)
@@ -135,16 +140,16 @@ def _produce(
     *,
     refusal: _Refusal | None,
     is_durable: bool,
-) -> Iterator[_Outcome]:
+) -> list[_Outcome]:
     topic = services.find_topic(data.name, data.topic_id)
-    if refusal is None:
-        refusal = _refusal_of_topic(topic, data)
-    for partition_data in data.partition_data:
-        if refusal is not None or topic is None:
-            refusal = refusal or _Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
-            yield _Outcome(_refused(partition_data.index, refusal))
-        else:
-            yield _append(services, header, topic, data=partition_data, is_durable=is_durable)
+    refusal = refusal or _refusal_of_topic(topic, data)
+    if refusal is not None:
+        return [_Outcome(_refused(each.index, refusal)) for each in data.partition_data]
+    assert topic is not None
+    return [
+        _append(services, header, topic, data=each, is_durable=is_durable)
+        for each in data.partition_data
+    ]
 
 
 def _refusal_of_topic(topic: Topic | None, data: TopicProduceData) -> _Refusal | None:
@@ -197,10 +202,10 @@ def _refusal_of_batch(records: memoryview, version: int) -> _Refusal | None:
     """Why a batch may not travel in this version, or may not travel at all."""
     if len(records) < HEADER_SIZE:
         return None
-    batch = Batch(records)
-    if batch.is_transactional:
+    attributes = records[ATTRIBUTES_POSITION + 1]
+    if attributes & TRANSACTIONAL_FLAG:
         return _Refusal(ErrorCode.INVALID_TXN_STATE, NO_TRANSACTIONS)
-    if version < ZSTD_SINCE and batch.attributes & CODEC_MASK == Codec.ZSTD:
+    if version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
         return _Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     return None
 

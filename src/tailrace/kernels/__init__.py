@@ -1,7 +1,8 @@
 """Hot loops: buffers and integers in, buffers and integers out.
 
 Importing this room imports neither numpy nor numba; see `tailrace.kernels.kernel` for when they
-come. Not here: objects, I/O, errors with words.
+come. `tailrace.kernels.showing` is not among these: whoever shows records imports it, and nobody
+else pays for compiling it. Not here: objects, I/O, errors with words.
 """
 
 from tailrace.kernels.cleaning import RECORD_GROWTH_MAX, copy_records

@@ -1,23 +1,17 @@
-"""The records of a partition, chosen by offset, time and key, and their three ways to be shown.
+"""The records of a partition, chosen by offset, time and key; `tailrace.offline.show` shows them.
 
-    text   one line: partition, offset, time, key, value, headers
-    json   one object on one line; bytes that are not UTF-8 become {"hex": "..."}
-    hex    as text, with keys and values as hexadecimal digits
-
-Records of `__consumer_offsets` are shown decoded in text and JSON, where their version is known.
-Text never holds a control character of a record: a terminal would obey it.
+Bounds of offset and time are looked up in the indexes, so that only what is wanted is read.
 """
 
-import json
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
+from tailrace import kernels
 from tailrace.config.settings import INT64_MAX
-from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.errors import CorruptionError, DirectoryError, TailraceError
+from tailrace.kernels.showing import ANY_KEY, NO_RECORD, THIS_KEY, Bound, Form
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.offline.directory import (
     DataDirectory,
@@ -25,7 +19,7 @@ from tailrace.offline.directory import (
     log_start_offsets,
     unreadable,
 )
-from tailrace.offline.groups import decode_group_record
+from tailrace.offline.show import Page
 from tailrace.offline.undecided import AbortedRecords, find_aborted, first_unstable_offset
 from tailrace.offline.walk import (
     newest_timestamp,
@@ -34,16 +28,14 @@ from tailrace.offline.walk import (
     walk_batches,
 )
 from tailrace.records.batch import Batch
-from tailrace.records.builder import Record, records_of
 from tailrace.runtime.files import Files
 from tailrace.storage.names import parse_partition_directory_name
 from tailrace.storage.reader import SegmentFiles
 
-OFFSETS_TOPIC = "__consumer_offsets"
+if TYPE_CHECKING:
+    from array import array
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CONTROL_KEY = struct.Struct(">hh")
-_CONTROL_TYPES = {0: "abort", 1: "commit"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +54,6 @@ class Choice:
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     """READ_COMMITTED leaves out aborted records, markers, and all from the first open transaction
     on."""
-
-
-class Found(NamedTuple):
-    """A record and what its batch says of it."""
-
-    partition: TopicPartition
-    record: Record
-    is_control: bool
-    """A marker of a transaction, which no consumer sees."""
 
 
 def choose_partitions(
@@ -98,26 +81,30 @@ def choose_partitions(
     return found
 
 
-def find_records(
-    files: Files, partitions: dict[TopicPartition, str], choice: Choice
-) -> Iterator[Found]:
-    """The records in the order of partitions and offsets.
+def show_records(
+    files: Files, partitions: dict[TopicPartition, str], choice: Choice, *, form: Form
+) -> Iterator[bytes]:
+    """The records in the order of partitions and offsets, as pages of whole lines in UTF-8.
 
     Raises:
         CorruptionError: a batch that holds wanted offsets is damaged; what came before is good.
         DirectoryError: a file cannot be read.
     """
-    found = (
-        each
-        for partition, folder in partitions.items()
-        for each in _records_in(files, partition, folder, choice=choice)
-    )
-    return islice(found, choice.limit)
+    page = Page(form, records_max=INT64_MAX if choice.limit is None else choice.limit)
+    try:
+        for partition, folder in partitions.items():
+            if page.has_enough:
+                break
+            yield from _show_partition(files, partition, folder, choice=choice, page=page)
+    except TailraceError:
+        yield page.take()
+        raise
+    yield page.take()
 
 
-def _records_in(
-    files: Files, partition: TopicPartition, folder: str, *, choice: Choice
-) -> Iterator[Found]:
+def _show_partition(
+    files: Files, partition: TopicPartition, folder: str, *, choice: Choice, page: Page
+) -> Iterator[bytes]:
     try:
         segments, _ = list_segments(files, folder)
         root = folder.rstrip("/").rpartition("/")[0] or "."
@@ -130,20 +117,33 @@ def _records_in(
             limit = limit if unstable is None else min(limit, unstable)
             aborted = find_aborted(files, segments, start)
         batches = _batches(files, segments, start, limit=limit, from_time_ms=choice.from_time_ms)
+        bounds = _bounds(choice, start, limit)
+        keys, latest = bounds[Bound.KEYS], bounds[Bound.LATEST]
         for batch in batches:
             if choice.from_time_ms is not None and batch.max_timestamp < choice.from_time_ms:
                 continue
             is_hidden = is_committed and (batch.is_control or aborted.has(batch))
-            for record in records_of(batch):
-                if not start <= record.offset < limit:
-                    continue
-                is_late = choice.to_time_ms is not None and record.timestamp >= choice.to_time_ms
-                if is_late and not batch.is_control:
-                    return
-                if not is_hidden and _is_wanted(record, batch, choice):
-                    yield Found(partition, record, batch.is_control)
+            is_hidden = is_hidden or (batch.is_control and choice.key is not None)
+            bounds[Bound.KEYS] = NO_RECORD if is_hidden else keys
+            # The time of a marker is that of a broker's clock.
+            bounds[Bound.LATEST] = INT64_MAX if batch.is_control else latest
+            is_late = yield from page.add(partition, batch, bounds=bounds, key=choice.key or b"")
+            if is_late or page.has_enough:
+                return
     except OSError as error:
         raise unreadable(error.filename or folder, error) from error
+
+
+def _bounds(choice: Choice, start: int, limit: int) -> "array[int]":
+    """The bounds of a kernel; what is beyond int64 is as good as its ends."""
+    bounds = kernels.int64s(len(Bound))
+    earliest, latest = choice.from_time_ms, choice.to_time_ms
+    bounds[Bound.START_OFFSET] = min(start, INT64_MAX)
+    bounds[Bound.LIMIT_OFFSET] = min(limit, INT64_MAX)
+    bounds[Bound.EARLIEST] = -INT64_MAX - 1 if earliest is None else min(earliest, INT64_MAX)
+    bounds[Bound.LATEST] = INT64_MAX if latest is None else min(latest, INT64_MAX)
+    bounds[Bound.KEYS] = ANY_KEY if choice.key is None else THIS_KEY
+    return bounds
 
 
 def _batches(
@@ -218,61 +218,6 @@ def _check_order(segment: SegmentFiles, position: int, batch: Batch, *, limit: i
         )
 
 
-def _is_wanted(record: Record, batch: Batch, choice: Choice) -> bool:
-    if choice.from_time_ms is not None and record.timestamp < choice.from_time_ms:
-        return False
-    return choice.key is None or (record.key == choice.key and not batch.is_control)
-
-
-def to_json(found: Found) -> str:
-    """One object on one line."""
-    record = found.record
-    shown: dict[str, object] = {
-        "topic": found.partition.topic,
-        "partition": found.partition.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-    }
-    decoded = _decode(found)
-    if decoded is None:
-        shown["key"], shown["value"] = _json_bytes(record.key), _json_bytes(record.value)
-    else:
-        shown["decoded"] = decoded
-    shown["headers"] = [[name, _json_bytes(value)] for name, value in record.headers]
-    return json.dumps(shown, ensure_ascii=False)
-
-
-def to_text(found: Found) -> str:
-    """One line for people."""
-    record = found.record
-    decoded = _decode(found)
-    if decoded is None:
-        parts = [f"key={_text(record.key)}", f"value={_text(record.value)}"]
-    else:
-        parts = [f"{name}={_plain(value)}" for name, value in decoded.items()]
-    parts += [f"header {_printable(name)}={_text(value)}" for name, value in record.headers]
-    return " ".join([_place(found), *parts])
-
-
-def to_hex(found: Found) -> str:
-    """One line, with keys and values as they are stored."""
-    record = found.record
-    parts = [f"key={_hex(record.key)}", f"value={_hex(record.value)}"]
-    parts += [f"header {_printable(name)}={_hex(value)}" for name, value in record.headers]
-    return " ".join([_place(found), *parts])
-
-
-def iso_time(timestamp_ms: int) -> str:
-    """UTC with milliseconds; the bare number where no calendar reaches, and - for none."""
-    if timestamp_ms < 0:
-        return "-"
-    try:
-        time = _EPOCH + timedelta(milliseconds=timestamp_ms)
-    except OverflowError:
-        return str(timestamp_ms)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def parse_time(text: str) -> int:
     """Milliseconds since 1970 from digits or from ISO 8601; UTC where it names no zone.
 
@@ -285,49 +230,3 @@ def parse_time(text: str) -> int:
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return (time - _EPOCH) // timedelta(milliseconds=1)
-
-
-def _decode(found: Found) -> dict[str, object] | None:
-    """The fields of a record in a format of Kafka's own, or None for anyone else's."""
-    record = found.record
-    if found.is_control:
-        key = record.key or b""
-        number = _CONTROL_KEY.unpack(key)[1] if len(key) == _CONTROL_KEY.size else -1
-        return {"type": "control", "control": _CONTROL_TYPES.get(number, _hex(record.key))}
-    if found.partition.topic == OFFSETS_TOPIC:
-        return decode_group_record(record.key, record.value)
-    return None
-
-
-def _place(found: Found) -> str:
-    return f"{found.partition} offset {found.record.offset} {iso_time(found.record.timestamp)}"
-
-
-def _json_bytes(data: bytes | None) -> str | dict[str, str] | None:
-    try:
-        return None if data is None else data.decode()
-    except UnicodeDecodeError:
-        assert data is not None
-        return {"hex": data.hex()}
-
-
-def _plain(value: object) -> str:
-    return _printable(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _text(data: bytes | None) -> str:
-    try:
-        return "null" if data is None else _printable(data.decode())
-    except UnicodeDecodeError:
-        return _hex(data)
-
-
-def _hex(data: bytes | None) -> str:
-    return "null" if data is None else f"0x{data.hex()}"
-
-
-def _printable(text: str) -> str:
-    """The text with control characters as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

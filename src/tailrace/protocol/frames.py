@@ -62,11 +62,16 @@ def read_size(prefix: Buffer, *, limit: int = FRAME_BYTES_MAX) -> int:
             allocated for it, and the connection cannot go on.
     """
     (size,) = _SIZE.unpack_from(prefix)
+    check_size(size, limit=limit)
+    return int(size)
+
+
+def check_size(size: int, *, limit: int) -> None:
+    """Check the size that a frame claims; raises as `read_size` does."""
     if not 0 <= size <= limit:
         raise MalformedMessageError(
             f"a frame claims {size} bytes; 0 to {limit} are taken", position=0
         )
-    return int(size)
 
 
 def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
@@ -106,7 +111,7 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
 
 def _skip_tags(frame: memoryview, position: int) -> int:
     try:
-        return read_tagged(frame, position, {})[1]
+        return read_tagged(frame, position, {})[1] if frame[position] else position + 1
     except IndexError:
         raise MalformedMessageError(
             f"the tags of a header end early: {len(frame)} bytes are there", position=position

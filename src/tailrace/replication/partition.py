@@ -9,7 +9,6 @@ pass, anything else is the end of the log directory.
 
 import logging
 from collections.abc import Callable
-from typing import TypeVar
 
 from tailrace.errors import FatalError, OffsetOutOfRangeError, RetriableError, StorageError
 from tailrace.model import NO_LEADER_EPOCH, TopicPartition
@@ -22,8 +21,6 @@ from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 UP_TO_HIGH_WATERMARK = -1
 """What DeleteRecords sends to have all that can be deleted."""
@@ -68,9 +65,11 @@ class Partition:
 
         A full disk is told to the operator once, and once again when there is room.
         """
-        appended = self._guard(
-            lambda: self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
-        )
+        try:
+            appended = self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        except OSError as error:
+            self._tell(error)
+            raise
         # The only replica in sync is this one.
         self.log.advance_high_watermark(self.log.end_offset)
         if self._is_refused:
@@ -83,17 +82,23 @@ class Partition:
         self, offset: int, *, bytes_max: int, is_first_whole: bool, limit: ReadLimit
     ) -> ReadSlice:
         """Batches from an offset on, and where the log stands; raises as `Log.read` does."""
-        return self._guard(
-            lambda: self.log.read(
+        try:
+            return self.log.read(
                 offset, bytes_max=bytes_max, is_first_whole=is_first_whole, limit=limit
             )
-        )
+        except OSError as error:
+            self._tell(error)
+            raise
 
     def find_offset(
         self, timestamp: int, *, limit: ReadLimit
     ) -> tuple[TimestampOffset, int] | None:
         """The record for a timestamp and its leader epoch; as `Log.find_offset`."""
-        return self._guard(lambda: self.log.find_offset(timestamp, limit=limit))
+        try:
+            return self.log.find_offset(timestamp, limit=limit)
+        except OSError as error:
+            self._tell(error)
+            raise
 
     def delete_records(self, before_offset: int) -> int:
         """Have the log start at an offset, or at the high watermark for -1; the new log start.
@@ -116,7 +121,11 @@ class Partition:
             raise OffsetOutOfRangeError(
                 offset, log_start_offset=self.log.start_offset, log_end_offset=high_watermark
             )
-        self._guard(lambda: self.log.raise_log_start(offset))
+        try:
+            self.log.raise_log_start(offset)
+        except OSError as error:
+            self._tell(error)
+            raise
         return self.log.start_offset
 
     def check_epoch(self, epoch: int) -> None:
@@ -133,15 +142,12 @@ class Partition:
         if epoch > self.leader_epoch:
             raise UnknownLeaderEpochError(f"epoch {epoch} is not known; it is {self.leader_epoch}")
 
-    def _guard(self, work: Callable[[], T]) -> T:
-        try:
-            return work()
-        except StorageError:
-            raise  # The log had failed before, and that was told.
-        except OSError as error:
-            if not is_shortage(error):
-                self._on_failure(error)
-            elif not self._is_refused:
-                logger.error("append_refused reason=%s", unusable(self.log.folder.path, error))  # noqa: TRY400 - the trace says nothing
-                self._is_refused = True
-            raise
+    def _tell(self, error: OSError) -> None:
+        """Tell of what the device has refused; of a log that had failed before, that was told."""
+        if isinstance(error, StorageError):
+            return
+        if not is_shortage(error):
+            self._on_failure(error)
+        elif not self._is_refused:
+            logger.error("append_refused reason=%s", unusable(self.log.folder.path, error))
+            self._is_refused = True

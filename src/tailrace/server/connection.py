@@ -19,7 +19,7 @@ from typing import Final
 from tailrace.errors import TailraceError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Buffer
-from tailrace.protocol.frames import SIZE_BYTES, read_size
+from tailrace.protocol.frames import SIZE_BYTES, check_size
 from tailrace.runtime.network import Socket
 from tailrace.server.dispatch import CloseConnectionError, Dispatcher
 
@@ -28,8 +28,9 @@ logger = logging.getLogger(__name__)
 INPUT_BYTES: Final = 64 * 1024
 """Fits every request but a large produce, and costs nothing beside a kernel's socket buffer."""
 
-FRAME_BYTES_FIRST: Final = 1024 * 1024
-"""First size of a large frame's buffer: the usual most of a produce request."""
+FRAME_BYTES_FIRST: Final = 1024 * 1024 + 64 * 1024
+"""First size of a large frame's buffer: the usual most of a produce request's records, and what
+stands around them. One that is a few bytes too small is allocated and copied anew."""
 
 OUTPUT_BUFFERS_MAX: Final = 64
 """Buffers of answers that are collected before they are sent; a small answer is one."""
@@ -167,12 +168,12 @@ class Connection:
             if frame is None:
                 break
             answer = self._dispatcher.dispatch(frame)
-            if isinstance(answer, Awaitable):
-                self._answering = asyncio.ensure_future(self._answer(answer))
-            else:
+            if isinstance(answer, list):
                 self._output += answer
                 if len(self._output) >= OUTPUT_BUFFERS_MAX:
                     self._flush()
+            else:
+                self._answering = asyncio.ensure_future(self._answer(answer))
         self._flush()
         if self._answering is None and not self._is_blocked:
             self._read_more()
@@ -189,11 +190,11 @@ class Connection:
         available = self._end - self._start
         if available < _PREFIX.size:
             return None
-        _, key = _PREFIX.unpack_from(self._input, self._start)
+        size, key = _PREFIX.unpack_from(self._input, self._start)
         limit = self._frame_bytes_max
-        if key != ApiKey.PRODUCE:
+        if size > ORDINARY_FRAME_BYTES_MAX and key != ApiKey.PRODUCE:
             limit = min(limit, ORDINARY_FRAME_BYTES_MAX)
-        size = read_size(self._input[self._start : self._start + SIZE_BYTES], limit=limit)
+        check_size(size, limit=limit)
         body = self._start + SIZE_BYTES
         if size + SIZE_BYTES <= available:
             self._start = body + size

@@ -38,7 +38,7 @@ class Dispatcher:
 
     def __init__(self, handlers: Mapping[ApiKey, Handler]) -> None:
         assert set(handlers) == set(APIS)
-        self._handlers = handlers
+        self._handlers = {int(key): handler for key, handler in handlers.items()}
 
     def dispatch(self, frame: memoryview) -> list[Buffer] | Awaitable[list[Buffer]]:
         """The answer to a frame, now or later; an empty list is no answer.
@@ -57,7 +57,7 @@ class Dispatcher:
             header, request = header._replace(api_version=0), None
         else:
             request = decode_request(header, frame, position)
-        answer = self._handlers[ApiKey(header.api_key)](header, request)
+        answer = self._handlers[header.api_key](header, request)
         if isinstance(answer, Awaitable):
             return _encode_later(header, answer)
         return _encode(header, answer)

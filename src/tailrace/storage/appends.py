@@ -150,7 +150,7 @@ def plan_append(
         raise _invalid_structure(error) from error
     is_append_time = config.timestamp_type is TimestampType.LOG_APPEND_TIME
     allowed = _allowed_timestamps(batch, config, now_ms) if is_client else None
-    largest = _check_totals(batch, view, totals, allowed=allowed, needs_keys=config.is_compacted)
+    largest = _check_totals(batch, view, totals, allowed=allowed, config=config)
     max_timestamp = now_ms if is_append_time else largest
     codec = config.codec
     if codec is not None and batch.attributes & layout.CODEC_MASK != codec and not batch.is_control:
@@ -173,11 +173,12 @@ def apply_stamps(planned: PlannedAppend) -> memoryview:
     """
     batch = planned.batch
     view = batch.view
+    is_append_time = planned.timestamp_type is TimestampType.LOG_APPEND_TIME
     if (
         batch.max_timestamp != planned.max_timestamp
-        or batch.timestamp_type is not planned.timestamp_type
+        or bool(batch.attributes & layout.LOG_APPEND_TIME_FLAG) is not is_append_time
     ):
-        if planned.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if is_append_time:
             stamp_append_time(view, planned.max_timestamp)
         else:
             stamp_max_timestamp(view, planned.max_timestamp)
@@ -293,7 +294,7 @@ def _invalid_structure(error: CorruptRecordError) -> InvalidRecordError:
 def _allowed_timestamps(batch: Batch, config: LogConfig, now_ms: int) -> tuple[int, int] | None:
     """Earliest and latest timestamp in milliseconds that a client may set; None for any."""
     is_append_time = config.timestamp_type is TimestampType.LOG_APPEND_TIME
-    if batch.timestamp_type is TimestampType.LOG_APPEND_TIME and (
+    if batch.attributes & layout.LOG_APPEND_TIME_FLAG and (
         is_append_time or batch.max_timestamp == NO_TIMESTAMP
     ):
         return _NOTHING_ALLOWED
@@ -307,7 +308,7 @@ def _allowed_timestamps(batch: Batch, config: LogConfig, now_ms: int) -> tuple[i
 
 def _timestamp_range(batch: Batch, totals: RecordTotals) -> tuple[int, int]:
     """Smallest and largest record timestamp, as the client set them."""
-    if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+    if batch.attributes & layout.LOG_APPEND_TIME_FLAG:
         return batch.max_timestamp, batch.max_timestamp
     return (
         batch.base_timestamp + totals.timestamp_delta_min,
@@ -321,14 +322,14 @@ def _check_totals(
     totals: RecordTotals,
     *,
     allowed: tuple[int, int] | None,
-    needs_keys: bool,
+    config: LogConfig,
 ) -> int:
     """Raises if one of the records is refused; the largest timestamp, in milliseconds, if not."""
     smallest, largest = _timestamp_range(batch, totals)
     # A smallest of -1 is no timestamp and no fault, but may hide one: then the list decides.
     has_doubt = allowed is not None and not allowed[0] <= smallest <= largest <= allowed[1]
-    if has_doubt or not totals.is_consecutive or (needs_keys and totals.null_keys):
-        _refuse_records(batch, view, allowed=allowed, needs_keys=needs_keys)
+    if has_doubt or not totals.is_consecutive or (totals.null_keys and config.is_compacted):
+        _refuse_records(batch, view, allowed=allowed, needs_keys=config.is_compacted)
     return largest
 
 

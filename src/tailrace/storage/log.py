@@ -15,7 +15,7 @@ unbroken prefix (promise 2), once `recovery` has cut the tail.
 
 import errno
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tailrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from tailrace.model import (
@@ -47,8 +47,7 @@ SYNC_FAILED = "an earlier flush has failed; start again to recover"
 CLOSED = "the log is closed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
+class Appended(NamedTuple):
     """Where a batch went."""
 
     base_offset: int
@@ -160,7 +159,8 @@ class Log:
             max_timestamp=planned.max_timestamp,
             now_ms=now_ms,
         )
-        self.epochs.assign(leader_epoch, planned.base_offset)
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, planned.base_offset)
         self.segments.active.append(
             SegmentAppend(
                 data=apply_stamps(planned),
@@ -519,12 +519,12 @@ class Log:
         if active.created_ms is None:
             active.created_ms = now_ms
         facts = RollFacts(
-            size_bytes=active.size,
-            base_offset=active.base_offset,
-            first_timestamp=active.first_timestamp,
-            created_ms=active.created_ms,
-            has_index_room=not (active.offset_index.is_full or active.time_index.is_full),
-            jitter_ms=self._jitter_ms,
+            active.log.size,
+            active.base_offset,
+            active.first_timestamp,
+            active.created_ms,
+            not (active.offset_index.is_full or active.time_index.is_full),
+            self._jitter_ms,
         )
         reason = roll_reason(
             facts,

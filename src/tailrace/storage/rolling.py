@@ -14,8 +14,7 @@ Rules about size and time never close an empty segment: a new one would not be a
 """
 
 import random
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tailrace.storage.config import LogConfig
 
@@ -25,8 +24,7 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 """Indexes hold offsets as distances from the base offset, in 32 bits with a sign."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollFacts:
+class RollFacts(NamedTuple):
     """What the rules know of the active segment."""
 
     size_bytes: int

@@ -14,8 +14,7 @@ them first.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
@@ -37,8 +36,7 @@ from tailrace.storage.names import (
 from tailrace.storage.records_file import BatchPlace, RecordsFile, open_records_file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentAppend:
+class SegmentAppend(NamedTuple):
     """What a segment needs to know of the batches it is given."""
 
     data: Buffer

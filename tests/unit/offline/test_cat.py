@@ -1,10 +1,13 @@
 """Which records `cat` finds, and how much of the log it reads for it."""
 
+import json
+
 import pytest
 
 from tailrace.errors import CorruptionError
+from tailrace.kernels.showing import Form
 from tailrace.model import AppendOrigin, IsolationLevel
-from tailrace.offline.cat import Choice, find_records
+from tailrace.offline.cat import Choice, show_records
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,
@@ -26,8 +29,9 @@ COMMITTED = IsolationLevel.READ_COMMITTED
 
 def offsets(files: MemoryFiles, **choice: object) -> list[int]:
     """Offsets of the records chosen."""
-    found = find_records(files, {PARTITION: FOLDER}, Choice(**choice))  # type: ignore[arg-type]
-    return [each.record.offset for each in found]
+    wanted = Choice(**choice)  # type: ignore[arg-type]
+    shown = b"".join(show_records(files, {PARTITION: FOLDER}, wanted, form=Form.JSON))
+    return [json.loads(line)["offset"] for line in shown.splitlines()]
 
 
 def a_log() -> MemoryFiles:

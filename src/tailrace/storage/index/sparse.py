@@ -24,14 +24,12 @@ class SparseIndex:
         """Entries in use."""
         self._entry = entry
         self._file = file
-        self._view = file.view(file.size())
-        self.odd_bytes = file.size() % entry.size
-        """Bytes behind the last entry when the file was opened; any at all mean damage."""
-
-    @property
-    def capacity(self) -> int:
+        size = file.size()
+        self._view = file.view(size)
+        self.capacity = size // entry.size
         """Entries that the file has room for."""
-        return len(self._view) // self._entry.size
+        self.odd_bytes = size % entry.size
+        """Bytes behind the last entry when the file was opened; any at all mean damage."""
 
     def check_length(self) -> None:
         """Check that the file was whole when it was opened.
@@ -93,6 +91,7 @@ class SparseIndex:
         self._file.resize(capacity * self._entry.size)
         self.count = min(self.count, capacity)
         self._view = self._file.view(capacity * self._entry.size)
+        self.capacity = capacity
 
     def truncate(self, count: int, *, capacity: int) -> None:
         """Keep the first `count` entries, and give the file room for at least `capacity`.

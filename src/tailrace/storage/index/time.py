@@ -58,9 +58,9 @@ class TimeIndex:
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry if `timestamp` is larger than that of the last one."""
-        last = self.last
-        if timestamp > last.timestamp:
-            assert offset >= last.offset
+        last = self.entries.last_or_none() or (NO_TIMESTAMP, 0)
+        if timestamp > last[0]:
+            assert offset >= self.base_offset + last[1]
             self.entries.append(timestamp, offset - self.base_offset)
 
     def truncate_to(self, offset: int, *, bytes_max: int) -> None:

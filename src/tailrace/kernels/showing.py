@@ -1,0 +1,407 @@
+"""The kernel that writes records as lines of text, JSON or hexadecimal digits.
+
+The input is a payload of v2 records as drawn in `tailrace.kernels.records`. A line is made of
+literals, which the caller gives, and of what stands between them:
+
+    literal 0, offset, 1, time, 2, key, 3, value, 4, headers, 9
+    headers:  literal 5, name, 6, value, 7; between two of them literal 8
+
+A key or value that is not UTF-8 stands as hexadecimal digits between literals 10 and 11. What this
+kernel cannot write as it should be is left to the caller, record by record: a header name that is
+no UTF-8 and, in text, a character outside of ASCII that `printable` does not have.
+
+Invariant: nothing outside of `data` is read and nothing beyond the end of `out` is written,
+whatever the bytes are.
+
+The helpers that read records are those of `tailrace.kernels.records`: whoever changes them deletes
+the `.nbi` files of `__pycache__`, as for `copy_bytes` and `count_plain`.
+"""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from tailrace.kernels.kernel import PLAIN_BLOCK, copy_bytes, count_plain, helper, kernel
+from tailrace.kernels.records import (
+    RECORD_SIZE_MIN,
+    RecordFault,
+    read_record,
+    read_varint,
+    wrapping_sum,
+)
+
+if TYPE_CHECKING:
+    from tailrace.kernels.records import Frame, Ints, Outputs
+
+
+class Form(IntEnum):
+    """How records are shown."""
+
+    NONE = 0
+    """Every chosen record is left to the caller."""
+    TEXT = 1
+    JSON = 2
+    HEX = 3
+
+
+class Halt(IntEnum):
+    """Why `show_records` has returned."""
+
+    WALKED = 0
+    """No record is left."""
+    ENOUGH = 1
+    """Nothing behind is wanted: the record at hand is too young, or there were enough."""
+    FULL = 2
+    """The record at hand may not fit into `out`."""
+    UNSHOWN = 3
+    """The record at hand is chosen, and not shown; the cursors stand behind it."""
+
+
+class Bound(IntEnum):
+    """Places in the `bounds` of `show_records`."""
+
+    START_OFFSET = 0
+    LIMIT_OFFSET = 1
+    """The first offset that is not wanted."""
+    EARLIEST = 2
+    """Records that are older (ms) are stepped over."""
+    LATEST = 3
+    """The first record that is as young (ms) ends it all; 2^63 - 1 is no bound."""
+    KEYS = 4
+    """`ANY_KEY`, `THIS_KEY` for the one given, or `NO_RECORD` where none is shown at all."""
+
+
+class Cursor(IntEnum):
+    """Places in the `cursors` of `show_records`."""
+
+    INDEX = 0
+    """Records of the payload that are dealt with."""
+    POSITION = 1
+    """Where the record after those starts."""
+    END = 2
+    """Bytes that `out` has."""
+    LEFT = 3
+    """Records that may still be chosen."""
+
+
+ANY_KEY: Final = 0
+THIS_KEY: Final = 1
+NO_RECORD: Final = 2
+
+ESCAPE_WIDTH: Final = 8
+"""Bytes per byte value in `escapes`: a size, and what stands for the byte; 0 is the byte itself."""
+
+PRINTABLE_CODES: Final = 1 << 16
+"""Size of `printable`; characters beyond are left to the caller."""
+
+TIMESTAMP_MAX: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999; younger timestamps are shown as numbers."""
+
+_GROWTH_MAX: Final = 8
+"""Bytes of a line per byte of its record at most, besides the literals: JSON has six for a control
+character, and twelve for the two bytes of an empty header."""
+_ROOM_MIN: Final = 64
+"""For offset and time of a record."""
+
+# Numba takes module integers as constants, but would give an enum member a type of its own.
+_NONE: Final = int(Form.NONE)
+_JSON: Final = int(Form.JSON)
+_HEX: Final = int(Form.HEX)
+_ENOUGH: Final = int(Halt.ENOUGH)
+_FULL: Final = int(Halt.FULL)
+_UNSHOWN: Final = int(Halt.UNSHOWN)
+_RECORD_COUNT: Final = int(RecordFault.RECORD_COUNT)
+_LEFTOVER: Final = int(RecordFault.LEFTOVER)
+_INT64_MAX: Final = (1 << 63) - 1
+_DAY_MS: Final = 86_400_000
+
+
+@helper
+def put_literal(
+    literals: "Ints", literal_ends: "Ints", number: int, out: "Outputs", end: int
+) -> int:
+    """Where `out` ends behind this literal."""
+    start = literal_ends[number]
+    size = literal_ends[number + 1] - start
+    copy_bytes(literals, start, out, end, size)
+    return end + size
+
+
+@helper
+def put_digits(out: "Outputs", end: int, number: int, width: int) -> int:
+    """Where `out` ends behind the last `width` digits of a number that is not negative."""
+    for place in range(end + width - 1, end - 1, -1):
+        following = number // 10
+        out[place] = 48 + number - following * 10
+        number = following
+    return end + width
+
+
+@helper
+def put_number(out: "Outputs", end: int, number: int) -> int:
+    """Where `out` ends behind a number of 64 bits."""
+    rest = number // 10
+    last = number - rest * 10
+    if number < 0:
+        out[end] = 45
+        end += 1
+        rest = number // -10
+        last = rest * -10 - number
+    width = 0
+    probe = rest
+    while probe > 0:
+        probe //= 10
+        width += 1
+    end = put_digits(out, end, rest, width)
+    out[end] = 48 + last
+    return end + 1
+
+
+@helper
+def put_time(out: "Outputs", end: int, timestamp: int) -> int:
+    """Where `out` ends behind a time of ISO 8601, a number where no calendar reaches, or `-`.
+
+    The days become a date as in Hinnant's `civil_from_days`, whose years begin in March.
+    """
+    if timestamp < 0:
+        out[end] = 45
+        return end + 1
+    if timestamp > TIMESTAMP_MAX:
+        return put_number(out, end, timestamp)
+    days = timestamp // _DAY_MS
+    rest = timestamp - days * _DAY_MS
+    days += 719_468
+    era = days // 146_097
+    days -= era * 146_097
+    years = (days - days // 1460 + days // 36_524 - days // 146_096) // 365
+    days -= 365 * years + years // 4 - years // 100
+    month = (5 * days + 2) // 153
+    day = days - (153 * month + 2) // 5 + 1
+    year = years + era * 400
+    if month >= 10:
+        year += 1
+        month -= 9
+    else:
+        month += 3
+    seconds = rest // 1000
+    minutes = seconds // 60
+    hours = minutes // 60
+    end = put_digits(out, end, year, 4)
+    out[end] = 45
+    end = put_digits(out, end + 1, month, 2)
+    out[end] = 45
+    end = put_digits(out, end + 1, day, 2)
+    out[end] = 84
+    end = put_digits(out, end + 1, hours, 2)
+    out[end] = 58
+    end = put_digits(out, end + 1, minutes - hours * 60, 2)
+    out[end] = 58
+    end = put_digits(out, end + 1, seconds - minutes * 60, 2)
+    out[end] = 46
+    end = put_digits(out, end + 1, rest - seconds * 1000, 3)
+    out[end] = 90
+    return end + 1
+
+
+@helper
+def read_utf8(data: "Ints", at: int, limit: int) -> tuple[int, int]:
+    """Size and code of the character at `at`, which begins with 128 or more; size 0 for none.
+
+    As strict as Python: no overlong forms, no surrogates, nothing above U+10FFFF.
+    """
+    first = data[at]
+    if first < 0xC2 or first > 0xF4:
+        return 0, 0
+    size = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+    if size > limit - at:
+        return 0, 0
+    code = first & (0x7F >> size)
+    for place in range(at + 1, at + size):
+        if data[place] & 0xC0 != 0x80:
+            return 0, 0
+        code = code << 6 | data[place] & 0x3F
+    if size == 3 and (code < 0x800 or 0xD800 <= code < 0xE000):
+        return 0, 0
+    if size == 4 and (code < 0x10000 or code > 0x10FFFF):
+        return 0, 0
+    return size, code
+
+
+@helper
+def put_characters(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by position)
+    data: "Ints", at: int, limit: int, form: int,
+    escapes: "Ints", printable: "Ints", out: "Outputs", end: int,
+) -> int:  # fmt: skip
+    """Where `out` ends behind `data[at:limit]` as text; -1 if it is not UTF-8, -2 if not known."""
+    quote, backslash = (34, 92) if form == _JSON else (0, 0)
+    while at < limit:
+        start = at
+        run = PLAIN_BLOCK
+        while run == PLAIN_BLOCK and at < limit and len(data) - at >= PLAIN_BLOCK:
+            run = count_plain(data, at, quote, backslash)
+            at += run
+        at = min(at, limit)
+        while at < limit and escapes[ESCAPE_WIDTH * data[at]] == 0:
+            at += 1
+        copy_bytes(data, start, out, end, at - start)
+        end += at - start
+        if at == limit:
+            break
+        if data[at] < 128:
+            size = escapes[ESCAPE_WIDTH * data[at]]
+            copy_bytes(escapes, ESCAPE_WIDTH * data[at] + 1, out, end, size)
+            at += 1
+        else:
+            size, code = read_utf8(data, at, limit)
+            if size == 0:
+                return -1
+            if form != _JSON and (code >= PRINTABLE_CODES or printable[code] == 0):
+                return -2
+            copy_bytes(data, at, out, end, size)
+            at += size
+        end += size
+    return end
+
+
+@helper
+def put_hex(data: "Ints", at: int, limit: int, out: "Outputs", end: int) -> int:
+    """Where `out` ends behind the digits of `data[at:limit]`."""
+    for place in range(at, limit):
+        high = data[place] >> 4
+        low = data[place] & 15
+        out[end] = high + (48 if high < 10 else 87)
+        out[end + 1] = low + (48 if low < 10 else 87)
+        end += 2
+    return end
+
+
+@helper
+def put_field(  # noqa: PLR0917
+    data: "Ints", at: int, size: int, form: int, is_name: bool,  # noqa: FBT001 (for kernels)
+    literals: "Ints", literal_ends: "Ints", escapes: "Ints", printable: "Ints",
+    out: "Outputs", end: int,
+) -> int:  # fmt: skip
+    """Where `out` ends behind a key, a value or a header name; -1 if the caller must show it."""
+    if size < 0:
+        out[end] = 110
+        out[end + 1] = 117
+        out[end + 2] = 108
+        out[end + 3] = 108
+        return end + 4
+    start = end
+    if form != _HEX or is_name:
+        if form == _JSON:
+            out[end] = 34
+            end += 1
+        end = put_characters(data, at, at + size, form, escapes, printable, out, end)
+        if end >= 0:
+            if form == _JSON:
+                out[end] = 34
+                end += 1
+            return end
+        if end == -2 or is_name:
+            return -1
+    end = put_literal(literals, literal_ends, 10, out, start)
+    end = put_hex(data, at, at + size, out, end)
+    return put_literal(literals, literal_ends, 11, out, end)
+
+
+@helper
+def is_equal(data: "Ints", at: int, size: int, key: "Ints") -> bool:
+    """Whether the `size` bytes at `at` are those of `key`; a size of -1 is no key."""
+    if size != len(key):
+        return False
+    for place in range(size):  # noqa: SIM110 (Numba compiles no generator here)
+        if data[at + place] != key[place]:
+            return False
+    return True
+
+
+@helper
+def put_record(  # noqa: PLR0917
+    data: "Ints", frame: "Frame", offset: int, timestamp: int, form: int,
+    literals: "Ints", literal_ends: "Ints", escapes: "Ints", printable: "Ints",
+    out: "Outputs", end: int,
+) -> int:  # fmt: skip
+    """Where `out` ends behind the line of a record; -1 if the caller must show it."""
+    limit, _, _, key_at, key_size, value_at, value_size, headers_at, headers = frame
+    end = put_literal(literals, literal_ends, 0, out, end)
+    end = put_number(out, end, offset)
+    end = put_literal(literals, literal_ends, 1, out, end)
+    end = put_number(out, end, timestamp) if form == _JSON else put_time(out, end, timestamp)
+    # One loop over all fields, because what it calls is inlined at each call.
+    for field in range(2 + 2 * headers):
+        is_name = False
+        if field == 0:
+            at, size, before, behind = key_at, key_size, 2, 3
+        elif field == 1:
+            at, size, before, behind = value_at, value_size, -1, 4
+        else:
+            is_name = field & 1 == 0
+            size, at = read_varint(data, headers_at, limit)
+            headers_at = at + max(0, size)
+            before, behind = (5, 6) if is_name else (-1, 7)
+            if is_name and field > 2:
+                end = put_literal(literals, literal_ends, 8, out, end)
+        if before >= 0:
+            end = put_literal(literals, literal_ends, before, out, end)
+        end = put_field(
+            data, at, size, form, is_name, literals, literal_ends, escapes, printable, out, end
+        )
+        if end < 0:
+            return -1
+        end = put_literal(literals, literal_ends, behind, out, end)
+    return put_literal(literals, literal_ends, 9, out, end)
+
+
+@kernel(
+    "bytes", "int64", "int64", "int64", "int64",
+    "int64[:]", "bytes", "int64", "bytes", "int64[:]", "bytes", "bytes", "int64[:]", "uint8[:]",
+)  # fmt: skip
+def show_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
+    data: "Ints", count: int, base_offset: int, base_timestamp: int, keeps_deltas: int,
+    bounds: "Outputs", key: "Ints", form: int, literals: "Ints", literal_ends: "Outputs",
+    escapes: "Ints", printable: "Ints", cursors: "Outputs", out: "Outputs",
+) -> int:  # fmt: skip
+    """Writes the chosen records from `cursors` on as lines to `out`, and moves the cursors.
+
+    `bounds` has the places of `Bound`, `cursors` those of `Cursor`. `keeps_deltas` is as in
+    `decode_records`. `literal_ends` has 0 and then where each literal ends.
+
+    Returns:
+        A `Halt`, or minus a `RecordFault`; then the lines of the records before are in `out`.
+    """
+    if count < 0 or count > len(data) // RECORD_SIZE_MIN:
+        return -_RECORD_COUNT
+    position = cursors[1]
+    for index in range(cursors[0], count):
+        if cursors[3] <= 0:
+            return _ENOUGH
+        frame = read_record(data, position, len(data))
+        if frame[0] < 0:
+            return frame[0]
+        offset = wrapping_sum(base_offset, frame[2])
+        timestamp = wrapping_sum(base_timestamp, frame[1] * keeps_deltas)
+        is_chosen = bounds[0] <= offset < bounds[1]
+        if is_chosen and timestamp >= bounds[3] and bounds[3] != _INT64_MAX:
+            return _ENOUGH
+        is_chosen = is_chosen and timestamp >= bounds[2] and bounds[4] != NO_RECORD
+        end = cursors[2]
+        if is_chosen and (bounds[4] == ANY_KEY or is_equal(data, frame[3], frame[4], key)):
+            room = _GROWTH_MAX * (frame[0] - position) + literal_ends[12] + _ROOM_MIN
+            if form != _NONE and room <= len(out) - end:
+                end = put_record(
+                    data, frame, offset, timestamp, form,
+                    literals, literal_ends, escapes, printable, out, end,
+                )  # fmt: skip
+            elif form != _NONE and end > 0:
+                return _FULL
+            else:
+                end = -1
+            cursors[3] -= 1
+        position = frame[0]
+        cursors[0] = index + 1
+        cursors[1] = position
+        if end < 0:
+            return _UNSHOWN
+        cursors[2] = end
+    return -_LEFTOVER if position != len(data) else 0

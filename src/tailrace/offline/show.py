@@ -1,0 +1,283 @@
+"""Records as lines of text, JSON or hexadecimal digits, and pages of such lines.
+
+    text   one line: partition, offset, time, key, value, headers
+    json   one object on one line; bytes that are not UTF-8 become {"hex": "..."}
+    hex    as text, with keys and values as hexadecimal digits
+
+Records of `__consumer_offsets` are shown decoded in text and JSON, where their version is known.
+Text never holds a control character of a record: a terminal would obey it.
+
+A kernel chooses the records of a batch and writes their lines; what it leaves to its caller is
+written here, one record at a time: everything, as long as few records have been seen.
+
+Invariant: both ways give the same bytes, and no line of a batch is given out before all of its
+records were found sound.
+"""
+
+import json
+import struct
+from collections.abc import Generator
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from tailrace import kernels
+from tailrace.kernels import RecordFault
+from tailrace.kernels.showing import ESCAPE_WIDTH, PRINTABLE_CODES, Cursor, Form, Halt, show_records
+from tailrace.model import TimestampType, TopicPartition
+from tailrace.offline.groups import decode_group_record
+from tailrace.records.batch import Batch
+from tailrace.records.builder import Record, records_of
+from tailrace.records.checks import check_records
+
+Buffer: TypeAlias = Any
+"""Bytes or integers, as kernels take them."""
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+PAGE_BYTES: Final = 1024 * 1024
+"""Small enough to stay in a processor's cache on its way, large enough for a call of the system."""
+
+_PLAIN_RECORDS_MAX: Final = 4096
+"""Records that are shown without compiled kernels: they take a sixth of the time to load them, and
+whoever wants more mostly wants much more."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CONTROL_KEY = struct.Struct(">hh")
+_CONTROL_TYPES = {0: "abort", 1: "commit"}
+
+
+class Found(NamedTuple):
+    """A record and what its batch says of it."""
+
+    partition: TopicPartition
+    record: Record
+    is_control: bool
+    """A marker of a transaction, which no consumer sees."""
+
+
+class Page:
+    """Collects the lines of chosen records, and gives them out a page at a time."""
+
+    __slots__ = ("_cursors", "_form", "_out", "_partition", "_parts", "_read", "_tables")
+
+    def __init__(self, form: Form, *, records_max: int) -> None:
+        self._form = form
+        self._out = bytearray(PAGE_BYTES)
+        self._parts: list[bytes] = []
+        self._read = 0
+        """Bytes of log since the last page."""
+        self._cursors = kernels.int64s(len(Cursor))
+        self._cursors[Cursor.LEFT] = records_max
+        self._partition: TopicPartition | None = None
+        self._tables: tuple[Buffer, ...] = ()
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether there are as many records as there may be."""
+        return self._cursors[Cursor.LEFT] <= 0
+
+    def take(self) -> bytes:
+        """The lines since the last page."""
+        self._put_by()
+        page = b"".join(self._parts)
+        self._parts.clear()
+        self._read = 0
+        return page
+
+    def add(
+        self, partition: TopicPartition, batch: Batch, *, bounds: Buffer, key: bytes
+    ) -> Generator[bytes, None, bool]:
+        """Adds a batch, and gives out pages that are full; returns whether `bounds` end in it.
+
+        Raises:
+            CorruptRecordError: a record breaks a rule of the format; none of the batch is shown.
+            CorruptCompressionError: the payload cannot be decompressed.
+            UnsupportedCodecError: the attributes have codec 5, 6 or 7.
+        """
+        if kernels.plain_records() >= _PLAIN_RECORDS_MAX and not show_records.is_compiled:
+            yield self.take()
+            kernels.load()
+        if partition != self._partition:
+            self._partition = partition
+            self._tables = (*_literals(partition, self._form), *_characters(self._form))
+        cursors = self._cursors
+        cursors[Cursor.INDEX] = cursors[Cursor.POSITION] = 0
+        start = cursors[Cursor.END]
+        records = None
+        while (halt := self._show(batch, bounds, key)) > Halt.ENOUGH:
+            if records is None:
+                # Raises for any of the records, before the first of them is given out.
+                check_records(batch)
+                records = enumerate(records_of(batch), 1)
+            self._put_by()
+            if halt == Halt.UNSHOWN:
+                record = next(each for count, each in records if count == cursors[Cursor.INDEX])
+                self._parts.append(self._line(Found(partition, record, batch.is_control)))
+            elif halt == Halt.FULL:
+                yield self.take()
+        if halt < 0:
+            cursors[Cursor.END] = start
+            check_records(batch)
+            raise AssertionError(f"showing said {RecordFault(-halt)!r}, the walk nothing")
+        self._read += batch.size
+        if self._read >= PAGE_BYTES:
+            yield self.take()
+        return halt == Halt.ENOUGH
+
+    def _show(self, batch: Batch, bounds: Buffer, key: bytes) -> int:
+        assert self._partition is not None
+        is_known = self._form is not Form.HEX and (
+            batch.is_control or self._partition.topic == OFFSETS_TOPIC
+        )
+        is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
+        return show_records(
+            batch.records_view(),
+            batch.record_count,
+            batch.base_offset,
+            batch.base_timestamp if is_create_time else batch.max_timestamp,
+            int(is_create_time),
+            bounds,
+            key,
+            Form.NONE if is_known or not show_records.is_compiled else self._form,
+            *self._tables,
+            self._cursors,
+            self._out,
+        )
+
+    def _put_by(self) -> None:
+        """Makes room for a whole page of lines."""
+        end = self._cursors[Cursor.END]
+        if end:
+            self._parts.append(bytes(memoryview(self._out)[:end]))
+            self._cursors[Cursor.END] = 0
+
+    def _line(self, found: Found) -> bytes:
+        show = {Form.TEXT: to_text, Form.JSON: to_json, Form.HEX: to_hex}[self._form]
+        return f"{show(found)}\n".encode()
+
+
+def to_json(found: Found) -> str:
+    """One object on one line."""
+    record = found.record
+    shown: dict[str, object] = {
+        "topic": found.partition.topic,
+        "partition": found.partition.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+    }
+    decoded = _decode(found)
+    if decoded is None:
+        shown["key"], shown["value"] = _json_bytes(record.key), _json_bytes(record.value)
+    else:
+        shown["decoded"] = decoded
+    shown["headers"] = [[name, _json_bytes(value)] for name, value in record.headers]
+    return json.dumps(shown, ensure_ascii=False)
+
+
+def to_text(found: Found) -> str:
+    """One line for people."""
+    record = found.record
+    decoded = _decode(found)
+    if decoded is None:
+        parts = [f"key={_text(record.key)}", f"value={_text(record.value)}"]
+    else:
+        parts = [f"{name}={_plain(value)}" for name, value in decoded.items()]
+    parts += [f"header {_printable(name)}={_text(value)}" for name, value in record.headers]
+    return " ".join([_place(found), *parts])
+
+
+def to_hex(found: Found) -> str:
+    """One line, with keys and values as they are stored."""
+    record = found.record
+    parts = [f"key={_hex(record.key)}", f"value={_hex(record.value)}"]
+    parts += [f"header {_printable(name)}={_hex(value)}" for name, value in record.headers]
+    return " ".join([_place(found), *parts])
+
+
+def iso_time(timestamp_ms: int) -> str:
+    """UTC with milliseconds; the bare number where no calendar reaches, and - for none."""
+    if timestamp_ms < 0:
+        return "-"
+    try:
+        time = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return str(timestamp_ms)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _literals(partition: TopicPartition, form: Form) -> tuple[bytes, Buffer]:
+    """What stands between the fields of a line, and where each piece of it ends."""
+    pieces = [f"{partition} offset ", " ", " key=", " value=", ""]
+    pieces += [" header ", "=", "", "", "\n", "0x", ""]
+    if form is Form.JSON:
+        topic = json.dumps(partition.topic, ensure_ascii=False)
+        start = f'{{"topic": {topic}, "partition": {partition.partition}, "offset": '
+        pieces = [start, ', "timestamp": ', ', "key": ', ', "value": ', ', "headers": [']
+        pieces += ["[", ", ", "]", ", ", "]}\n", '{"hex": "', '"}']
+    encoded = [piece.encode() for piece in pieces]
+    ends = kernels.int64s(len(encoded) + 1)
+    for number, piece in enumerate(encoded):
+        ends[number + 1] = ends[number] + len(piece)
+    return b"".join(encoded), ends
+
+
+@cache
+def _characters(form: Form) -> tuple[bytes, bytes]:
+    """What stands for each byte of a text, and which characters may stand as they are."""
+    escapes = bytearray()
+    for character in map(chr, range(128)):
+        shown = _printable(character)
+        if form is Form.JSON:
+            shown = json.dumps(character, ensure_ascii=False)[1:-1]
+        entry = b"" if shown == character else bytes([len(shown)]) + shown.encode()
+        escapes += entry.ljust(ESCAPE_WIDTH, b"\0")
+    # The bytes of longer characters never stand for themselves alone.
+    escapes += b"\xff" * (128 * ESCAPE_WIDTH)
+    return bytes(escapes), bytes(map(str.isprintable, map(chr, range(PRINTABLE_CODES))))
+
+
+def _decode(found: Found) -> dict[str, object] | None:
+    """The fields of a record in a format of Kafka's own, or None for anyone else's."""
+    record = found.record
+    if found.is_control:
+        key = record.key or b""
+        number = _CONTROL_KEY.unpack(key)[1] if len(key) == _CONTROL_KEY.size else -1
+        return {"type": "control", "control": _CONTROL_TYPES.get(number, _hex(record.key))}
+    if found.partition.topic == OFFSETS_TOPIC:
+        return decode_group_record(record.key, record.value)
+    return None
+
+
+def _place(found: Found) -> str:
+    return f"{found.partition} offset {found.record.offset} {iso_time(found.record.timestamp)}"
+
+
+def _json_bytes(data: bytes | None) -> str | dict[str, str] | None:
+    try:
+        return None if data is None else data.decode()
+    except UnicodeDecodeError:
+        assert data is not None
+        return {"hex": data.hex()}
+
+
+def _plain(value: object) -> str:
+    return _printable(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _text(data: bytes | None) -> str:
+    try:
+        return "null" if data is None else _printable(data.decode())
+    except UnicodeDecodeError:
+        return _hex(data)
+
+
+def _hex(data: bytes | None) -> str:
+    return "null" if data is None else f"0x{data.hex()}"
+
+
+def _printable(text: str) -> str:
+    """The text with control characters as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
