@@ -46,6 +46,9 @@ COLUMN_BYTES_MAX: Final = 2**31 - 1
 MILLISECONDS_MAX: Final = (2**63 - 1) // 1000
 """The largest timestamp that Arrow's microseconds can hold; it is in the year 294247."""
 
+_NO_TIMESTAMP_TYPE: Final = -1
+"""Of format v0, as Kafka's clients have it."""
+
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -154,7 +157,8 @@ class ColumnsBuilder:
             raise AssertionError(f"decoding said {RecordFault(-status)!r}, the walk nothing")
         rows.keep()
         headers.keep()
-        self._types.append((timestamp_type, status))
+        has_none = batch.legacy is not None and not batch.legacy.magic
+        self._types.append((_NO_TIMESTAMP_TYPE if has_none else timestamp_type, status))
         return status
 
     def finish(self) -> pa.RecordBatch:
@@ -167,7 +171,7 @@ class ColumnsBuilder:
     def _start(self, *, rows_max: int, size_max: int) -> None:
         self._rows = _Rows(rows_max, size_max)
         self._headers = _Headers()
-        self._types: list[tuple[TimestampType, int]] = []
+        self._types: list[tuple[int, int]] = []
 
     def _arrow_of(self, column: Column) -> pa.Array:
         rows = self._rows

@@ -4,7 +4,7 @@ Only the columns that were asked for are decoded. Every record batch has exactly
 schema, as Spark demands: the names in their order, the plain types below, all nullable.
 
     key, value      binary        timestamp       timestamp[us, tz=UTC]
-    topic           string        timestampType   int32: 0 by the producer, 1 by the broker
+    topic           string        timestampType   int32: 0 by the producer, 1 by the broker, -1 none
     partition       int32         headers         list<struct<key: string, value: binary>>
     offset          int64
 

@@ -3,11 +3,14 @@
 import crc32c
 import pytest
 
+from tailrace.model import Codec
 from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.verify import FINDINGS_MAX, verify
 from tailrace.records.batch import stamp
+from tailrace.records.codecs import compress
 from tailrace.testing import MemoryFiles, virtual_runtime
+from tests.naive import LegacyMessage, write_all_legacy, write_legacy
 from tests.unit.broker.brokers import batch as produced_batch
 from tests.unit.broker.brokers import connect, create_topic, produce, running
 from tests.unit.storage.builders import FOLDER, NOW, batch, filled, flip, path, stop_cleanly
@@ -51,6 +54,20 @@ def test_a_closed_and_a_live_log_are_clean() -> None:
     stop_cleanly(log)
     assert not findings(files)
     assert not findings(files, FOLDER)
+
+
+def test_the_offset_of_a_wrapper_of_format_v0_is_held_against_its_last_record() -> None:
+    """No checksum covers it; its records are right all the same, so that it is a warning."""
+    inner = [LegacyMessage(0, offset, b"k", b"v", -1) for offset in (0, 1)]
+    value = bytes(compress(Codec.GZIP, write_all_legacy(inner)))
+    files = MemoryFiles()
+    files.make_directory("data")
+    files.make_directory(FOLDER)
+    for stored, expected in ((1, []), (5, [(Severity.WARNING, Rule.OFFSET_ORDER, 0)])):
+        wrapper = LegacyMessage(0, stored, None, value, -1, Codec.GZIP)
+        put(files, FIRST, write_legacy(wrapper))
+        found = findings(files)
+        assert [(each.severity, each.rule, each.position) for each in found] == expected
 
 
 def test_a_running_broker_and_its_directory_after_the_stop_are_clean() -> None:

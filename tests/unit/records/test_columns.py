@@ -18,7 +18,8 @@ from tailrace.records.columns import (
     Column,
     ColumnsBuilder,
 )
-from tests.naive import NaiveRecord, write_record
+from tailrace.records.legacy import read_all_batches
+from tests.naive import LegacyMessage, NaiveRecord, write_legacy, write_record
 from tests.unit.records.batches import GOOD, ROWS, batch_with, built
 
 EVERYTHING = {"start_offset": 0, "limit_offset": 2**62}
@@ -115,6 +116,16 @@ def test_append_time_is_every_rows_timestamp() -> None:
     builder.append(at_offset(data.build(), 0), **EVERYTHING)
     time = dt.datetime(1970, 1, 1, 0, 0, 0, 9000, tzinfo=dt.UTC)
     assert builder.finish().to_pylist() == [{"timestamp": time, "timestampType": 1}] * 2
+
+
+@pytest.mark.parametrize(("magic", "kind"), [(0, -1), (1, 0)])
+def test_records_of_format_v0_have_no_timestamp_type(magic: int, kind: int) -> None:
+    """The format has no place for it; -1 as in Kafka's clients."""
+    entry = write_legacy(LegacyMessage(magic, 3, b"k", b"v", 5 if magic else -1))
+    builder = ColumnsBuilder([Column.OFFSET, Column.TIMESTAMP_TYPE])
+    for _, batch in read_all_batches(memoryview(entry)):
+        builder.append(batch, start_offset=0, limit_offset=9)
+    assert builder.finish().to_pylist() == [{"offset": 3, "timestampType": kind}]
 
 
 def test_timestamps_beyond_arrow_stop_at_its_end() -> None:

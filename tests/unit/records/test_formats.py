@@ -122,7 +122,11 @@ def agreed(*batches: Batch) -> list[Record]:
         strict=True,
     )
     assert [Record(*row) for row in rows] == found
-    types = [int(batch.timestamp_type) for batch in batches for _ in range(batch.record_count)]
+    types = [
+        -1 if batch.legacy and not batch.legacy.magic else int(batch.timestamp_type)
+        for batch in batches
+        for _ in range(batch.record_count)
+    ]
     assert chunk["timestampType"].to_pylist() == types
     return found
 
