@@ -9,7 +9,7 @@ from itertools import compress as those_with
 
 from tailrace import kernels
 from tailrace.errors import CorruptionError
-from tailrace.kernels import Chosen, MapState
+from tailrace.kernels import BATCH_ROW_SIZE, GROUP_SIZE, BatchRow, MapState
 from tailrace.model import Codec
 from tailrace.records import layout
 from tailrace.records.builder import records_of
@@ -32,12 +32,20 @@ class _Buffers:
     def __init__(self, count: int) -> None:
         self.memory = [
             bytearray(size) + _CANARIES
-            for size in (16 * _SLOTS, 90, 8 * len(MapState), count, 8 * len(Chosen))
+            for size in (
+                16 * _SLOTS,
+                90,
+                8 * len(MapState),
+                count,
+                8 * GROUP_SIZE,
+                8 * BATCH_ROW_SIZE,
+            )
         ]
-        slots, self.arena, state, self.keeps, totals = (
+        slots, self.arena, state, self.keeps, group, row = (
             memoryview(each)[:-40] for each in self.memory
         )
-        self.slots, self.state, self.totals = slots.cast("q"), state.cast("q"), totals.cast("q")
+        self.slots, self.state = slots.cast("q"), state.cast("q")
+        self.group, self.row = group.cast("q"), row.cast("q")
         self.state[MapState.KEYS_MAX] = _SLOTS - 1
 
     def content(self) -> list[bytes]:
@@ -60,18 +68,18 @@ def clean_payload(data: bytes) -> int:
             for each in (kernels.put_keys, kernels.choose_records, kernels.copy_records)
         )
         found = _Buffers(min(count, 9))
-        walked = put(
-            payload, 0, len(payload), count, 1000, 1001, found.slots, found.arena, found.state
-        )
-        kept = choose(
-            payload, 0, len(payload), count, 1000, 1002, data[1] & 1,
-            found.slots, found.arena, found.keeps, found.totals,
-        )  # fmt: skip
-        room = found.totals[Chosen.SIZE] + kernels.RECORD_GROWTH_MAX * max(kept, 0)
+        row = found.row
+        row[BatchRow.LIMIT], row[BatchRow.RECORDS] = len(payload), count
+        row[BatchRow.BASE_OFFSET], row[BatchRow.LATEST_OFFSET] = 1000, 1002
+        row[BatchRow.KEEPS_TOMBSTONES] = data[1] & 1
+        row[BatchRow.IS_COPIED], row[BatchRow.TIMESTAMP_SHIFT] = 1, shift
+        buffers = found.slots, found.arena, found.state, found.group
+        walked = put(payload, count, 1001, row, *buffers)
+        status = choose(payload, count, row, *buffers, found.keeps)
+        kept = row[BatchRow.KEPT] if status == 0 else status
+        room = row[BatchRow.SIZE] + kernels.RECORD_GROWTH_MAX * max(kept, 0)
         output = bytearray(max(room, 0)) + _CANARIES
-        written = copy(
-            payload, 0, len(payload), count, found.keeps, shift, memoryview(output)[:-40]
-        )
+        written = copy(payload, count, row, found.keeps, 0, memoryview(output)[:-40])
         assert output.endswith(_CANARIES)
         if kept >= 0:
             assert 0 <= written <= room

@@ -28,6 +28,7 @@ from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.legacy import read_all_batches
 from tailrace.storage.checkpoints import read_epoch_checkpoint, read_offset_checkpoint
 from tailrace.storage.cleaner.key_map import KeyMap
+from tailrace.storage.cleaner.run import Run
 from tailrace.storage.snapshots import decode_snapshot
 from tailrace.testing import MemoryFiles
 from tests.fuzz.engine import resident_bytes_max
@@ -116,13 +117,19 @@ def _columns(claimed: Batch) -> None:
     ColumnsBuilder().append(claimed, start_offset=0, limit_offset=2**63 - 1)
 
 
+def _run(claimed: Batch) -> Run:
+    run = Run()
+    run.add(claimed)
+    return run
+
+
 @pytest.mark.parametrize(
     "use",
     [
         check_records,
         _columns,
-        lambda each: KeyMap(1 << 12).put(each, start_offset=0),
-        lambda each: KeyMap(1 << 12).choose(each, each.records_view(), keeps_tombstones=True),
+        lambda each: KeyMap(1 << 12).put(_run(each), start_offset=0),
+        lambda each: KeyMap(1 << 12).choose(_run(each)),
     ],
     ids=["check", "columns", "put", "choose"],
 )

@@ -1,11 +1,13 @@
 """The kernels of compaction, plain and compiled, against a dictionary and the naive encoder."""
 
+from array import array
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace import kernels
-from tailrace.kernels import Chosen, Kernel, MapState, RecordFault
+from tailrace.kernels import BATCH_ROW_SIZE, GROUP_SIZE, BatchRow, Kernel, MapState, RecordFault
 from tests.kernels.strategies import INT64, SMALL, damaged_payloads, naive_records
 from tests.naive import NaiveRecord, wrapped, write_records
 
@@ -25,11 +27,24 @@ class Map:
         self.slots = kernels.int64s(2 * slot_count)
         self.arena = bytearray(arena_size)
         self.state = kernels.int64s(len(MapState))
+        self.group = kernels.int64s(GROUP_SIZE)
         self.state[MapState.KEYS_MAX] = slot_count - 1
 
     def content(self) -> tuple[bytes, bytes, bytes]:
         """All that a call may have changed."""
         return self.slots.tobytes(), bytes(self.arena), self.state.tobytes()
+
+
+def rows(
+    *payloads: tuple[bytes, int], base: int = BASE, latest: int = 0, keeps: int = 1
+) -> "array[int]":
+    """The rows of batches whose payloads stand one behind the other, with their counts."""
+    made, start = array("q"), 0
+    for payload, count in payloads:
+        fields = (start, start + len(payload), count, base, latest, keeps)
+        made.extend((*fields, *(0,) * (BATCH_ROW_SIZE - len(fields))))
+        start += len(payload)
+    return made
 
 
 def engines(kernel: Kernel) -> tuple[object, object]:
@@ -57,22 +72,23 @@ def test_records_stay_as_a_dictionary_of_keys_says(
     found = Map()
     payload = write_records(records_with(mapped))
     put = engines(kernels.put_keys)[engine]
-    walked = put(  # type: ignore[operator]
-        payload, 0, len(payload), len(mapped), BASE, BASE + 1,
-        found.slots, found.arena, found.state,
+    status = put(  # type: ignore[operator]
+        payload, len(mapped), BASE + 1, rows((payload, len(mapped))),
+        found.slots, found.arena, found.state, found.group,
     )  # fmt: skip
-    assert walked == len(mapped)
+    assert status == 1
     newest = {
         key: BASE + place for place, (key, _) in enumerate(mapped) if key is not None and place
     }
     assert found.state[MapState.KEYS] == len(newest)
     payload = write_records(records_with(asked))
-    keeps, totals = bytearray(len(asked)), kernels.int64s(len(Chosen))
+    keeps = bytearray(len(asked))
+    batches = rows((payload, len(asked)), latest=BASE + latest, keeps=keeps_tombstones)
     choose = engines(kernels.choose_records)[engine]
-    kept = choose(  # type: ignore[operator]
-        payload, 0, len(payload), len(asked), BASE, BASE + latest, keeps_tombstones,
-        found.slots, found.arena, keeps, totals,
-    )  # fmt: skip
+    status = choose(  # type: ignore[operator]
+        payload, len(asked), batches, found.slots, found.arena, found.state, found.group, keeps
+    )
+    assert status == 0
     expected = [
         place > latest
         or (
@@ -84,13 +100,14 @@ def test_records_stay_as_a_dictionary_of_keys_says(
     ]
     assert [stays == 1 for stays in keeps] == expected
     staying = [place for place, stays in enumerate(expected) if stays]
-    assert kept == len(staying)
-    assert totals[Chosen.UNKEYED] == sum(
+    assert batches[BatchRow.KEPT] == len(staying)
+    assert batches[BatchRow.UNKEYED] == sum(
         key is None for place, (key, _) in enumerate(asked) if place <= latest
     )
-    assert totals[Chosen.TOMBSTONES] == sum(asked[place][1] is None for place in staying)
-    assert totals[Chosen.TIMESTAMP_DELTA_MAX] == max(staying, default=0)
-    assert totals[Chosen.SIZE] == len(
+    assert batches[BatchRow.TOMBSTONES] == sum(asked[place][1] is None for place in staying)
+    assert batches[BatchRow.TIMESTAMP_DELTA_MAX] == max(staying, default=0)
+    assert batches[BatchRow.TIMESTAMP_DELTA_FIRST] == min(staying, default=0)
+    assert batches[BatchRow.SIZE] == len(
         write_records([records_with(asked)[place] for place in staying])
     )
 
@@ -105,15 +122,15 @@ def test_both_engines_agree_on_any_bytes(
     results = []
     for put, choose in zip(engines(kernels.put_keys), engines(kernels.choose_records), strict=True):
         found = Map(slot_count + 1, 200)
+        batches = rows((data, count), base=base_offset, latest=bound, keeps=0)
         status = put(  # type: ignore[operator]
-            data, 0, len(data), count, base_offset, bound, found.slots, found.arena, found.state
+            data, count, bound, batches, found.slots, found.arena, found.state, found.group
         )
-        keeps, totals = bytearray(10), kernels.int64s(len(Chosen))
+        keeps = bytearray(10)
         chosen = choose(  # type: ignore[operator]
-            data, 0, len(data), count, base_offset, bound, 0,
-            found.slots, found.arena, keeps, totals,
-        )  # fmt: skip
-        results.append((status, found.content(), chosen, bytes(keeps), totals.tobytes()))
+            data, count, batches, found.slots, found.arena, found.state, found.group, keeps
+        )
+        results.append((status, found.content(), chosen, bytes(keeps), batches.tobytes()))
     assert results[0] == results[1]
 
 
@@ -133,10 +150,10 @@ def test_both_engines_copy_alike_and_stay_inside(
     for copy in engines(kernels.copy_records):
         memory = bytearray([CANARY]) * (room + 40)
         output = memoryview(memory)[:room]
-        status = copy(  # type: ignore[operator]
-            data, 0, len(data), count, bytearray(keeps), shift, output
-        )
-        results.append((status, bytes(memory)))
+        batches = rows((data, count))
+        batches[BatchRow.IS_COPIED], batches[BatchRow.TIMESTAMP_SHIFT] = 1, shift
+        status = copy(data, count, batches, bytearray(keeps), 3, output)  # type: ignore[operator]
+        results.append((status, bytes(memory), batches.tobytes()))
         assert memory[room:] == bytearray([CANARY]) * 40
     assert results[0] == results[1]
 
@@ -157,9 +174,11 @@ def test_copied_records_have_the_timestamps_of_before(
         ]
     )
     output = bytearray(len(payload) + kernels.RECORD_GROWTH_MAX * len(records))
+    batches = rows((payload, len(records)))
+    batches[BatchRow.IS_COPIED], batches[BatchRow.TIMESTAMP_SHIFT] = 1, shift
     copy = engines(kernels.copy_records)[engine]
     written = copy(  # type: ignore[operator]
-        payload, 0, len(payload), len(records), bytearray(keeps), shift, output
+        payload, len(records), batches, bytearray(keeps), 0, output
     )
     assert written == len(expected)
     assert output[:written] == expected
@@ -170,8 +189,10 @@ def test_a_copy_without_room_is_refused() -> None:
     payload = write_records([NaiveRecord(0, 0, b"k", b"v")])
     for shift, size in ((0, len(payload)), (1 << 40, len(payload) + 5)):
         for room in (size - 1, size):
+            batches = rows((payload, 1))
+            batches[BatchRow.IS_COPIED], batches[BatchRow.TIMESTAMP_SHIFT] = 1, shift
             status = kernels.copy_records(
-                payload, 0, len(payload), 1, bytearray(b"\x01"), shift, bytearray(room)
+                payload, 1, batches, bytearray(b"\x01"), 0, bytearray(room)
             )
             assert status == (size if room == size else -RecordFault.NO_ROOM)
 
@@ -180,10 +201,11 @@ def test_a_map_that_is_full_names_the_first_record_without_room() -> None:
     """What stands before it is in the map; the record itself is not."""
     found = Map(slot_count=3)
     payload = write_records(records_with([(b"a", b""), (b"b", b""), (b"a", b""), (b"c", b"")]))
-    walked = kernels.put_keys(
-        payload, 0, len(payload), 4, BASE, 0, found.slots, found.arena, found.state
+    status = kernels.put_keys(
+        payload, 4, 0, rows((payload, 4)), found.slots, found.arena, found.state, found.group
     )
-    assert walked == 3
+    assert status == 0
+    assert found.state[MapState.RECORD] == 3
     assert found.state[MapState.KEYS] == 2
     assert found.state[MapState.LAST_OFFSET] == BASE + 2
 
@@ -192,10 +214,11 @@ def test_an_arena_that_is_full_fills_the_map() -> None:
     """Bytes for keys run out as slots do."""
     found = Map(slot_count=64, arena_size=20)
     payload = write_records(records_with([(b"k" * 11, b""), (b"j" * 8, b"")]))
-    walked = kernels.put_keys(
-        payload, 0, len(payload), 2, BASE, 0, found.slots, found.arena, found.state
+    status = kernels.put_keys(
+        payload, 2, 0, rows((payload, 2)), found.slots, found.arena, found.state, found.group
     )
-    assert walked == 1
+    assert status == 0
+    assert found.state[MapState.RECORD] == 1
 
 
 @pytest.mark.parametrize(("size", "arena"), [(20, 20), (255, 259)])
@@ -203,9 +226,47 @@ def test_a_key_that_no_empty_arena_holds_is_passed_over(size: int, arena: int) -
     """It is counted, and the next key has its place."""
     found = Map(slot_count=64, arena_size=arena)
     payload = write_records(records_with([(b"k" * size, b""), (b"j", b"")]))
-    walked = kernels.put_keys(
-        payload, 0, len(payload), 2, BASE, 0, found.slots, found.arena, found.state
+    status = kernels.put_keys(
+        payload, 2, 0, rows((payload, 2)), found.slots, found.arena, found.state, found.group
     )
-    assert walked == 2
+    assert status == 1
     assert found.state[MapState.UNMAPPED] == 1
     assert found.state[MapState.KEYS] == 1
+
+
+@pytest.mark.parametrize("engine", [0, 1], ids=["plain", "compiled"])
+@settings(max_examples=30)
+@given(st.lists(st.lists(st.integers(0, 400), max_size=300), max_size=4))
+def test_many_batches_in_one_call_are_as_many_calls(engine: int, keys: list[list[int]]) -> None:
+    """Of batches of any size the newest of each key stays, and each batch is copied by itself."""
+    batches = [records_with([(b"%d" % key, b"v") for key in row]) for row in keys]
+    payloads = [write_records(batch) for batch in batches]
+    data, count = b"".join(payloads), sum(map(len, keys))
+    found, keeps = Map(slot_count=500), bytearray(count)
+    made = rows(*zip(payloads, map(len, keys), strict=True), latest=2 * BASE)
+    for row in range(len(keys)):
+        made[BATCH_ROW_SIZE * row + BatchRow.BASE_OFFSET] = BASE + 300 * row
+        made[BATCH_ROW_SIZE * row + BatchRow.IS_COPIED] = row != 1
+    newest = {
+        key: (row, place) for row, all_of in enumerate(keys) for place, key in enumerate(all_of)
+    }
+    put, choose, copy = (
+        engines(each)[engine]
+        for each in (kernels.put_keys, kernels.choose_records, kernels.copy_records)
+    )
+    buffers = found.slots, found.arena, found.state, found.group
+    assert put(data, count, 0, made, *buffers) == 1  # type: ignore[operator]
+    assert choose(data, count, made, *buffers, keeps) == 0  # type: ignore[operator]
+    staying = [
+        [batches[row][place] for place, key in enumerate(all_of) if newest[key] == (row, place)]
+        for row, all_of in enumerate(keys)
+    ]
+    output = bytearray(len(data) + 5 * len(keys))
+    written = copy(data, count, made, keeps, 5, output)  # type: ignore[operator]
+    copied = [write_records(each) for row, each in enumerate(staying) if row != 1]
+    assert output[:written] == b"".join(bytes(5) + each for each in copied)
+    for row, each in enumerate(staying):
+        fields = made[BATCH_ROW_SIZE * row : BATCH_ROW_SIZE * (row + 1)]
+        assert fields[BatchRow.KEPT] == len(each)
+        if row != 1:
+            assert output[fields[BatchRow.START] : fields[BatchRow.END]] == write_records(each)

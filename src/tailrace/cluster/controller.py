@@ -34,7 +34,7 @@ ADOPTED_CONFIGS = MappingProxyType(
     {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
 )
 """Settings of a topic that another broker had, and whose own are not known: nothing of it may go
-until somebody says what."""
+until somebody says what. Those that are Kafka's defaults too are set only where ours differ."""
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -169,6 +169,8 @@ class Controller:
             StorageError: the image could not be saved.
         """
         topics = dict(self.image.topics)
+        ours = {"retention.ms", *self.defaults.configs}
+        configs = {name: value for name, value in ADOPTED_CONFIGS.items() if name in ours}
         for (name, number), topic_id in sorted(folders.items()):
             known = topics.get(name)
             if known is None:
@@ -176,7 +178,7 @@ class Controller:
                     name=name,
                     topic_id=topic_id or self.new_id(),
                     partitions=(),
-                    configs=ADOPTED_CONFIGS,
+                    configs=MappingProxyType(configs),
                 )
             if number not in known.partitions:
                 topics[name] = replace(known, partitions=tuple(sorted((*known.partitions, number))))

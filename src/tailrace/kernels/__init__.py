@@ -16,7 +16,14 @@ from tailrace.kernels.kernel import (
     plain_records,
     worth_loading,
 )
-from tailrace.kernels.key_map import Chosen, MapState, choose_records, put_keys
+from tailrace.kernels.key_map import (
+    BATCH_ROW_SIZE,
+    GROUP_SIZE,
+    BatchRow,
+    MapState,
+    choose_records,
+    put_keys,
+)
 from tailrace.kernels.records import (
     RECORD_SIZE_MIN,
     REFUSED_WIDTH,
@@ -31,10 +38,12 @@ from tailrace.kernels.records import (
 )
 
 __all__ = [
+    "BATCH_ROW_SIZE",
+    "GROUP_SIZE",
     "RECORD_GROWTH_MAX",
     "RECORD_SIZE_MIN",
     "REFUSED_WIDTH",
-    "Chosen",
+    "BatchRow",
     "Kernel",
     "MapState",
     "RecordFault",

@@ -1,10 +1,11 @@
 """The kernel that writes the records which a compaction keeps, one behind the other.
 
-The input is a payload of v2 records as drawn in `tailrace.kernels.records`, and one byte for each
-record that says whether it stays. A record's bytes stay as they are, unless the base timestamp of
-its batch has moved: then its timestamp delta is written anew, and with it its length.
+The input is what `choose_records` has looked at: batches of v2 records as drawn in
+`tailrace.kernels.records`, and one byte for each record that says whether it stays. A record's
+bytes stay as they are, unless the base timestamp of its batch has moved: then its timestamp delta
+is written anew, and with it its length.
 
-Invariant: nothing outside of `data[position:limit]` is read and nothing beyond the end of `output`
+Invariant: nothing outside of the batches is read and nothing beyond the end of `output`
 is written, whatever the bytes are. The caller has had the records checked (`choose_records`).
 
 The helpers that read varints are those of `tailrace.kernels.records`: whoever changes them deletes
@@ -14,6 +15,7 @@ the `.nbi` files of `__pycache__`, as for `copy_bytes`.
 from typing import TYPE_CHECKING, Final
 
 from tailrace.kernels.kernel import copy_bytes, helper, kernel
+from tailrace.kernels.key_map import BATCH_ROW_SIZE
 from tailrace.kernels.records import (
     RECORD_SIZE_MIN,
     RecordFault,
@@ -67,20 +69,13 @@ def varint_size(number: int) -> int:
     return size
 
 
-@kernel("bytes", "int64", "int64", "int64", "uint8[:]", "int64", "uint8[:]")
-def copy_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
+@helper
+def copy_kept(  # noqa: PLR0917 (a kernel takes its buffers by position)
     data: "Ints", position: int, limit: int, count: int,
-    keeps: "Ints", timestamp_shift: int, output: "Outputs",
+    keeps: "Ints", first: int, timestamp_shift: int, output: "Outputs", written: int,
 ) -> int:  # fmt: skip
-    """Copies the records that have a 1 in `keeps`, with `timestamp_shift` added to their deltas.
-
-    Returns:
-        The bytes written, or minus a `RecordFault`.
-    """
-    if count < 0 or count > (limit - position) // RECORD_SIZE_MIN or count > len(keeps):
-        return -_RECORD_COUNT
-    written = 0
-    for index in range(count):
+    """One batch of `copy_records`: where the output then ends, or minus a `RecordFault`."""
+    for index in range(first, first + count):
         start = position
         length, body = read_varint(data, start, limit)
         if body < 0:
@@ -110,4 +105,42 @@ def copy_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
         written = write_varint(output, written + 1, delta)
         copy_bytes(data, rest, output, written, size)
         written += size
+    return written
+
+
+@kernel("bytes", "int64", "int64[:]", "uint8[:]", "int64", "uint8[:]")
+def copy_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
+    data: "Ints", count: int, batches: "Outputs",  # noqa: ARG001 (accounted)
+    keeps: "Ints", gap: int, output: "Outputs",
+) -> int:  # fmt: skip
+    """Copies the records that have a 1 in `keeps`, of the batches whose row says so.
+
+    The row is that of `choose_records`; TIMESTAMP_SHIFT is added to the records' timestamp deltas.
+    Before each batch `gap` bytes are left free, and START and END say where its records are.
+
+    Returns:
+        The bytes written, gaps included, or minus a `RecordFault`.
+    """
+    first = 0
+    written = 0
+    for row in range(0, len(batches), BATCH_ROW_SIZE):
+        position = batches[row]
+        limit = batches[row + 1]
+        records = batches[row + 2]
+        if not 0 <= records <= (limit - position) // RECORD_SIZE_MIN:
+            return -_RECORD_COUNT
+        if records > len(keeps) - first:
+            return -_RECORD_COUNT
+        if batches[row + 12] != 0:
+            if gap > len(output) - written:
+                return -_NO_ROOM
+            batches[row + 14] = written + gap
+            written = copy_kept(
+                data, position, limit, records,
+                keeps, first, batches[row + 13], output, written + gap,
+            )  # fmt: skip
+            if written < 0:
+                return written
+            batches[row + 15] = written
+        first += records
     return written

@@ -10,6 +10,10 @@ Two buffers of fixed size, which the caller has made and cleared:
 The hash only says where to look. Two keys are the same when their bytes are, which is why the arena
 has them: a map that trusted a hash would one day delete a record that nothing replaces.
 
+A call takes many batches: `data` has their records, `count` is the number of these in all, and
+`batches` has a row for each batch, whose places `BatchRow` names. Inside of a batch records are
+taken in groups, whose keys `read_group` finds, and has the map's memory come for all at once.
+
 Invariant: one slot at least is free, so every search ends; a key that was put is found with its
 largest offset; a record is only ever given up for a record with the same key and a larger offset.
 
@@ -47,6 +51,18 @@ _LONG_KEY: Final = 255
 _LONG_KEY_OVERHEAD: Final = 5
 
 
+BATCH_ROW_SIZE: Final = 16
+"""Places of a row of `batches`."""
+
+GROUP_RECORDS: Final = 128
+"""Records that are looked up together: enough for the processor to wait for many slots at once, and
+few enough for all of them to stay in its first cache."""
+
+GROUP_SIZE: Final = 8 * GROUP_RECORDS + 1
+"""Places of the `group` that `put_keys` and `choose_records` work in: eight for each record, and
+one for what was read only to have it come."""
+
+
 class MapState(IntEnum):
     """Places in the `state` of `put_keys`."""
 
@@ -59,26 +75,43 @@ class MapState(IntEnum):
     UNMAPPED = 3
     """Records so far whose key is larger than the whole arena: they are left out of the map."""
     LAST_OFFSET = 4
-    """Offset of the last record that the call has walked; as it was, if it walked none."""
-    WALKED = 5
-    """Records that the call has walked; where a fault was found, the index of the bad one."""
+    """Offset of the last record that is in the map; as it was, if the call has put none."""
+    BATCH = 5
+    """Where the map became full or a fault was found: the batch's index."""
+    RECORD = 6
+    """And the record's index in it."""
 
 
-class Chosen(IntEnum):
-    """Places in the `totals` of `choose_records`."""
+class BatchRow(IntEnum):
+    """Places in a row of `batches`; the caller fills those up to KEEPS_TOMBSTONES."""
 
-    UNKEYED = 0
+    POSITION = 0
+    LIMIT = 1
+    """Behind the last record."""
+    RECORDS = 2
+    BASE_OFFSET = 3
+    LATEST_OFFSET = 4
+    """What lies behind it stays."""
+    KEEPS_TOMBSTONES = 5
+    KEPT = 6
+    """Records that stay; this and what follows is written by `choose_records`."""
+    UNKEYED = 7
     """Records given up because they have no key."""
-    TOMBSTONES = 1
+    TOMBSTONES = 8
     """Records without a value among those that stay."""
-    TIMESTAMP_DELTA_MAX = 2
-    """Largest timestamp delta of those that stay."""
-    SIZE = 3
+    TIMESTAMP_DELTA_FIRST = 9
+    """Of the first record that stays."""
+    TIMESTAMP_DELTA_MAX = 10
+    """Of those that stay."""
+    SIZE = 11
     """Bytes of those that stay."""
-    RECORDS = 4
-    """Records that are sound; where a fault was found, the index of the bad one."""
-    TIMESTAMP_DELTA_FIRST = 5
-    """Timestamp delta of the first of those that stay."""
+    IS_COPIED = 12
+    """Whether `copy_records` writes the batch's records, and with what."""
+    TIMESTAMP_SHIFT = 13
+    START = 14
+    """Where it has written the first of them."""
+    END = 15
+    """Behind the last one."""
 
 
 @helper
@@ -138,199 +171,241 @@ def is_key_at(data: "Ints", position: int, size: int, arena: "Ints", place: int)
 
 
 @helper
-def find_slot(
-    data: "Ints", position: int, size: int, slots: "Outputs", arena: "Ints"
-) -> tuple[int, int]:
-    """Index in `slots` of the key's word, or of the free one where it belongs; and the hash."""
-    mixed = hash_key(data, position, size)
+def find_slot(  # noqa: PLR0917 (a kernel takes its buffers by position)
+    data: "Ints", position: int, size: int, mixed: int, slot: int, slots: "Outputs", arena: "Ints"
+) -> int:
+    """Index in `slots` of the key's word, or of the free one where it belongs.
+
+    `mixed` is the key's hash; the search begins with the slot that `read_group` has found.
+    """
     tag = mixed & _TAG_MASK
-    count = len(slots) >> 1
-    slot = (mixed * count) >> 32
     while True:
-        word = slots[2 * slot]
+        word = slots[slot]
         if word == 0:
-            return 2 * slot, mixed
+            return slot
         if (word >> 32) == tag and is_key_at(data, position, size, arena, (word & _UINT32_MAX) - 1):
-            return 2 * slot, mixed
-        slot += 1
-        if slot == count:
+            return slot
+        slot += 2
+        if slot == len(slots):
             slot = 0
 
 
 @helper
-def touch(  # noqa: PLR0917 (a kernel takes its buffers by position)
-    data: "Ints", position: int, limit: int, count: int, slots: "Outputs", arena: "Ints"
-) -> int:
-    """Brings what the keys of a batch will be held against into the processor's cache.
-
-    A map is far larger than any cache, so every search waits for memory, one after the other. Here
-    nothing depends on what is found, so the processor waits for many at once. Returns a number that
-    means nothing; damaged records end it early.
-    """
-    touched = 0
-    for _ in range(count):
-        end, _, _, key_at, size, _, _, _, _ = read_record(data, position, limit)
-        if end < 0:
-            break
-        position = end
-        if size >= 0:
-            slot = (hash_key(data, key_at, size) * (len(slots) >> 1)) >> 32
-            place = (slots[2 * slot] & _UINT32_MAX) - 1
-            if place >= 0:
-                touched ^= arena[place]
-    return touched
-
-
-@kernel(
-    "bytes", "int64", "int64", "int64",
-    "int64", "int64", "int64[:]", "uint8[:]", "int64[:]",
-)  # fmt: skip
-def put_keys(  # noqa: PLR0917 (a kernel takes its buffers by position)
+def read_group(  # noqa: PLR0917 (a kernel takes its buffers by position)
     data: "Ints", position: int, limit: int, count: int,
-    base_offset: int, start_offset: int,
-    slots: "Outputs", arena: "Outputs", state: "Outputs",
+    slots: "Outputs", arena: "Ints", group: "Outputs",
+) -> tuple[int, int]:  # fmt: skip
+    """Reads up to `GROUP_RECORDS` records, and says where their keys may stand in the map.
+
+    A row of `group` is: end of the record, timestamp delta, offset delta, key position, key size,
+    value size, hash, and the first slot that is free or has the hash.
+
+    A map is far larger than any cache, so a search waits for memory twice. Here nothing depends on
+    what is found, so the processor waits for many records at once.
+
+    Returns:
+        Records read, and 0 or minus a `RecordFault` of the next one.
+    """
+    slot_count = len(slots) >> 1
+    for index in range(min(count, GROUP_RECORDS)):
+        row = 8 * index
+        end, timestamp_delta, offset_delta, key_at, key_size, _, value_size, _, _ = read_record(
+            data, position, limit
+        )
+        if end < 0:
+            return index, end
+        mixed = hash_key(data, key_at, key_size) if key_size >= 0 else 0
+        group[row] = end
+        group[row + 1] = timestamp_delta
+        group[row + 2] = offset_delta
+        group[row + 3] = key_at
+        group[row + 4] = key_size
+        group[row + 5] = value_size
+        group[row + 6] = mixed
+        group[row + 7] = 2 * ((mixed * slot_count) >> 32)
+        position = end
+    read = min(count, GROUP_RECORDS)
+    touched = 0
+    for row in range(0, 8 * read, 8):
+        touched ^= slots[group[row + 7]]
+    for row in range(0, 8 * read, 8):
+        slot = group[row + 7]
+        tag = group[row + 6] & _TAG_MASK
+        word = slots[slot]
+        while word != 0 and (word >> 32) != tag:
+            slot += 2
+            if slot == len(slots):
+                slot = 0
+            word = slots[slot]
+        group[row + 7] = slot
+        if word != 0:
+            touched ^= arena[(word & _UINT32_MAX) - 1]
+    # Written down, or the compiler would leave out the reading.
+    group[8 * GROUP_RECORDS] = touched
+    return read, 0
+
+
+@helper
+def has_room(batches: "Outputs", row: int) -> bool:
+    """Whether the batch's bytes can hold as many records as its header claims."""
+    return 0 <= batches[row + 2] <= (batches[row + 1] - batches[row]) // RECORD_SIZE_MIN
+
+
+@helper
+def store_key(data: "Ints", position: int, size: int, arena: "Outputs", used: int) -> int:
+    """Writes an entry of the arena; returns where the next one begins."""
+    if size < _LONG_KEY:
+        arena[used] = size
+        used += 1
+    else:
+        arena[used] = _LONG_KEY
+        arena[used + 1] = size & 255
+        arena[used + 2] = (size >> 8) & 255
+        arena[used + 3] = (size >> 16) & 255
+        arena[used + 4] = (size >> 24) & 255
+        used += _LONG_KEY_OVERHEAD
+    copy_bytes(data, position, arena, used, size)
+    return used + size
+
+
+@kernel("bytes", "int64", "int64", "int64[:]", "int64[:]", "uint8[:]", "int64[:]", "int64[:]")
+def put_keys(  # noqa: PLR0917 (a kernel takes its buffers by position)
+    data: "Ints", count: int, start_offset: int, batches: "Outputs",  # noqa: ARG001 (accounted)
+    slots: "Outputs", arena: "Outputs", state: "Outputs", group: "Outputs",
 ) -> int:  # fmt: skip
-    """Notes the offset of every record from `start_offset` on that has a key.
+    """Notes the offset of every record from `start_offset` on that has a key; `count` in all.
 
     Ends early at the first record whose key has no room; what stands before it is in the map. A key
     that no empty arena could hold is passed over and counted.
 
     Returns:
-        The records that were walked, `count` if all of them, or minus a `RecordFault`.
+        1 if all had room, 0 if the map is full, or minus a `RecordFault`.
     """
-    if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
-        return -_RECORD_COUNT
-    state[5] = touch(data, position, limit, count, slots, arena)
-    used = state[0]
-    keys = state[1]
-    keys_max = state[2]
-    unmapped = state[3]
-    last_offset = state[4]
-    walked = 0
-    fault = 0
-    is_full = False
-    for _ in range(count):
-        end, _, offset_delta, key_at, size, _, _, _, _ = read_record(data, position, limit)
-        if end < 0:
-            fault = end
-            break
-        position = end
-        offset = wrapping_sum(base_offset, offset_delta)
-        if size >= 0 and offset >= start_offset:
-            needed = entry_size(size)
-            if needed > len(arena):
-                unmapped += 1
-            else:
-                slot, mixed = find_slot(data, key_at, size, slots, arena)
-                if slots[slot] != 0:
-                    slots[slot + 1] = max(slots[slot + 1], offset)
-                elif keys >= keys_max or needed > len(arena) - used:
-                    is_full = True
-                    break
-                else:
-                    slots[slot] = ((mixed & _TAG_MASK) << 32) | (used + 1)
-                    slots[slot + 1] = offset
-                    keys += 1
-                    if size < _LONG_KEY:
-                        arena[used] = size
-                        used += 1
+    for row in range(0, len(batches), BATCH_ROW_SIZE):
+        position = batches[row]
+        records = batches[row + 2]
+        state[5] = row // BATCH_ROW_SIZE
+        state[6] = 0
+        if not has_room(batches, row):
+            return -_RECORD_COUNT
+        walked = 0
+        while walked < records:
+            read, fault = read_group(
+                data, position, batches[row + 1], records - walked, slots, arena, group
+            )
+            for index in range(0, 8 * read, 8):
+                state[6] = walked
+                offset = wrapping_sum(batches[row + 3], group[index + 2])
+                size = group[index + 4]
+                if size >= 0 and offset >= start_offset:
+                    needed = entry_size(size)
+                    if needed > len(arena):
+                        state[3] += 1
                     else:
-                        arena[used] = _LONG_KEY
-                        arena[used + 1] = size & 255
-                        arena[used + 2] = (size >> 8) & 255
-                        arena[used + 3] = (size >> 16) & 255
-                        arena[used + 4] = (size >> 24) & 255
-                        used += 5
-                    copy_bytes(data, key_at, arena, used, size)
-                    used += size
-        walked += 1
-        last_offset = offset
-    state[0] = used
-    state[1] = keys
-    state[3] = unmapped
-    state[4] = last_offset
-    state[5] = walked
-    if fault < 0:
-        return fault
-    if not is_full and position != limit:
-        return -_LEFTOVER
-    return walked
+                        key_at = group[index + 3]
+                        mixed = group[index + 6]
+                        slot = find_slot(data, key_at, size, mixed, group[index + 7], slots, arena)
+                        if slots[slot] != 0:
+                            slots[slot + 1] = max(slots[slot + 1], offset)
+                        elif state[1] >= state[2] or needed > len(arena) - state[0]:
+                            return 0
+                        else:
+                            slots[slot] = ((mixed & _TAG_MASK) << 32) | (state[0] + 1)
+                            slots[slot + 1] = offset
+                            state[1] += 1
+                            state[0] = store_key(data, key_at, size, arena, state[0])
+                state[4] = offset
+                position = group[index]
+                walked += 1
+            if fault < 0:
+                state[6] = walked
+                return fault
+        if position != batches[row + 1]:
+            return -_LEFTOVER
+    return 1
 
 
 @kernel(
-    "bytes", "int64", "int64", "int64",
-    "int64", "int64", "int64", "int64[:]", "uint8[:]", "uint8[:]", "int64[:]",
+    "bytes", "int64", "int64[:]", "int64[:]", "uint8[:]", "int64[:]", "int64[:]", "uint8[:]"
 )  # fmt: skip
 def choose_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
-    data: "Ints", position: int, limit: int, count: int,
-    base_offset: int, latest_offset: int, keeps_tombstones: int,
-    slots: "Outputs", arena: "Ints", keeps: "Outputs", totals: "Outputs",
+    data: "Ints", count: int, batches: "Outputs",  # noqa: ARG001 (accounted)
+    slots: "Outputs", arena: "Ints", state: "Outputs", group: "Outputs", keeps: "Outputs",
 ) -> int:  # fmt: skip
-    """Writes 1 to `keeps` for each record that stays, 0 for the others, and sums up in `totals`.
+    """Writes 1 to `keeps` for each of `count` records that stays; sums up each batch in its row.
 
-    What lies behind `latest_offset`, the last that the map knows of, stays. Before it a record goes
-    if it has no key, if its key has a larger offset in the map, or if it is a tombstone and
-    `keeps_tombstones` is 0. A record whose key no map of this size can hold stays in any case. The
-    places of `totals` are named by `Chosen`.
+    What lies behind the batch's LATEST_OFFSET, the last that the map knows of, stays. Before it a
+    record goes if it has no key, if its key has a larger offset in the map, or if it is a tombstone
+    and KEEPS_TOMBSTONES is 0. A record whose key no map of this size can hold stays in any case.
 
     Returns:
-        How many stay, or minus a `RecordFault`.
+        0 or minus a `RecordFault`; BATCH and RECORD of `state` then say where.
     """
-    kept = 0
-    unkeyed = 0
-    tombstones = 0
-    timestamp_max = 0
-    timestamp_first = 0
-    size_kept = 0
-    walked = 0
-    fault = 0
-    if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
-        return -_RECORD_COUNT
-    totals[0] = touch(data, position, limit, count, slots, arena)
-    if len(keeps) < count:
-        return -_NO_ROOM
-    for index in range(count):
-        end, timestamp_delta, offset_delta, key_at, key_size, _, value_size, _, _ = read_record(
-            data, position, limit
-        )
-        if end < 0:
-            fault = end
-            break
-        offset = wrapping_sum(base_offset, offset_delta)
-        stays = 1
-        if offset <= latest_offset:
-            if key_size < 0:
-                unkeyed += 1
-                stays = 0
-            elif entry_size(key_size) > len(arena):
-                # Nothing is known of this key, so its tombstone is all that hides older values.
+    first = 0
+    for row in range(0, len(batches), BATCH_ROW_SIZE):
+        position = batches[row]
+        records = batches[row + 2]
+        state[5] = row // BATCH_ROW_SIZE
+        state[6] = 0
+        if not has_room(batches, row):
+            return -_RECORD_COUNT
+        if len(keeps) - first < records:
+            return -_NO_ROOM
+        kept = 0
+        unkeyed = 0
+        tombstones = 0
+        timestamp_first = 0
+        timestamp_max = 0
+        size_kept = 0
+        walked = 0
+        while walked < records:
+            read, fault = read_group(
+                data, position, batches[row + 1], records - walked, slots, arena, group
+            )
+            for index in range(0, 8 * read, 8):
+                timestamp_delta = group[index + 1]
+                offset = wrapping_sum(batches[row + 3], group[index + 2])
+                key_size = group[index + 4]
+                value_size = group[index + 5]
                 stays = 1
-            elif value_size < 0 and keeps_tombstones == 0:
-                stays = 0
-            else:
-                slot, _ = find_slot(data, key_at, key_size, slots, arena)
-                if slots[slot] != 0 and offset < slots[slot + 1]:
-                    stays = 0
-        keeps[index] = stays
-        if stays == 1:
-            if kept == 0:
-                timestamp_first = timestamp_delta
-            if kept == 0 or timestamp_delta > timestamp_max:
-                timestamp_max = timestamp_delta
-            if value_size < 0:
-                tombstones += 1
-            kept += 1
-            size_kept += end - position
-        position = end
-        walked += 1
-    totals[0] = unkeyed
-    totals[1] = tombstones
-    totals[2] = timestamp_max
-    totals[3] = size_kept
-    totals[4] = walked
-    totals[5] = timestamp_first
-    if fault < 0:
-        return fault
-    if position != limit:
-        return -_LEFTOVER
-    return kept
+                if offset <= batches[row + 4]:
+                    if key_size < 0:
+                        unkeyed += 1
+                        stays = 0
+                    elif entry_size(key_size) > len(arena):
+                        # Nothing is known of this key, so its tombstone may hide older values.
+                        stays = 1
+                    elif value_size < 0 and batches[row + 5] == 0:
+                        stays = 0
+                    else:
+                        slot = find_slot(
+                            data, group[index + 3], key_size, group[index + 6], group[index + 7],
+                            slots, arena,
+                        )  # fmt: skip
+                        if slots[slot] != 0 and offset < slots[slot + 1]:
+                            stays = 0
+                keeps[first + walked] = stays
+                if stays == 1:
+                    if kept == 0:
+                        timestamp_first = timestamp_delta
+                    if kept == 0 or timestamp_delta > timestamp_max:
+                        timestamp_max = timestamp_delta
+                    if value_size < 0:
+                        tombstones += 1
+                    kept += 1
+                    size_kept += group[index] - position
+                position = group[index]
+                walked += 1
+            if fault < 0:
+                state[6] = walked
+                return fault
+        if position != batches[row + 1]:
+            return -_LEFTOVER
+        first += records
+        batches[row + 6] = kept
+        batches[row + 7] = unkeyed
+        batches[row + 8] = tombstones
+        batches[row + 9] = timestamp_first
+        batches[row + 10] = timestamp_max
+        batches[row + 11] = size_kept
+    return 0

@@ -16,13 +16,15 @@ were to stay.
 """
 
 import zlib
+from collections.abc import Iterator, Sequence
 from itertools import compress as those_with
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 import crc32c
 
 from tailrace import kernels
+from tailrace.kernels import BATCH_ROW_SIZE, BatchRow
 from tailrace.kernels.records import wrapping_sum
 from tailrace.model import NO_TIMESTAMP, Codec, TimestampType
 from tailrace.records import layout
@@ -30,7 +32,7 @@ from tailrace.records.batch import Batch, LegacyEntry
 from tailrace.records.builder import Record, records_of
 from tailrace.records.codecs import compress, decompress, with_lz4_checksum
 from tailrace.runtime.files import Buffer
-from tailrace.storage.cleaner.key_map import Choice
+from tailrace.storage.cleaner.run import Choice, Run
 
 _ENTRY: Final = Struct(">qiIBB")
 _FRAME: Final = Struct(">qiI")
@@ -38,52 +40,87 @@ _INT64: Final = Struct(">q")
 _INT32: Final = Struct(">i")
 
 
-def with_chosen(
-    batch: Batch, view: memoryview, choice: Choice, *, horizon_ms: int | None
-) -> bytearray:
-    """A v2 batch with the chosen records; `view` is its `records_view()`, one of them at least.
+class Change(NamedTuple):
+    """A v2 batch that is written with those of its records that stay, one at least."""
+
+    batch: Batch
+    place: int
+    """Among the batches of its run."""
+    choice: Choice
+    attributes: int
+    base_timestamp: int
+    max_timestamp: int
+
+    @property
+    def kept(self) -> int:
+        """Records that stay."""
+        return self.choice.kept
+
+
+def change_of(batch: Batch, place: int, choice: Choice, *, horizon_ms: int | None) -> Change:
+    """How a batch of a run is to be written.
 
     `horizon_ms` is the delete horizon that it gets; None leaves the batch the one that it has. Its
     base timestamp is that horizon, or without one the timestamp of its first record, as in Kafka.
-    The records were found sound when they were chosen.
     """
     assert choice.kept > 0
-    is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
-    base_timestamp = batch.base_timestamp if horizon_ms is None else horizon_ms
-    if horizon_ms is None and batch.delete_horizon_or_none is None and not is_append_time:
-        base_timestamp = wrapping_sum(batch.base_timestamp, choice.timestamp_delta_first)
-    # Where the broker has set the time, nobody looks at the deltas.
-    shift = 0 if is_append_time else wrapping_sum(batch.base_timestamp, -base_timestamp)
-    growth = kernels.RECORD_GROWTH_MAX * choice.kept if shift else 0
-    payload = memoryview(bytearray(choice.size + growth))
-    written = kernels.copy_records(
-        view, 0, len(view), batch.record_count, choice.keeps, shift, payload
-    )
-    assert written >= 0
-    max_timestamp = batch.max_timestamp
-    if not is_append_time:
-        max_timestamp = wrapping_sum(batch.base_timestamp, choice.timestamp_delta_max)
     attributes = batch.attributes
+    base_timestamp, max_timestamp = batch.base_timestamp, batch.max_timestamp
+    if not attributes & layout.LOG_APPEND_TIME_FLAG:
+        max_timestamp = wrapping_sum(base_timestamp, choice.timestamp_delta_max)
+        if not attributes & layout.DELETE_HORIZON_FLAG:
+            base_timestamp = wrapping_sum(base_timestamp, choice.timestamp_delta_first)
     if horizon_ms is not None:
         attributes |= layout.DELETE_HORIZON_FLAG
-    return _built(
-        batch,
-        compress(batch.codec, payload[:written]),
-        attributes=attributes,
-        timestamps=(base_timestamp, max_timestamp),
-        record_count=choice.kept,
+        base_timestamp = horizon_ms
+    return Change(batch, place, choice, attributes, base_timestamp, max_timestamp)
+
+
+def rewritten(run: Run, changes: Sequence[Change]) -> Iterator[Buffer]:
+    """The bytes of the changed batches of a run, in its order, once `KeyMap.choose` was there."""
+    room = 0
+    for batch, place, choice, attributes, base_timestamp, _ in changes:
+        # Where the broker has set the time, nobody looks at the deltas.
+        is_append_time = attributes & layout.LOG_APPEND_TIME_FLAG
+        shift = 0 if is_append_time else wrapping_sum(batch.base_timestamp, -base_timestamp)
+        row = BATCH_ROW_SIZE * place
+        run.rows[row + BatchRow.IS_COPIED] = 1
+        run.rows[row + BatchRow.TIMESTAMP_SHIFT] = shift
+        growth = kernels.RECORD_GROWTH_MAX * choice.kept if shift else 0
+        room += layout.HEADER_SIZE + choice.size + growth
+    output = memoryview(bytearray(room))
+    written = kernels.copy_records(
+        run.data(), len(run.keeps), run.rows, run.keeps, layout.HEADER_SIZE, output
     )
+    assert written >= 0
+    for batch, place, choice, attributes, base_timestamp, max_timestamp in changes:
+        row = BATCH_ROW_SIZE * place
+        start, end = run.rows[row + BatchRow.START], run.rows[row + BatchRow.END]
+        data = output[start - layout.HEADER_SIZE : end]
+        if attributes & layout.CODEC_MASK:
+            payload = compress(batch.codec, output[start:end])
+            data = memoryview(bytearray(layout.HEADER_SIZE) + payload)
+        _write_header(
+            data,
+            batch,
+            attributes=attributes,
+            timestamps=(base_timestamp, max_timestamp),
+            record_count=choice.kept,
+        )
+        yield data
 
 
 def header_only(batch: Batch) -> bytearray:
     """The header of a v2 batch, as a batch without records: no codec and no delete horizon."""
-    return _built(
+    data = bytearray(layout.HEADER_SIZE)
+    _write_header(
+        memoryview(data),
         batch,
-        b"",
         attributes=batch.attributes & ~(layout.CODEC_MASK | layout.DELETE_HORIZON_FLAG),
         timestamps=(NO_TIMESTAMP, batch.max_timestamp),
         record_count=0,
     )
+    return data
 
 
 def is_foreign_inside(entry: LegacyEntry) -> bool:
@@ -147,16 +184,15 @@ def _entry(record: Record, *, magic: int, attributes: int, base_offset: int = 0)
     return _FRAME.pack(offset, len(body) + 4, zlib.crc32(body)) + body
 
 
-def _built(
+def _write_header(
+    data: memoryview,
     batch: Batch,
-    payload: Buffer,
     *,
     attributes: int,
     timestamps: tuple[int, int],
     record_count: int,
-) -> bytearray:
-    data = bytearray(layout.HEADER_SIZE)
-    data += payload
+) -> None:
+    """Writes the header of a batch made from `batch` before its records in `data`."""
     layout.HEADER.pack_into(
         data,
         0,
@@ -173,6 +209,5 @@ def _built(
         batch.base_sequence,
         record_count,
     )
-    crc = crc32c.crc32c(memoryview(data)[layout.ATTRIBUTES_POSITION :])
+    crc = crc32c.crc32c(data[layout.ATTRIBUTES_POSITION :])
     layout.CRC.pack_into(data, layout.CRC_POSITION, crc)
-    return data

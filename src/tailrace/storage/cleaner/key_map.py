@@ -1,8 +1,8 @@
 """`KeyMap`: the newest offset of every key in a stretch of log, in memory of a fixed size.
 
 The buffer that the settings give is taken once: one half for slots, one for the keys themselves
-(see `tailrace.kernels.key_map` for the drawing). A slot costs 16 bytes and three of four may be in
-use, so a key of 20 bytes takes 42, and 128 MiB have room for three million keys.
+(see `tailrace.kernels.key_map` for the drawing). A slot costs 16 bytes and nine of ten may be in
+use, as in Kafka, so 128 MiB have room for 3.7 million keys of up to 16 bytes.
 
 When there is no room for one more key the map is full: the caller cleans with what it has and comes
 again for the rest. A key that fits an empty map always ends up in some round. One that is larger
@@ -12,12 +12,13 @@ lost and the round goes on.
 Invariant: the map never says of a record that a newer one exists, unless it was given that one.
 """
 
-from typing import Final, NamedTuple
+import mmap
+from typing import Final
 
 from tailrace import kernels
-from tailrace.kernels import Chosen, MapState, RecordFault
-from tailrace.records.batch import Batch
-from tailrace.records.checks import record_error
+from tailrace.kernels import BATCH_ROW_SIZE, GROUP_SIZE, BatchRow, MapState, RecordFault
+from tailrace.records.checks import CorruptRecordError, record_error
+from tailrace.storage.cleaner.run import Run
 
 SIZE_BYTES_MIN: Final = 64
 """Two slots, one of which stays free, and an arena of 32 bytes."""
@@ -32,24 +33,6 @@ NO_OFFSET: Final = -1
 """`latest_offset` of a map that has seen nothing."""
 
 
-class Choice(NamedTuple):
-    """Which records of a batch stay."""
-
-    keeps: bytearray
-    """One byte for each record: 1 if it stays."""
-    kept: int
-    unkeyed: int
-    """Records that go because they have no key."""
-    tombstones: int
-    """Records without a value among those that stay."""
-    timestamp_delta_max: int
-    """Of those that stay; 0 when none does."""
-    size: int
-    """Bytes of those that stay, before compression."""
-    timestamp_delta_first: int = 0
-    """Of the first one that stays."""
-
-
 class KeyMap:
     """Keys and offsets of one round of cleaning."""
 
@@ -58,11 +41,16 @@ class KeyMap:
         assert size_bytes >= SIZE_BYTES_MIN
         size_bytes = min(size_bytes, SIZE_BYTES_MAX)
         slot_count = size_bytes // 2 // _SLOT_BYTES
-        self._slot_bytes = memoryview(bytearray(slot_count * _SLOT_BYTES))
+        slot_bytes = slot_count * _SLOT_BYTES
+        memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        # Searches go everywhere, and with small pages each would wait for the page table as well.
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        self._slot_bytes = memoryview(memory)[:slot_bytes]
         self._slots = self._slot_bytes.cast("q")
-        self._arena = bytearray(size_bytes - len(self._slot_bytes))
+        self._arena = memoryview(memory)[slot_bytes:]
         self._state = kernels.int64s(len(MapState))
-        self._state[MapState.KEYS_MAX] = slot_count * 3 // 4
+        self._state[MapState.KEYS_MAX] = slot_count * 9 // 10
+        self._group = kernels.int64s(GROUP_SIZE)
         self.latest_offset = NO_OFFSET
         """Everything up to this offset has been seen; -1 for nothing."""
 
@@ -99,54 +87,48 @@ class KeyMap:
         """Says that everything before `offset` has been seen, where nothing of it has a place."""
         self.latest_offset = max(self.latest_offset, offset - 1)
 
-    def put(self, batch: Batch, *, start_offset: int) -> bool:
-        """Notes every keyed record of a batch from `start_offset` on; says whether all had room.
+    def put(self, run: Run, *, start_offset: int) -> bool:
+        """Notes every keyed record of a run from `start_offset` on; says whether all had room.
 
         If not, the map is full, and `latest_offset` is that of the last record that is in it.
 
         Raises:
-            CorruptRecordError: a record breaks a rule of the format.
-            CorruptCompressionError: the payload cannot be decompressed.
-            UnsupportedCodecError: the attributes have a codec that nobody has defined.
+            CorruptRecordError: a record breaks a rule of the format; it has the position.
         """
-        view = batch.records_view()
-        walked = kernels.put_keys(
-            view, 0, len(view), batch.record_count,
-            batch.base_offset, start_offset, self._slots, self._arena, self._state,
+        status = kernels.put_keys(
+            run.data(), len(run.keeps), start_offset, run.rows,
+            self._slots, self._arena, self._state, self._group,
         )  # fmt: skip
-        if walked < 0:
-            index = self._state[MapState.WALKED]
-            raise record_error(batch, RecordFault(-walked), index=index, size=len(view))
-        is_whole = bool(walked == batch.record_count)
-        if is_whole:
-            self.skip_to(batch.next_offset)
-        elif walked:
+        if status < 0:
+            raise self._error(run, -status)
+        if status:
+            self.skip_to(run.next_offset)
+        else:
+            self.skip_to(run.batches[self._state[MapState.BATCH]].base_offset)
             self.skip_to(self._state[MapState.LAST_OFFSET] + 1)
-        return is_whole
+        return bool(status)
 
-    def choose(self, batch: Batch, view: memoryview, *, keeps_tombstones: bool) -> Choice:
-        """Which records of a batch stay; `view` is its `records_view()`.
+    def choose(self, run: Run) -> None:
+        """Writes down in a run which of its records stay.
 
         Raises:
-            CorruptRecordError: a record breaks a rule of the format.
+            CorruptRecordError: a record breaks a rule of the format; it has the position.
         """
-        # A count that is a lie must not cost memory before the kernel refuses it.
-        keeps = bytearray(max(0, min(batch.record_count, len(view))))
-        totals = kernels.int64s(len(Chosen))
-        kept = kernels.choose_records(
-            view, 0, len(view), batch.record_count,
-            batch.base_offset, self.latest_offset, int(keeps_tombstones),
-            self._slots, self._arena, keeps, totals,
+        status = kernels.choose_records(
+            run.data(), len(run.keeps), run.rows,
+            self._slots, self._arena, self._state, self._group, run.keeps,
         )  # fmt: skip
-        if kept < 0:
-            index = totals[Chosen.RECORDS]
-            raise record_error(batch, RecordFault(-kept), index=index, size=len(view))
-        return Choice(
-            keeps=keeps,
-            kept=kept,
-            unkeyed=totals[Chosen.UNKEYED],
-            tombstones=totals[Chosen.TOMBSTONES],
-            timestamp_delta_max=totals[Chosen.TIMESTAMP_DELTA_MAX],
-            size=totals[Chosen.SIZE],
-            timestamp_delta_first=totals[Chosen.TIMESTAMP_DELTA_FIRST],
+        if status < 0:
+            raise self._error(run, -status)
+
+    def _error(self, run: Run, fault: int) -> CorruptRecordError:
+        index = self._state[MapState.BATCH]
+        row = BATCH_ROW_SIZE * index
+        error = record_error(
+            run.batches[index],
+            RecordFault(fault),
+            index=self._state[MapState.RECORD],
+            size=run.rows[row + BatchRow.LIMIT] - run.rows[row + BatchRow.POSITION],
         )
+        error.position = run.positions[index]
+        return error

@@ -15,7 +15,7 @@ The old segments are only read, so whatever goes wrong here, the log is as it wa
   cannot be a mere header; it then stays as it is. (Kafka gives up on the whole partition there.)
 
 Invariant: batches that lose nothing are copied byte for byte, offsets never change, and every byte
-that is read has been found right first. Memory: the map, one batch and one chunk of output.
+that is read has been found right first. Memory: the map, one run of batches and its output.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,21 +24,25 @@ from typing import Final, NamedTuple
 
 from tailrace.errors import CorruptionError, RetriableError
 from tailrace.records.batch import Batch
-from tailrace.records.checks import check_records
+from tailrace.records.layout import DELETE_HORIZON_FLAG
 from tailrace.records.legacy import converted
 from tailrace.runtime.files import Buffer, Files
 from tailrace.storage.cleaner.batches import (
+    Change,
+    change_of,
     header_only,
     is_foreign_inside,
     legacy_with_chosen,
-    with_chosen,
+    rewritten,
 )
 from tailrace.storage.cleaner.facts import segment_facts
-from tailrace.storage.cleaner.key_map import Choice, KeyMap
-from tailrace.storage.cleaner.output import CHUNK_BYTES, Output, discard, open_cleaned
+from tailrace.storage.cleaner.key_map import KeyMap
+from tailrace.storage.cleaner.output import Output, discard, open_cleaned
 from tailrace.storage.cleaner.plan import CleaningPlan, group_segments
+from tailrace.storage.cleaner.run import KEEPS_ALL, RUN_BYTES, Choice, Run
 from tailrace.storage.cleaner.transactions import CleanedTransactions, aborted_between
 from tailrace.storage.config import LogConfig
+from tailrace.storage.records_file import RecordsFile
 from tailrace.storage.segment import Segment
 from tailrace.storage.segments import Segments
 
@@ -65,7 +69,7 @@ class Pace:
     pause: Callable[[int], None]
     """Called with every so many bytes read or written; may take its time."""
     check: Callable[[], None]
-    """Called for every batch; raises CleaningAbortedError to call the round off."""
+    """Called for every run of batches; raises CleaningAbortedError to call the round off."""
 
 
 class ProducerEnd(NamedTuple):
@@ -109,11 +113,22 @@ class _Counts:
 
 
 class _Kept(NamedTuple):
-    """What is written for one batch."""
+    """What is written for one batch that is not changed, or is of an older format."""
 
     data: Buffer
     max_timestamp: int
-    records: int
+    kept: int
+
+
+class _Met(NamedTuple):
+    """A batch on its way through a rewriting."""
+
+    batch: Batch
+    position: int
+    place: int | None
+    """Among the batches of its run; None if no record of it stays."""
+    is_over: bool
+    """Whether it is a marker of which nothing is left."""
 
 
 class CleaningRound:
@@ -236,18 +251,21 @@ class CleaningRound:
         """Whether the whole segment is in the map."""
         first_dirty = self._plan.first_dirty
 
-        def put(batch: Batch, _: memoryview) -> bool:
+        def look(run: Run, position: int, batch: Batch) -> None:
             self._counts.map_bytes_read += batch.size
             self._counts.map_records_read += batch.record_count
             if batch.is_control:
                 transactions.ends_nothing(batch)
             elif not transactions.is_aborted(batch):
-                return self._map.put(batch, start_offset=first_dirty)
-            self._map.skip_to(batch.next_offset)
-            return True
+                run.add(batch, position=position)
+
+        def use(run: Run) -> bool:
+            return self._map.put(run, start_offset=first_dirty)
 
         # The index says where the walk begins, and that may be the end; the next pass reads all.
-        return self._walk(segment, segment.batches(first_dirty), put, end=segment.size)
+        return self._walk(
+            segment, segment.batches(first_dirty), look=look, use=use, end=segment.size
+        )
 
     def _rewrite_segment(
         self, segment: Segment, output: Output, producers: Mapping[int, ProducerEnd]
@@ -258,36 +276,37 @@ class CleaningRound:
             aborted_between(self._segments[number:], segment.base_offset, limit)
         )
         keeps_legacy_tombstones = segment.modified_ms() > self._legacy_horizon_ms
-        counts = self._counts
+        met: list[_Met] = []
 
-        def copy(batch: Batch, raw: memoryview) -> bool:
-            kept = self._kept_or_none(
-                batch,
-                raw,
-                is_last_of_producer=_is_last_of_producer(batch, producers),
-                keeps_legacy_tombstones=keeps_legacy_tombstones,
+        def look(run: Run, position: int, batch: Batch) -> None:
+            self._counts.bytes_read += batch.size
+            met.append(
+                self._meet(run, position, batch, keeps_legacy_tombstones=keeps_legacy_tombstones)
             )
-            counts.bytes_read += batch.size
-            if kept is not None:
+
+        def use(run: Run) -> bool:
+            self._map.choose(run)
+            plans = [
+                self._plan_batch(run, each, log=segment.log, producers=producers) for each in met
+            ]
+            changed = rewritten(run, [each for each in plans if isinstance(each, Change)])
+            for (batch, *_), plan in zip(met, plans, strict=True):
+                if plan is None:
+                    continue
                 if not output.segment.can_hold(batch.last_offset):
                     raise SegmentOverflowError(segment.base_offset, offset=batch.last_offset)
-                counts.records_written += kept.records
-                output.add(
-                    kept.data, last_offset=batch.last_offset, max_timestamp=kept.max_timestamp
-                )
+                data = next(changed) if isinstance(plan, Change) else plan.data
+                output.add(data, last_offset=batch.last_offset, max_timestamp=plan.max_timestamp)
+                self._counts.records_written += plan.kept
+            met.clear()
             return True
 
-        self._walk(segment, segment.log.batches(), copy, end=0)
+        self._walk(segment, segment.log.batches(), look=look, use=use, end=0)
 
-    def _kept_or_none(
-        self,
-        batch: Batch,
-        raw: memoryview,
-        *,
-        is_last_of_producer: bool,
-        keeps_legacy_tombstones: bool,
-    ) -> _Kept | None:
-        """What is written for a batch, or None when nothing of it stays."""
+    def _meet(
+        self, run: Run, position: int, batch: Batch, *, keeps_legacy_tombstones: bool
+    ) -> _Met:
+        """Adds a batch to a run, unless all of its records go for the sake of their transaction."""
         horizon_ms = batch.delete_horizon_or_none
         is_horizon_ahead = horizon_ms is None or self._now_ms < horizon_ms
         is_over = batch.is_control and self._transactions.ends_nothing(batch)
@@ -295,68 +314,89 @@ class CleaningRound:
             drops_all = is_over and not is_horizon_ahead
         else:
             drops_all = self._transactions.is_aborted(batch)
-        view, choice = _NO_BYTES, _NOTHING
-        if not drops_all:
-            self._counts.records_read += batch.record_count
-            view = batch.records_view()
-            if batch.is_control:
-                choice = _all_of(batch, view)
-            else:
-                is_kept_long = keeps_legacy_tombstones if batch.legacy else is_horizon_ahead
-                choice = self._map.choose(batch, view, keeps_tombstones=is_kept_long)
-                self._counts.unkeyed_records += choice.unkeyed
+        if drops_all:
+            return _Met(batch, position, None, is_over)
+        self._counts.records_read += batch.record_count
+        place = run.add(
+            batch,
+            position=position,
+            latest_offset=KEEPS_ALL if batch.is_control else self._map.latest_offset,
+            keeps_tombstones=keeps_legacy_tombstones if batch.legacy else is_horizon_ahead,
+        )
+        return _Met(batch, position, place, is_over)
+
+    def _plan_batch(
+        self, run: Run, met: _Met, *, log: RecordsFile, producers: Mapping[int, ProducerEnd]
+    ) -> _Kept | Change | None:
+        """What is written for a batch, or how it is changed, or None when nothing of it stays."""
+        batch, position, place, is_over = met
+        choice = _NOTHING if place is None else run.choice(place)
+        self._counts.unkeyed_records += choice.unkeyed
         if not choice.kept:
             is_last_of_round = batch.next_offset == self._plan.first_uncleanable
-            return _stub(batch, raw) if is_last_of_producer or is_last_of_round else None
+            if not (is_last_of_round or _is_last_of_producer(batch, producers)):
+                return None
+            if not batch.legacy:
+                return _Kept(header_only(batch), batch.max_timestamp, 0)
+            return _Kept(_stored(batch, log, position), batch.max_timestamp, batch.record_count)
+        assert place is not None
+        is_whole = choice.kept == batch.record_count
         if batch.legacy:
-            return _legacy(batch, raw, choice)
-        has_news = horizon_ms is None and (is_over or choice.tombstones > 0)
-        if choice.kept == batch.record_count and not has_news:
-            return _Kept(raw, batch.max_timestamp, choice.kept)
+            if is_whole and not is_foreign_inside(batch.legacy):
+                return _Kept(_stored(batch, log, position), batch.max_timestamp, choice.kept)
+            data = legacy_with_chosen(batch, run.kept_of(place))
+            return _Kept(data, converted(memoryview(data)).max_timestamp, choice.kept)
+        has_news = not batch.attributes & DELETE_HORIZON_FLAG and (is_over or choice.tombstones > 0)
+        if is_whole and not has_news:
+            return _Kept(batch.view, batch.max_timestamp, choice.kept)
         new_horizon_ms = self._now_ms + self._config.delete_retention_ms if has_news else None
-        data = with_chosen(batch, view, choice, horizon_ms=new_horizon_ms)
-        return _Kept(data, Batch(memoryview(data)).max_timestamp, choice.kept)
+        return change_of(batch, place, choice, horizon_ms=new_horizon_ms)
 
     def _walk(
         self,
         segment: Segment,
         batches: Iterator[tuple[int, Batch]],
-        use: Callable[[Batch, memoryview], bool],
         *,
+        look: Callable[[Run, int, Batch], None],
+        use: Callable[[Run], bool],
         end: int,
     ) -> bool:
-        """Hands over each batch, found right, and its stored bytes, until `use` says False.
+        """Looks at each batch, found right, and uses them run by run, until `use` says False.
 
         `end` is where the walk ends if there is no batch at all.
         """
         due, limit = segment.base_offset, self._segments[self._segments.index(segment) + 1]
-        unpaced = 0
+        run = Run()
         for position, batch in batches:
-            self._pace.check()
-            raw = batch.view
-            if batch.legacy is not None:
-                raw = segment.log.view(position, position + batch.size)
             try:
                 batch.check()
                 _check_offsets(batch, due=due, limit=limit.base_offset)
-                goes_on = use(batch, raw)
+                look(run, position, batch)
             except CorruptionError as error:
                 raise error.located(path=segment.log.path, position=position) from error
-            due = batch.next_offset
-            unpaced += batch.size
-            if unpaced >= CHUNK_BYTES or not goes_on:
-                self._pace.pause(unpaced)
-                unpaced = 0
-            if not goes_on:
-                return False
+            run.stored_bytes += batch.size
+            run.next_offset = due = batch.next_offset
             end = position + batch.size
-        if unpaced:
-            self._pace.pause(unpaced)
+            if run.stored_bytes >= RUN_BYTES:
+                if not self._use(run, segment, use):
+                    return False
+                run = Run()
+        if run.stored_bytes and not self._use(run, segment, use):
+            return False
         if end != segment.size:
             raise CorruptionError(
                 "the last batch is not whole", path=segment.log.path, position=end
             )
         return True
+
+    def _use(self, run: Run, segment: Segment, use: Callable[[Run], bool]) -> bool:
+        self._pace.check()
+        try:
+            goes_on = use(run)
+        except CorruptionError as error:
+            raise error.located(path=segment.log.path, position=error.position) from error
+        self._pace.pause(run.stored_bytes)
+        return goes_on
 
 
 def _check_offsets(batch: Batch, *, due: int, limit: int) -> None:
@@ -373,22 +413,7 @@ def _check_offsets(batch: Batch, *, due: int, limit: int) -> None:
         )
 
 
-_NO_BYTES: Final = memoryview(b"")
-_NOTHING: Final = Choice(
-    keeps=bytearray(), kept=0, unkeyed=0, tombstones=0, timestamp_delta_max=0, size=0
-)
-
-
-def _all_of(batch: Batch, view: memoryview) -> Choice:
-    totals = check_records(batch)
-    return Choice(
-        keeps=bytearray(b"\x01") * batch.record_count,
-        kept=batch.record_count,
-        unkeyed=0,
-        tombstones=0,
-        timestamp_delta_max=totals.timestamp_delta_max,
-        size=len(view),
-    )
+_NOTHING: Final = Choice(0, 0, 0, 0, 0, 0)
 
 
 def _is_last_of_producer(batch: Batch, producers: Mapping[int, ProducerEnd]) -> bool:
@@ -402,17 +427,6 @@ def _is_last_of_producer(batch: Batch, producers: Mapping[int, ProducerEnd]) -> 
     return batch.is_control and batch.producer_epoch == end.epoch
 
 
-def _stub(batch: Batch, raw: memoryview) -> _Kept:
-    """A batch that has lost all records and has to stay."""
-    if batch.legacy is not None:
-        return _Kept(raw, batch.max_timestamp, batch.record_count)
-    return _Kept(header_only(batch), batch.max_timestamp, 0)
-
-
-def _legacy(batch: Batch, raw: memoryview, choice: Choice) -> _Kept:
-    assert batch.legacy is not None
-    if choice.kept == batch.record_count and not is_foreign_inside(batch.legacy):
-        return _Kept(raw, batch.max_timestamp, choice.kept)
-    data = legacy_with_chosen(batch, choice.keeps)
-    max_timestamp = converted(memoryview(data)).max_timestamp
-    return _Kept(data, max_timestamp, choice.kept)
+def _stored(batch: Batch, log: RecordsFile, position: int) -> memoryview:
+    """The bytes of a batch as they stand in its segment, whatever its format."""
+    return log.view(position, position + batch.size)

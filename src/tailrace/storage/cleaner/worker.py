@@ -108,7 +108,8 @@ class Throttle:
         """Wait until `size` bytes more keep to the rate."""
         now_ms = self._clock.now_ms()
         self._free_ms = max(self._free_ms, now_ms) + 1000 * size / self.bytes_per_second
-        if self._free_ms > now_ms:
+        # Shorter waits than the clock can tell add up until it can.
+        if self._free_ms >= now_ms + 1:
             self._clock.pause((self._free_ms - now_ms) / 1000)
 
 

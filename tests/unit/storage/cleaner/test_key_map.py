@@ -5,6 +5,7 @@ import pytest
 from tailrace.records.batch import Batch
 from tailrace.records.checks import CorruptRecordError
 from tailrace.storage.cleaner.key_map import SIZE_BYTES_MIN, KeyMap
+from tailrace.storage.cleaner.run import Run
 from tests.naive import NaiveRecord, write_record
 from tests.unit.records.batches import batch_with
 from tests.unit.storage.cleaner.shelves import Shelf
@@ -16,11 +17,25 @@ def batch_of(*keys: bytes | None) -> Batch:
     return batch_with(b"".join(map(write_record, rows)), len(rows))
 
 
+def run_of(*batches: Batch, latest_offset: int = 0) -> Run:
+    """A run of these batches, of which what lies behind an offset stays."""
+    run = Run()
+    for batch in batches:
+        run.add(batch, latest_offset=latest_offset)
+        run.next_offset = batch.next_offset
+    return run
+
+
+def put(keys: KeyMap, *batches: Batch, start_offset: int = 0) -> bool:
+    """Whether a map has room for all keys of some batches."""
+    return keys.put(run_of(*batches), start_offset=start_offset)
+
+
 def kept(keys: KeyMap, *wanted: bytes | None) -> list[int]:
     """Offsets of a batch's records that stay."""
-    batch = batch_of(*wanted)
-    choice = keys.choose(batch, batch.records_view(), keeps_tombstones=True)
-    return [500 + place for place, stays in enumerate(choice.keeps) if stays]
+    run = run_of(batch_of(*wanted), latest_offset=keys.latest_offset)
+    keys.choose(run)
+    return [500 + place for place, stays in enumerate(run.keeps) if stays]
 
 
 def test_the_map_has_the_last_offset_of_every_key_in_the_range() -> None:
@@ -40,8 +55,9 @@ def test_the_map_has_the_last_offset_of_every_key_in_the_range() -> None:
         inside, outside = b"%d" % first, b"%d" % (limit + 1)
         batch = batch_of(inside, outside)
         batch.base_offset = -5
-        choice = cleaning._map.choose(batch, batch.records_view(), keeps_tombstones=True)
-        assert list(choice.keeps) == [0, 1]
+        run = run_of(batch, latest_offset=10**6)
+        cleaning._map.choose(run)
+        assert list(run.keeps) == [0, 1]
 
 
 def test_offsets_far_apart_are_mapped() -> None:
@@ -73,8 +89,8 @@ def test_a_full_map_stops_within_a_segment() -> None:
 def test_a_map_of_the_smallest_size_has_room_for_one_key() -> None:
     """And says so of the second."""
     keys = KeyMap(SIZE_BYTES_MIN)
-    assert keys.put(batch_of(b"a", b"a"), start_offset=0)
-    assert not keys.put(batch_of(b"a", b"b"), start_offset=0)
+    assert put(keys, batch_of(b"a", b"a"))
+    assert not put(keys, batch_of(b"a", b"b"))
     assert keys.latest_offset == 501
     assert keys.key_count == 1
 
@@ -82,19 +98,19 @@ def test_a_map_of_the_smallest_size_has_room_for_one_key() -> None:
 def test_keys_with_one_hash_are_two_keys() -> None:
     """Of thousands of keys in a crowded map none is taken for another."""
     keys = KeyMap(1 << 16)
-    names = [b"%d" % number for number in range(1500)]
-    assert keys.put(batch_of(*names), start_offset=0)
-    assert keys.key_count == 1500
+    names = [b"%d" % number for number in range(1800)]
+    assert put(keys, batch_of(*names))
+    assert keys.key_count == 1800
     assert keys.load > 0.9
-    assert kept(keys, *(b"x%d" % number for number in range(1500))) == list(range(500, 2000))
-    assert kept(keys, *reversed(names)) == list(range(500 + 750, 2000))
+    assert kept(keys, *(b"x%d" % number for number in range(1800))) == list(range(500, 2300))
+    assert kept(keys, *reversed(names)) == list(range(500 + 900, 2300))
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 254, 255, 256, 300, 70_000])
 def test_keys_of_every_size_are_compared_whole(size: int) -> None:
     """A key is the same only with every byte; the empty one is a key too."""
     keys = KeyMap(1 << 20)
-    assert keys.put(batch_of(b"k" * size, b"other", b"k" * size), start_offset=0)
+    assert put(keys, batch_of(b"k" * size, b"other", b"k" * size))
     assert kept(keys, b"k" * size, b"k" * (size + 1)) == [501]
     if size:
         assert kept(keys, b"k" * (size - 1) + b"x") == [500]
@@ -105,22 +121,22 @@ def test_the_larger_offset_of_a_key_counts() -> None:
     keys = KeyMap(1 << 12)
     late = batch_of(b"a")
     late.base_offset = 900
-    assert keys.put(late, start_offset=0)
-    assert keys.put(batch_of(b"a"), start_offset=0)
+    assert put(keys, late)
+    assert put(keys, batch_of(b"a"))
     assert kept(keys, b"a") == []
 
 
 def test_records_before_the_range_are_not_mapped() -> None:
     """A round that begins inside of a batch leaves out what was cleaned before."""
     keys = KeyMap(1 << 12)
-    assert keys.put(batch_of(b"a", b"b"), start_offset=501)
+    assert put(keys, batch_of(b"a", b"b"), start_offset=501)
     assert keys.key_count == 1
 
 
 def test_a_cleared_map_knows_nothing() -> None:
     """Its memory serves the next round."""
     keys = KeyMap(3 << 20)
-    assert keys.put(batch_of(b"a", b"a"), start_offset=0)
+    assert put(keys, batch_of(b"a", b"a"))
     keys.clear()
     assert (keys.key_count, keys.latest_offset, keys.load, keys.unmapped) == (0, -1, 0, 0)
     keys.skip_to(1000)
@@ -133,6 +149,6 @@ def test_damaged_records_are_refused_by_both_passes() -> None:
     broken = batch_with(good + b"\x10" + b"\xff" * 8, 2)
     keys = KeyMap(1 << 12)
     with pytest.raises(CorruptRecordError, match="record 1 of 2"):
-        keys.put(broken, start_offset=0)
+        put(keys, broken)
     with pytest.raises(CorruptRecordError, match="record 1 of 2"):
-        keys.choose(broken, broken.records_view(), keeps_tombstones=True)
+        keys.choose(run_of(broken))

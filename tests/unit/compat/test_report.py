@@ -1,0 +1,37 @@
+"""What a run tells, and the page of all checks."""
+
+from compat.report import Report, page
+
+
+def test_a_difference_fails_a_check() -> None:
+    """A check passes only if there is no difference; the first ones are shown."""
+    said: list[str] = []
+    report = Report(say=said.append)
+    report.check("same", [])
+    report.check("other", ["one", "two"])
+    assert (report.passed, report.failed) == (1, ["other"])
+    assert said == ["ok    same", "FAIL  other: 2 differences", "        one", "        two"]
+
+
+def test_the_page_folds_checks_that_differ_in_one_word() -> None:
+    """Checks of one section and one explanation that differ in a word stand on one line."""
+    report = Report(say=lambda _: None)
+    report.section("First")
+    for name in ("a reads as left", "b reads as left", "a reads as right", "all is well"):
+        report.check(name, [])
+    report.check("c reads as left", [], explained="but for the time")
+    report.section("Second")
+    report.check("d reads as left", [])
+    written = page(report.checks, date="2026-01-02", versions={"Java": "17"})
+    assert "On 2026-01-02," in written
+    assert "passed 6 checks" in written
+    assert "\n- Java 17\n" in written
+    assert written[written.index("## First") :] == (
+        "## First\n\nChecks: 5\n\n"
+        "- … reads as left: `a`, `b`\n"
+        "- a reads as right\n"
+        "- all is well\n"
+        "- c reads as left (but for the time)\n"
+        "\n## Second\n\nChecks: 1\n\n"
+        "- d reads as left\n"
+    )
