@@ -32,6 +32,8 @@ class Figure:
     peer_name: str
     """What ours is held against; a limit has one value only."""
     peer: tuple[float, ...]
+    aim: float | None = None
+    """The largest ratio that would do, where one was named before anything was measured."""
 
     def __post_init__(self) -> None:
         assert self.ours

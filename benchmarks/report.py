@@ -6,7 +6,8 @@ The file, version 1:
     checkout  short hash of the commit, with `-dirty` if the tree had changes when the run began
     date      when the run ended, UTC
     machine   cpu, cores, kernel, python
-    figures   name, unit, ours and peer (raw values by round), peer_name, ratio
+    versions  of what it was measured against, by name; nothing where that is Python
+    figures   name, unit, ours and peer (raw values by round), peer_name, aim (or null), ratio
 """
 
 import json
@@ -14,10 +15,11 @@ import os
 import platform
 import statistics
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from benchmarks.measure import Figure
 
@@ -46,8 +48,29 @@ def checkout_name() -> str:
     return _git("rev-parse", "--short", "HEAD") + ("-dirty" if is_dirty else "")
 
 
-def write_results(figures: Sequence[Figure], *, checkout: str) -> Path:
-    """Write the file of a full run of the checkout with this `checkout_name`; returns its path."""
+def comparison(figures: Sequence[Figure]) -> str:
+    """The figures as one Markdown table of two brokers: medians, their ratio, and its aim."""
+    rows = ["| figure | Tailrace | Kafka | ratio | aim |", "|---|---|---|---|---|"]
+    rows += [
+        f"| {figure.name}, {figure.unit} | {statistics.median(figure.ours):.4g} "
+        f"| {statistics.median(figure.peer):.4g} | {figure.ratio:.2f} "
+        f"| {'' if figure.aim is None else f'≤ {figure.aim}'} |"
+        for figure in figures
+    ]
+    return "\n".join(rows)
+
+
+def write_results(
+    figures: Sequence[Figure],
+    *,
+    checkout: str,
+    kind: str = "",
+    versions: Mapping[str, str] = MappingProxyType({}),
+) -> Path:
+    """Write the file of a full run of the checkout with this `checkout_name`; returns its path.
+
+    `kind` follows the checkout in the name of the file, as in `-kafka`.
+    """
     content = {
         "version": VERSION,
         "checkout": checkout,
@@ -58,9 +81,10 @@ def write_results(figures: Sequence[Figure], *, checkout: str) -> Path:
             "kernel": platform.release(),
             "python": platform.python_version(),
         },
+        "versions": dict(versions),
         "figures": [asdict(figure) | {"ratio": figure.ratio} for figure in figures],
     }
-    path = RESULTS / f"{checkout}.json"
+    path = RESULTS / f"{checkout}{kind}.json"
     path.write_text(json.dumps(content, indent=1) + "\n")
     return path
 

@@ -10,11 +10,11 @@ Invariant: a class path that is returned has every file, and each is what the re
 import hashlib
 import os
 import shutil
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from compat.processes import bound_to_us, run
 from tailrace.errors import FatalError
 
 
@@ -49,9 +49,10 @@ OLD_KAFKA = Release(
     name="Apache Kafka",
     version="3.9.2",
     artifacts=(
+        # First: another that comes along would be taken instead, which has to be configured.
+        _SLF4J,
         ("org.apache.kafka", "kafka_2.13", "3.9.2"),
         ("org.apache.kafka", "kafka-tools", "3.9.2"),
-        _SLF4J,
     ),
 )
 """The last that runs on ZooKeeper, and with it the last that writes v0 and v1."""
@@ -89,9 +90,18 @@ def class_path(release: Release, environment: Mapping[str, str]) -> str:
         FatalError: no Maven, or it cannot fetch; one line says what to do.
     """
     cache = cache_directory(environment)
-    listed = cache / f"{release.artifacts[0][1]}-{release.version}.classpath"
+    pom = _POM.format(*map(_dependencies, (release.overrides, release.artifacts)))
+    # Named after all that was asked for, so that none is taken for another.
+    digest = hashlib.sha256(pom.encode()).hexdigest()[:16]
+    listed = cache / f"{release.version}-{digest}.classpath"
     if not listed.exists() or _faults(listed.read_text()):
-        _fetch(release, cache, listed)
+        maven = shutil.which("mvn", path=environment.get("PATH", ""))
+        if maven is None:
+            raise FatalError(
+                f"no Maven to fetch {release.name} {release.version}: install it "
+                "(Debian: apt-get install maven)"
+            )
+        _fetch(f"{release.name} {release.version}", maven, pom, listed=listed)
         faults = _faults(listed.read_text())
         if faults:
             raise FatalError(
@@ -106,32 +116,19 @@ def cache_directory(environment: Mapping[str, str]) -> Path:
     return Path(base, "tailrace", "compat")
 
 
-def _fetch(release: Release, cache: Path, listed: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise FatalError(
-            "no Maven: install it (Debian: apt-get install maven) to fetch " + release.name
-        )
+def _fetch(name: str, maven: str, pom: str, *, listed: Path) -> None:
+    cache = listed.parent
     cache.mkdir(parents=True, exist_ok=True)
-    pom = cache / "pom.xml"
-    pom.write_text(_POM.format(*map(_dependencies, (release.overrides, release.artifacts))))
-    unfinished = listed.with_suffix(".tmp")
+    pom_file, unfinished = listed.with_suffix(".xml"), listed.with_suffix(".tmp")
+    pom_file.write_text(pom)
     command = [
-        maven, "--batch-mode", "--quiet", "--strict-checksums", "--file", str(pom),
+        maven, "--batch-mode", "--quiet", "--strict-checksums", "--file", str(pom_file),
         f"-Dmaven.repo.local={cache / 'repository'}", f"-Dmdep.outputFile={unfinished}",
         "-Dmdep.includeScope=runtime", _GOAL,
     ]  # fmt: skip
-    try:
-        answer = subprocess.run(  # noqa: S603 - the user's own Maven, without a shell
-            command, capture_output=True, text=True, timeout=FETCH_SECONDS_MAX, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise FatalError(f"Maven has fetched for {FETCH_SECONDS_MAX} s; try again") from error
-    if answer.returncode or not unfinished.exists():
-        lines = [line for line in answer.stdout.splitlines() if "ERROR" in line]
-        raise FatalError(
-            f"Maven cannot fetch {release.name} {release.version}: {(lines or ['?'])[0]}"
-        )
+    run(bound_to_us(command), name=f"Maven, fetching {name},", seconds_max=FETCH_SECONDS_MAX)
+    if not unfinished.exists():
+        raise FatalError(f"Maven, fetching {name}, has not written {unfinished}")
     unfinished.replace(listed)
 
 

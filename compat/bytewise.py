@@ -11,6 +11,7 @@ from struct import Struct
 from compat.clients import ReadBack
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage import names
+from tailrace.storage.checkpoints import read_epoch_checkpoint
 from tailrace.storage.snapshots import (
     KnownProducer,
     list_snapshots,
@@ -72,6 +73,17 @@ def snapshot_differences(before: Path, after: Path, *, topics: Collection[str]) 
                 f"{folder}/{offset}.snapshot: {first.get(offset)} and {second.get(offset)}"
             )
     return found
+
+
+def epoch_differences(before: Path, after: Path, *, topics: Collection[str]) -> Iterator[str]:
+    """The leader epochs of `before` that `after` does not have, or not as its first ones."""
+    for folder in partition_folders(before, topics):
+        first, second = (
+            read_epoch_checkpoint(DiskFiles(), str(logs / folder / names.LEADER_EPOCHS))
+            for logs in (before, after)
+        )
+        if second[: len(first)] != first:
+            yield f"{folder}: {first} and then {second}"
 
 
 def folder_differences(

@@ -9,19 +9,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
-
 from compat import clients, ours
 from compat.bytewise import copy_directory, read_differences
 from compat.kafka import Kafka
 from compat.kafka_to_us import wait_until_cleaned
 from compat.report import Report
+from compat.topics import configure
 from tailrace.records.batch import Batch, read_batches
 from tailrace.runtime.clock import SystemClock
 from tailrace.storage.cleaner.worker import CleanerConfig, LogCleaner, clean
@@ -38,7 +31,7 @@ def check(report: Report, kafka: Kafka, scratch: Path) -> None:
     theirs = kafka.moved_to(copy_directory(kafka.directory, scratch / "cleaned"))
     mine = copy_directory(theirs.logs, scratch / "cleaned-ours")
     with theirs:
-        _make_cleanable(theirs.bootstrap_servers)
+        configure(theirs.bootstrap_servers, {key: {RATIO: "0.0"} for key in TOPICS})
         wait_until_cleaned(theirs.logs, TOPICS)
         reads = {
             topic: clients.read_back(theirs.bootstrap_servers, topic, is_committed=False)
@@ -54,7 +47,7 @@ def check(report: Report, kafka: Kafka, scratch: Path) -> None:
             )
     report.check("our cleaned directory passes tailrace log verify", ours.verify(mine))
     for topic in TOPICS:
-        found_headers = _header_differences(mine / f"{topic}-0", theirs.logs / f"{topic}-0")
+        found_headers = header_differences(mine / f"{topic}-0", theirs.logs / f"{topic}-0")
         report.check(
             f"{topic} cleaned by us has the segments and batch headers of Kafka's",
             list(found_headers),
@@ -85,23 +78,8 @@ def batches_of(log: Log) -> Iterator[Batch]:
     return log.batches(log.start_offset)
 
 
-def _make_cleanable(bootstrap_servers: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    resources = [
-        ConfigResource(
-            ResourceType.TOPIC,
-            topic,
-            incremental_configs=[
-                ConfigEntry(RATIO, "0.0", incremental_operation=AlterConfigOpType.SET)
-            ],
-        )
-        for topic in TOPICS
-    ]
-    for future in admin.incremental_alter_configs(resources).values():
-        future.result()
-
-
-def _header_differences(mine: Path, theirs: Path) -> Iterator[str]:
+def header_differences(mine: Path, theirs: Path) -> Iterator[str]:
+    """What differs between the segments and batch headers of two folders of one partition."""
     first, second = (
         sorted(each.name for each in folder.glob("*.log")) for folder in (mine, theirs)
     )

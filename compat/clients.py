@@ -5,7 +5,7 @@ produces the same records, though not always in the same batches.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from confluent_kafka import (
@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from compat.topics import CODECS
 
 START_MS = 1_750_000_000_000
+HOUR_MS = 60 * 60 * 1000
 WAIT_SECONDS = 30
 KEYS = 40
 
@@ -45,6 +46,67 @@ class ReadBack(NamedTuple):
     """Where it was told that nothing more is to be had."""
 
 
+class Acknowledged(NamedTuple):
+    """A record of which a broker has said that it has it."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: bytes
+
+
+class Sender:
+    """An idempotent producer that notes what becomes of each record; values are unlike each other.
+
+    Each one that sends asks the broker for a producer id of its own.
+    """
+
+    def __init__(self, bootstrap_servers: str, *, codec: str = "none") -> None:
+        self.acknowledged: list[Acknowledged] = []
+        self.refused: list[str] = []
+        """Why the others are not in the log, as far as can be known."""
+        self._producer = _producer(bootstrap_servers, codec=codec, is_idempotent=True)
+
+    def send(self, topic: str, value: bytes, *, partition: int = 0) -> None:
+        """Send a record some time soon."""
+        self._producer.produce(topic, value, partition=partition, on_delivery=self._delivered)
+
+    def poll(self) -> None:
+        """Hear for a moment what the broker says."""
+        self._producer.poll(0.01)
+
+    def flush(self) -> None:
+        """Return when everything is acknowledged or refused.
+
+        Raises:
+            KafkaException: it takes too long.
+        """
+        _flush(self._producer)
+
+    def give_up(self) -> None:
+        """Hear what has come, and send nothing more."""
+        self._producer.purge()
+        _flush(self._producer)
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:  # noqa: ANN401
+        if error is not None:
+            self.refused.append(str(error))
+        else:
+            topic, partition = message.topic(), message.partition()
+            self.acknowledged.append(
+                Acknowledged(topic, partition, message.offset(), message.value())
+            )
+
+
+def lost(acknowledged: Iterable[Acknowledged], read: ReadBack) -> Iterator[str]:
+    """The acknowledged records of one partition that a reader did not find where they were said."""
+    values = {each.offset: each.value for each in read.records}
+    for each in acknowledged:
+        found = values.get(each.offset)
+        if found != each.value:
+            yield f"{each.topic}: {found!r} at offset {each.offset}, which {each.value!r} was given"
+
+
 def produce_codecs(bootstrap_servers: str) -> None:
     """Several segments for each codec, with headers, nulls and timestamps that go up and down."""
     for codec in CODECS:
@@ -52,6 +114,7 @@ def produce_codecs(bootstrap_servers: str) -> None:
         _produce(producer, f"codec-{codec}", _records(600))
     for topic in ("stamped", "torn", "deleted"):
         _produce(_producer(bootstrap_servers), topic, _records(400))
+    _produce(_producer(bootstrap_servers), "aged", _records(400, step_ms=HOUR_MS))
     producer = _producer(bootstrap_servers, is_idempotent=True)
     _produce(producer, "idempotent", _records(400))
 
@@ -115,13 +178,26 @@ def delete_records(bootstrap_servers: str, topic: str, *, before: int) -> None:
         future.result()
 
 
-def read_back(bootstrap_servers: str, topic: str, *, is_committed: bool) -> ReadBack:
-    """Everything that a consumer of this isolation level gets.
+def read_back(
+    bootstrap_servers: str, topic: str, *, is_committed: bool, partition: int = 0
+) -> ReadBack:
+    """Everything that a consumer of this isolation level gets of one partition.
 
     Raises:
         KafkaException: it got an error, or nothing for a long time.
     """
-    level = "read_committed" if is_committed else "read_uncommitted"
+    place = topic, partition
+    return read_partitions(bootstrap_servers, [place], is_committed=is_committed)[place]
+
+
+def read_partitions(
+    bootstrap_servers: str, places: Collection[tuple[str, int]], *, is_committed: bool
+) -> dict[tuple[str, int], ReadBack]:
+    """Everything that one consumer of this isolation level gets, by topic and partition.
+
+    Raises:
+        KafkaException: it got an error, or nothing for a long time.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -129,25 +205,48 @@ def read_back(bootstrap_servers: str, topic: str, *, is_committed: bool) -> Read
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "check.crcs": True,
-            "isolation.level": level,
+            "fetch.wait.max.ms": 20,
+            "isolation.level": "read_committed" if is_committed else "read_uncommitted",
             "log_level": 0,
         }
     )
+    records: dict[tuple[str, int], list[Seen]] = {place: [] for place in places}
+    ends: dict[tuple[str, int], int] = {}
     try:
-        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        records: list[Seen] = []
-        while True:
+        consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
+        while len(ends) < len(records):
             message = consumer.poll(WAIT_SECONDS)
             if message is None:
-                raise KafkaException(f"{topic}: nothing came for {WAIT_SECONDS} s")
-            error = message.error()
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                return ReadBack(tuple(records), message.offset())
-            if error is not None:
+                missing = sorted(records.keys() - ends.keys())
+                raise KafkaException(f"{missing[0]}: nothing came for {WAIT_SECONDS} s")
+            place, error = (message.topic(), message.partition()), message.error()
+            if error is None:
+                records[place].append(_seen(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ends[place] = message.offset()
+            else:
                 raise KafkaException(error)
-            records.append(_seen(message))
     finally:
         consumer.close()
+    return {place: ReadBack(tuple(records[place]), end) for place, end in ends.items()}
+
+
+def read_topics(
+    bootstrap_servers: str, topics: Collection[str]
+) -> dict[tuple[str, bool], ReadBack]:
+    """What a consumer gets of partition 0 of each topic, by topic and whether committed only.
+
+    Raises:
+        KafkaException: it got an error, or nothing for a long time.
+    """
+    places = [(topic, 0) for topic in topics]
+    return {
+        (topic, is_committed): read
+        for is_committed in (False, True)
+        for (topic, _), read in read_partitions(
+            bootstrap_servers, places, is_committed=is_committed
+        ).items()
+    }
 
 
 def produce_more(bootstrap_servers: str, topic: str) -> None:
@@ -180,6 +279,8 @@ def _producer(
         "compression.type": codec,
         "enable.idempotence": is_idempotent or transactional_id is not None,
         "linger.ms": 0 if transactional_id else 20,
+        # What ends a producer, its records are told one by one.
+        "error_cb": lambda _: None,
         "batch.num.messages": 25,
         "log_level": 0,
     }
@@ -188,14 +289,14 @@ def _producer(
     return Producer(settings)
 
 
-def _records(count: int) -> Iterator[dict[str, Any]]:
+def _records(count: int, *, step_ms: int = 10) -> Iterator[dict[str, Any]]:
     chance = random.Random(count)  # noqa: S311 - the same in every run
     for number in range(count):
         filler = bytes(chance.choices(b"abcdefgh", k=chance.randrange(200)))
         yield {
             "value": None if number % 19 == 0 else b"%d %s" % (number, filler),
             "key": None if number % 5 == 0 else b"key %d" % (number % KEYS),
-            "timestamp": START_MS + number * 10 - chance.randrange(500),
+            "timestamp": START_MS + number * step_ms - chance.randrange(500),
             "headers": [("n", b"%d" % number), ("nothing", None)] if number % 4 == 0 else [],
         }
 

@@ -9,27 +9,19 @@
         metadata/      Kafka's own: its metadata log, of which Tailrace knows nothing
         kafka-1.log    what the first start has printed, kafka-2.log the second, …
 
-Invariant: no process outlives the one that started it. On any error the broker is killed; the
-kernel kills it if we are killed ourselves.
+Invariant: no Kafka outlives the one that started it; see `processes`.
 """
 
-import shutil
-import signal
-import socket
-import subprocess
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
 from compat.artifacts import KAFKA
-from tailrace.errors import FatalError
+from compat.processes import START_SECONDS_MAX, Server, bound_to_us, free_ports, run
 
 NODE_ID = 1
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
-START_SECONDS_MAX = 60
-STOP_SECONDS_MAX = 60
 SMALL_JVM = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """For a proof: it comes up fast and leaves memory to others. Not for a measurement."""
 STARTED = "Kafka Server started"
@@ -73,7 +65,7 @@ class Kafka:
         self._java = java
         self._class_path = class_path
         self._jvm = jvm
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server: Server | None = None
         self._starts = len(list(directory.glob("kafka-*.log")))
 
     def moved_to(self, directory: Path) -> "Kafka":
@@ -93,8 +85,8 @@ class Kafka:
     @property
     def pid(self) -> int:
         """Of the broker that runs."""
-        assert self._process is not None
-        return self._process.pid
+        assert self._server is not None
+        return self._server.pid
 
     def __enter__(self) -> Self:
         self.start()
@@ -117,67 +109,52 @@ class Kafka:
         Raises:
             FatalError: it ended or was not ready in time; the message has its last words.
         """
-        assert self._process is None
+        assert self._server is None
         self._starts += 1
-        port, controller_port = _free_ports(2)
+        port, controller_port = free_ports(2)
         self.bootstrap_servers = f"127.0.0.1:{port}"
-        given = {
-            **_SETTINGS,
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller_port}",
-            "log.dirs": str(self.logs),
-            "metadata.log.dir": str(self.directory / "metadata"),
-            **self.settings,
-        }
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "server.properties"
-        config.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+        write_properties(
+            config,
+            {
+                **_SETTINGS,
+                "listeners": f"PLAINTEXT://127.0.0.1:{port},"
+                f"CONTROLLER://127.0.0.1:{controller_port}",
+                "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller_port}",
+                "log.dirs": str(self.logs),
+                "metadata.log.dir": str(self.directory / "metadata"),
+                **self.settings,
+            },
+        )
         if not (self.logs / "meta.properties").exists():
             run_java(
                 self._java, self._class_path,
                 ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)],
             )  # fmt: skip
-        with self.output.open("wb") as output:
-            self._process = subprocess.Popen(  # noqa: S603 - the Java that was found
-                java_command(
-                    self._java, self._class_path, ["kafka.Kafka", str(config)], jvm=self._jvm
-                ),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                # Of its own, so that Ctrl-C reaches us only, and we stop it.
-                start_new_session=True,
-            )
-        try:
-            self._wait_until_started()
-        except BaseException:
-            self.kill()
-            raise
+        self._server = Server(
+            f"{KAFKA.name} {KAFKA.version}, on port {port} and {controller_port},",
+            java_command(self._java, self._class_path, ["kafka.Kafka", str(config)], jvm=self._jvm),
+            self.output,
+            ready=STARTED,
+        )
 
     def stop(self) -> None:
-        """Stop in order.
+        """Stop in order; nothing if it does not run.
 
         Raises:
             FatalError: it did not; it is killed.
         """
-        process = self._process
-        if process is None:
-            return
-        try:
-            process.send_signal(signal.SIGTERM)
-            process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired as error:
-            raise FatalError(f"Kafka has not stopped in {STOP_SECONDS_MAX} s") from error
-        finally:
-            self.kill()
+        if self._server is not None:
+            server, self._server = self._server, None
+            server.stop()
 
     def kill(self) -> None:
         """End it at once, as a crash does; nothing if it does not run."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self._server is not None:
+            self._server.kill()
+            self._server = None
 
     def printed(self) -> list[str]:
         """The lines that the latest start has printed so far."""
@@ -197,54 +174,25 @@ class Kafka:
             ["org.apache.kafka.tools.DumpLogSegments", *arguments],
         ).splitlines()
 
-    def _wait_until_started(self) -> None:
-        assert self._process is not None
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not any(STARTED in line for line in self.printed()):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                errors = [line for line in self.printed() if "ERROR" in line or "xception" in line]
-                said = (errors or self.printed()[-1:] or ["nothing"])[0]
-                raise FatalError(f"Kafka {KAFKA.version} did not start; it said: {said[:500]}")
-            time.sleep(0.05)
-
 
 def run_java(java: Path, class_path: str, arguments: Sequence[str]) -> str:
     """What a main class prints, what it says of errors last.
 
     Raises:
-        FatalError: it failed; with the end of what it said.
+        FatalError: it failed, with the line that says most; or it takes too long.
     """
-    answer = subprocess.run(  # noqa: S603 - the Java that was found
-        java_command(java, class_path, arguments),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=START_SECONDS_MAX,
-    )
-    if answer.returncode:
-        raise FatalError(f"{arguments[0]} failed: {(answer.stdout + answer.stderr)[-500:]}")
-    return answer.stdout + answer.stderr
+    command = java_command(java, class_path, arguments)
+    return run(command, name=arguments[0], seconds_max=START_SECONDS_MAX)
 
 
 def java_command(
     java: Path, class_path: str, arguments: Sequence[str], *, jvm: Sequence[str] = SMALL_JVM
 ) -> list[str]:
     """A Java that dies with us, where the machine can see to that."""
-    setpriv = shutil.which("setpriv")
-    return [
-        *([setpriv, "--pdeathsig", "KILL"] if setpriv else []),
-        str(java), *jvm, "-cp", class_path, "-Dorg.slf4j.simpleLogger.logFile=System.out",
-        *arguments,
-    ]  # fmt: skip
+    logging = "-Dorg.slf4j.simpleLogger.logFile=System.out"
+    return bound_to_us([str(java), *jvm, "-cp", class_path, logging, *arguments])
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody has at this moment."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+def write_properties(path: Path, settings: Mapping[str, str]) -> None:
+    """Write a file of settings, as Kafka and ZooKeeper read it."""
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

@@ -4,15 +4,19 @@ Topics that are not of the proof are Kafka's own (`__consumer_offsets`, …) and
 """
 
 import random
+import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from compat.clients import ReadBack, Seen
+from compat.processes import bound_to_us
 from compat.topics import TOPICS
+from tailrace.errors import FatalError
 from tailrace.model import TimestampType, TopicPartition
 from tailrace.records.batch import Batch, read_batches
 from tailrace.records.builder import records_of
@@ -20,7 +24,7 @@ from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage import names
 from tailrace.storage.config import LogConfig, log_config
-from tailrace.storage.directories import open_log_directory
+from tailrace.storage.directories import open_log_directories
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.index.transaction import AbortedTransaction
 from tailrace.storage.log import Log
@@ -35,27 +39,30 @@ READ_BYTES = 3000
 _INTERNAL = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
 
 
-def config_of(topic: str) -> LogConfig:
+def config_of(topic: str, topics: Mapping[str, Mapping[str, str]] = TOPICS) -> LogConfig:
     """The settings of a topic, as both brokers have them."""
-    return log_config(dict(TOPICS.get(topic, _INTERNAL)))
+    return log_config(dict(topics.get(topic, _INTERNAL)))
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[LogManager]:
-    """Every log of a directory; stopped in order at the end, as a crash would on an error.
+def opened(*paths: Path, topics: Mapping[str, Mapping[str, str]] = TOPICS) -> Iterator[LogManager]:
+    """Every log of some directories; stopped in order at the end, as a crash would on an error.
 
     Raises:
         DirectoryError, StorageError: it cannot be opened.
     """
     files = DiskFiles()
     chance = random.Random(0)  # noqa: S311 - jitter of rolls
-    directory = open_log_directory(files, str(path), node_id=NODE_ID, new_id=uuid.uuid4())
-    logs = LogManager([DirectoryLogs(files, directory, clock=SystemClock(), chance=chance)])
+    directories = open_log_directories(
+        files, [str(path) for path in paths], node_id=NODE_ID, chance=chance
+    ).usable
+    logs = LogManager(
+        [DirectoryLogs(files, each, clock=SystemClock(), chance=chance) for each in directories]
+    )
     try:
         for partition, topic_id in logs.find_partitions().items():
-            logs.open(
-                partition, topic_id=topic_id or uuid.uuid4(), config=config_of(partition.topic)
-            )
+            config = config_of(partition.topic, topics)
+            logs.open(partition, topic_id=topic_id or uuid.uuid4(), config=config)
         yield logs
     except BaseException:
         logs.abandon()
@@ -63,9 +70,9 @@ def opened(path: Path) -> Iterator[LogManager]:
     logs.close()
 
 
-def log_of(logs: LogManager, topic: str) -> Log:
-    """The log of partition 0."""
-    log = logs.get(TopicPartition(topic, 0))
+def log_of(logs: LogManager, topic: str, partition: int = 0) -> Log:
+    """The log of a partition."""
+    log = logs.get(TopicPartition(topic, partition))
     assert log is not None, f"{topic} was not found"
     return log
 
@@ -119,17 +126,24 @@ def verify(path: Path) -> list[str]:
 
 
 @contextmanager
-def serving(path: Path) -> Iterator[str]:
-    """A Tailrace broker on a directory; gives its HOST:PORT. Stopped in order at the end.
+def serving(
+    *paths: Path,
+    ending: signal.Signals = signal.SIGTERM,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[str]:
+    """A Tailrace broker on some directories, with settings over its own; gives its HOST:PORT.
+
+    At the end it gets `ending`, which by default has it stop in order.
 
     Raises:
-        AssertionError: it did not start.
+        FatalError: it did not start.
     """
-    told = path.parent / "tailrace.log"
-    command = [
-        sys.executable, "-m", "tailrace", "serve", "--data", str(path),
+    told = paths[0].parent / "tailrace.log"
+    command = bound_to_us([
+        sys.executable, "-m", "tailrace", "serve", "--data", ",".join(map(str, paths)),
         "--listen", "127.0.0.1:0", "--node-id", str(NODE_ID),
-    ]  # fmt: skip
+        *(f"--override={name}={value}" for name, value in settings.items()),
+    ])  # fmt: skip
     with (
         told.open("wb") as errors,
         subprocess.Popen(  # noqa: S603 - our own command
@@ -139,9 +153,10 @@ def serving(path: Path) -> Iterator[str]:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            assert line, "Tailrace did not start: " + told.read_text()[-500:]
+            if not line:
+                raise FatalError("Tailrace did not start: " + told.read_text()[-500:])
             yield line.split()[2].rstrip(",")
-            process.terminate()
+            process.send_signal(ending)
             process.wait(STOP_SECONDS_MAX)
         finally:
             process.kill()

@@ -1,6 +1,6 @@
 """`make compat-kafka`: every check against a real Apache Kafka, one line each.
 
-    python -m compat.run [--keep DIR]
+    python -m compat.run [--keep DIR] [--write]
 
 From the root of the checkout. Exit code 1 if a check fails, 2 if Kafka cannot be had or started.
 """
@@ -8,45 +8,127 @@ From the root of the checkout. Exit code 1 if a check fails, 2 if Kafka cannot b
 import argparse
 import logging
 import os
+import platform
 import signal
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
+import confluent_kafka
 from confluent_kafka import KafkaException
 
-from compat import cleaning, equality, kafka_to_us, recovering, us_to_kafka
-from compat.artifacts import KAFKA, class_path
+from compat import (
+    answers,
+    cleaning,
+    cleaning_again,
+    damaged,
+    equality,
+    kafka_to_us,
+    killed,
+    old_formats,
+    placing,
+    producer_ids,
+    reading,
+    recovering,
+    us_to_kafka,
+)
+from compat.artifacts import KAFKA, OLD_KAFKA, class_path
 from compat.kafka import Kafka
-from compat.report import Report
+from compat.old_kafka import OldKafka
+from compat.processes import START_SECONDS_MAX
+from compat.processes import run as run_program
+from compat.report import Report, page
 from tailrace.errors import FatalError
 from tailrace.spark.java import find_java
 
 DISK = "/var/tmp"  # noqa: S108 - a directory of our own is made in it
 """Where everything stands meanwhile."""
 
+PAGE = Path("docs/compatibility.md")
 
-def run(report: Report, java: Path, jars: str, directory: Path) -> None:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What it takes to start both Kafkas."""
+
+    java: Path
+    jars: str
+    old_jars: str
+
+
+def find_tools() -> Tools:
+    """Fetched if they are not in the cache.
+
+    Raises:
+        FatalError: no Java, or no Maven to fetch with; one line says what to do.
+    """
+    return Tools(
+        java=find_java(os.environ).home / "bin" / "java",
+        jars=class_path(KAFKA, os.environ),
+        old_jars=class_path(OLD_KAFKA, os.environ),
+    )
+
+
+def run(report: Report, tools: Tools, directory: Path) -> None:
     """Every check.
 
     Raises:
         FatalError: Kafka does not do what it has to for a check to mean something.
     """
+    java, jars = tools.java, tools.jars
     kafka = Kafka(java, jars, directory / "kafka")
     written = kafka_to_us.write(kafka)
+    report.section("Kafka writes, Tailrace opens")
     kafka_to_us.check_opening(report, written, directory)
+    report.section("The same appends to both")
     equality.check(report, written, directory)
+    report.section("Kafka's consumer and dump tool, and our tools and Spark source")
+    reading.check(report, kafka, written, directory)
+    report.section("The same damage given to both")
     recovering.check(report, kafka, directory)
+    report.section("The same logs compacted by both")
     cleaning.check(report, kafka, directory)
+    report.section("One transactional log, damaged in many ways")
+    damaged.check(report, kafka, directory)
+    report.section("Logs compacted several times, by Kafka and Tailrace in turn")
+    cleaning_again.check(report, kafka, directory)
+    report.section("The same questions to both brokers")
+    answers.check(report, kafka, directory)
+    report.section("Kafka is killed, Tailrace recovers")
     kafka_to_us.check_after_kill(report, kafka, directory)
+    report.section("Tailrace writes, Kafka opens")
     us_to_kafka.check(report, Kafka(java, jars, directory / "ours"), directory)
+    report.section("Tailrace is killed, Kafka recovers")
+    killed.check(report, Kafka(java, jars, directory / "killed-kafka"), directory)
+    report.section("Several partitions over several directories")
+    placing.check(report, Kafka(java, jars, directory / "placed"), directory)
+    report.section("Producer ids handed out in turn")
+    producer_ids.check(report, Kafka(java, jars, directory / "producer-ids"))
+    report.section(f"Kafka {OLD_KAFKA.version} writes formats v0, v1 and v2, Tailrace opens")
+    old_formats.check(report, OldKafka(java, tools.old_jars, directory / "old-kafka"), directory)
+
+
+def versions(java: Path) -> dict[str, str]:
+    """What took part, by name."""
+    told = run_program([str(java), "-version"], name="Java", seconds_max=START_SECONDS_MAX)
+    return {
+        "Apache Kafka": f"{KAFKA.version} (KRaft) and {OLD_KAFKA.version} (ZooKeeper)",
+        "Java": told.split('"')[1],
+        "librdkafka": confluent_kafka.libversion()[0],
+        "Python": platform.python_version(),
+    }
 
 
 def main() -> None:
     """Read the arguments, fetch, run, and tell."""
     parser = argparse.ArgumentParser(description="Prove Tailrace against Apache Kafka.")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave all files in a new DIR")
+    parser.add_argument(
+        "--write", action="store_true", help=f"when everything has passed, write {PAGE}"
+    )
     chosen = parser.parse_args()
     started = time.monotonic()
     logging.disable(logging.CRITICAL)
@@ -59,14 +141,16 @@ def main() -> None:
 
     report = Report(say=say)
     try:
-        java = find_java(os.environ).home / "bin" / "java"
-        jars = class_path(KAFKA, os.environ)
+        tools = find_tools()
         if chosen.keep is not None:
             chosen.keep.mkdir(parents=True)
-            run(report, java, jars, chosen.keep.resolve())
+            run(report, tools, chosen.keep.resolve())
         else:
             with tempfile.TemporaryDirectory(prefix="tailrace-compat-", dir=DISK) as scratch:
-                run(report, java, jars, Path(scratch))
+                run(report, tools, Path(scratch))
+        if chosen.write and not report.failed:
+            today = datetime.now(UTC).date().isoformat()
+            PAGE.write_text(page(report.checks, date=today, versions=versions(tools.java)))
     except KeyboardInterrupt:
         sys.exit(130)
     except (FatalError, KafkaException, OSError) as error:
@@ -75,7 +159,8 @@ def main() -> None:
     if report.failed:
         print(f"{len(report.failed)} checks failed, {report.passed} passed")
         sys.exit(1)
-    print(f"{report.passed} checks passed against Apache Kafka {KAFKA.version}")
+    told = f"{KAFKA.version} and {OLD_KAFKA.version}"
+    print(f"{report.passed} checks passed against Apache Kafka {told}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The topics of the proof, the same on both sides, each of one partition.
+"""The topics of the proof, the same on both sides; those of `TOPICS` have one partition.
 
 Segments are small, so that a few hundred records make several. Kafka has a lower limit for that
 setting, and a name of its own without one for its tests (`internal.segment.bytes`).
@@ -6,11 +6,18 @@ setting, and a name of its own without one for its tests (`internal.segment.byte
 
 from collections.abc import Mapping
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
-_SMALL = {
+SMALL: Mapping[str, str] = {
     "segment.bytes": "16384",
     "segment.index.bytes": "65536",
     "index.interval.bytes": "512",
@@ -18,29 +25,42 @@ _SMALL = {
     "retention.ms": "-1",
 }
 _COMPACTED = {
-    **_SMALL,
+    **SMALL,
     "segment.bytes": "4096",
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.01",
 }
 
 TOPICS: Mapping[str, Mapping[str, str]] = {
-    **{f"codec-{codec}": _SMALL for codec in CODECS},
-    "stamped": {**_SMALL, "message.timestamp.type": "LogAppendTime"},
-    "idempotent": _SMALL,
-    "transactions": {**_SMALL, "segment.bytes": "4096"},
+    **{f"codec-{codec}": SMALL for codec in CODECS},
+    "stamped": {**SMALL, "message.timestamp.type": "LogAppendTime"},
+    "idempotent": SMALL,
+    "transactions": {**SMALL, "segment.bytes": "4096"},
     "compacted": {**_COMPACTED, "delete.retention.ms": "1"},
     "tombstones": {**_COMPACTED, "delete.retention.ms": "86400000"},
     "compacted-transactions": {**_COMPACTED, "delete.retention.ms": "1"},
     "dirty": {**_COMPACTED, "min.cleanable.dirty.ratio": "1.0"},
     "dirty-transactions": {**_COMPACTED, "min.cleanable.dirty.ratio": "1.0"},
-    "deleted": _SMALL,
-    "torn": _SMALL,
+    "deleted": SMALL,
+    "torn": SMALL,
+    "aged": SMALL,
 }
 """Settings by topic, under Kafka's names."""
 
 
-def create_topics(bootstrap_servers: str) -> None:
+PLACED: Mapping[str, Mapping[str, str]] = dict.fromkeys(("placed-1", "placed-2"), SMALL)
+"""With several partitions, over several directories."""
+
+LATER: Mapping[str, Mapping[str, str]] = {"placed-later": SMALL}
+"""Created when there is a directory more than at first."""
+
+
+def create_topics(
+    bootstrap_servers: str,
+    topics: Mapping[str, Mapping[str, str]] = TOPICS,
+    *,
+    partition_count: int = 1,
+) -> None:
     """Create all of them in a Kafka.
 
     Raises:
@@ -48,10 +68,34 @@ def create_topics(bootstrap_servers: str) -> None:
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     wanted = [
-        NewTopic(name, num_partitions=1, replication_factor=1, config=_for_kafka(settings))
-        for name, settings in TOPICS.items()
+        NewTopic(
+            name, num_partitions=partition_count, replication_factor=1, config=_for_kafka(settings)
+        )
+        for name, settings in topics.items()
     ]
     for future in admin.create_topics(wanted).values():
+        future.result()
+
+
+def configure(bootstrap_servers: str, topics: Mapping[str, Mapping[str, str]]) -> None:
+    """Set some settings of topics, under the names that the broker has for them.
+
+    Raises:
+        KafkaException: it refused one.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    resources = [
+        ConfigResource(
+            ResourceType.TOPIC,
+            topic,
+            incremental_configs=[
+                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+                for name, value in settings.items()
+            ],
+        )
+        for topic, settings in topics.items()
+    ]
+    for future in admin.incremental_alter_configs(resources).values():
         future.result()
 
 

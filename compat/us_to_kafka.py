@@ -14,18 +14,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
-
 from compat import clients, ours
 from compat.bytewise import (
     copy_directory,
     differences,
+    epoch_differences,
     partition_folders,
     read_differences,
     snapshot_differences,
@@ -35,14 +28,14 @@ from compat.clients import KEYS, START_MS, ReadBack
 from compat.kafka import Kafka
 from compat.kafka_to_us import DELETED_BEFORE, Expected, read_all
 from compat.report import Report
-from compat.topics import TOPICS, create_topics
+from compat.topics import TOPICS, configure, create_topics
 from tailrace.model import AppendOrigin, TopicPartition
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import build_end_marker
 from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage import names, shrink
-from tailrace.storage.checkpoints import read_epoch_checkpoint, read_offset_checkpoint
+from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 
@@ -103,7 +96,7 @@ def check(report: Report, kafka: Kafka, scratch: Path) -> None:
     )
     report.check(
         "Kafka opens our directory and goes on with our leader epochs",
-        list(_epoch_differences(before, kafka.logs)),
+        list(epoch_differences(before, kafka.logs, topics=TOPICS)),
         explained="it adds the one that it leads with",
     )
     with kafka:
@@ -127,7 +120,7 @@ _KINDS = {
 
 def _write(logs: Path) -> None:
     with ours.serving(logs) as servers:
-        _configure(servers)
+        configure(servers, TOPICS)
         clients.produce_codecs(servers)
         for topic in ("compacted", "tombstones", "dirty"):
             clients.produce_keys(servers, topic)
@@ -147,23 +140,6 @@ def _shorten(manager: LogManager) -> None:
     assert shrink.delete_old_segments(old, SystemClock().now_ms()), "retention has deleted nothing"
     cut = ours.log_of(manager, "codec-snappy")
     shrink.truncate_to(cut, cut.end_offset - TRUNCATED_BY)
-
-
-def _configure(bootstrap_servers: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    resources = [
-        ConfigResource(
-            ResourceType.TOPIC,
-            topic,
-            incremental_configs=[
-                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-                for name, value in settings.items()
-            ],
-        )
-        for topic, settings in TOPICS.items()
-    ]
-    for future in admin.incremental_alter_configs(resources).values():
-        future.result()
 
 
 def _append_transactions(log: Log, *, ends_open: bool) -> None:
@@ -284,16 +260,6 @@ def _watermark_differences(logs: Path, expected: Expected) -> Iterator[str]:
         offset, end = noted.get(TopicPartition(topic, 0)), expected[topic, False].end
         if offset != end:
             yield f"{topic}: {offset} in {names.HIGH_WATERMARKS}, and the log ends at {end}"
-
-
-def _epoch_differences(before: Path, after: Path) -> Iterator[str]:
-    for topic in TOPICS:
-        ours_had, kafka_has = (
-            read_epoch_checkpoint(DiskFiles(), str(logs / f"{topic}-0" / names.LEADER_EPOCHS))
-            for logs in (before, after)
-        )
-        if kafka_has[: len(ours_had)] != ours_had:
-            yield f"{topic}: {ours_had} and then {kafka_has}"
 
 
 def _dumpable(folder: Path) -> Iterator[Path]:

@@ -21,6 +21,11 @@ JVM = (
 )  # fmt: skip
 """`KAFKA_HEAP_OPTS` and `KAFKA_JVM_PERFORMANCE_OPTS` of `kafka-server-start.sh`."""
 
+DEFAULTS = MappingProxyType(
+    {"log.cleaner.dedupe.buffer.size": str(128 * 1024**2), "log.cleaner.backoff.ms": "15000"}
+)
+"""Kafka's own, which the harness of the proofs makes smaller."""
+
 PEER = f"Kafka {KAFKA.version}"
 """Its name in figures."""
 
@@ -46,4 +51,6 @@ class Peer:
         self, directory: Path, *, settings: Mapping[str, str] = MappingProxyType({})
     ) -> Kafka:
         """A Kafka on a directory, new or written before."""
-        return Kafka(self.java, self.class_path, directory, settings=settings, jvm=JVM)
+        return Kafka(
+            self.java, self.class_path, directory, settings={**DEFAULTS, **settings}, jvm=JVM
+        )

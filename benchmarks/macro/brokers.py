@@ -1,6 +1,8 @@
 """A broker in a process of its own, as a user starts it, and the few requests that set it up."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -59,6 +61,11 @@ class BrokerProcess:
             answer = connection.request(CreateTopicsRequest(topics=(topic,)), CreateTopicsResponse)
         assert answer.topics[0].error_code == 0, answer
 
+    def stop(self) -> None:
+        """Have it stop in order; it has ended when this returns."""
+        os.kill(self.process_id, signal.SIGTERM)
+        os.waitid(os.P_PID, self.process_id, os.WEXITED | os.WNOWAIT)
+
     def delete_topic(self, name: str) -> None:
         """Remove a topic and its files; they are gone when this returns."""
         request = DeleteTopicsRequest(topics=(DeleteTopicState(name=name),), timeout_ms=60_000)
@@ -77,7 +84,7 @@ class BrokerProcess:
 
 @contextmanager
 def serving(data: Path, *, settings: Mapping[str, str] = ONE_SEGMENT) -> Iterator[BrokerProcess]:
-    """A broker on `data`, killed at the end: its directory goes away with the stage.
+    """A broker on `data`, killed at the end if it still runs.
 
     Raises:
         RuntimeError: it did not start; the message has what it wrote.

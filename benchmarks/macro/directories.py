@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -24,7 +24,15 @@ import crc32c
 import numpy as np
 
 from benchmarks.macro.load import build_batch
-from benchmarks.measure import Bench, Figure, interleave, resident_bytes, seconds_of
+from benchmarks.measure import (
+    Bench,
+    Cost,
+    Figure,
+    cost_of,
+    interleave,
+    resident_bytes,
+    seconds_of,
+)
 from tailrace import kernels
 from tailrace.broker.process import raise_descriptor_limit
 from tailrace.model import TopicPartition
@@ -47,11 +55,18 @@ PARTITIONS = 2000
 COMPACTION_BYTES = 2_000_000_000
 KEYS = 4_000_000
 KEY_BYTES = 16
-VALUE_BYTES = 212
+KEYED_VALUE_BYTES = 212
 """Two gigabytes are then two records of each key."""
 RECORDS_PER_BATCH = 64
 MAP_BYTES = 128 * 1024 * 1024
 """Kafka's default of `log.cleaner.dedupe.buffer.size`."""
+
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(256 * 1024 * 1024),
+    # Until nothing is dirty, however small the last round.
+    "min.cleanable.dirty.ratio": "0.001",
+}
 
 PARTITION = TopicPartition("t", 0)
 ID = uuid.UUID(int=1)
@@ -72,7 +87,7 @@ class Directory:
     def open(self, partition: TopicPartition = PARTITION, config: LogConfig = DEFAULTS) -> Log:
         """A partition, new or from the disk."""
         make = self.logs.open if partition in self.found else self.logs.create
-        return make(partition, topic_id=ID, config=config)
+        return make(partition, topic_id=self.found.get(partition) or ID, config=config)
 
 
 @contextmanager
@@ -90,7 +105,7 @@ def measure_recovery(bench: Bench) -> list[Figure]:
     path = bench.directory / "recovery"
     size = bench.scaled(RECOVERY_BYTES, quick=20_000_000)
     bench.say(f"recovery: writing {size / 1e9:.2f} GB")
-    _fill(path, size)
+    fill(path, size, build_batch(BATCH_BYTES).data)
     files = sorted((path / str(PARTITION)).glob("*.log"))
     contenders = {
         f"{who} {state}": partial(_timed, state, files, work)
@@ -115,7 +130,7 @@ def measure_verify(bench: Bench) -> list[Figure]:
     path = bench.directory / "verify"
     size = bench.scaled(VERIFY_BYTES, quick=20_000_000)
     bench.say(f"verify: writing {size / 1e9:.2f} GB")
-    _fill(path, size)
+    fill(path, size, build_batch(BATCH_BYTES).data)
     files = sorted((path / str(PARTITION)).glob("*.log"))
     contenders: dict[str, Callable[[], tuple[float, float]]] = {
         "ours": partial(_verify, path),
@@ -147,7 +162,7 @@ def measure_compaction(bench: Bench) -> list[Figure]:
     keys = bench.scaled(KEYS, quick=40_000)
     bench.say(f"compaction: writing {size / 1e9:.2f} GB with {keys:,} keys")
     source = bench.directory / "dirty"
-    _fill_keyed(source, size, keys)
+    fill_keyed(source, size, keys)
     megabytes = sum(path.stat().st_size for path in source.rglob("*.log")) / 1e6
     numbers = count()
     contenders: dict[str, Callable[[], float]] = {
@@ -201,20 +216,27 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _fill(path: Path, size: int) -> None:
-    """One partition with batches of 16 KB, left as a killed process leaves it, on the device."""
+def fill(
+    path: Path,
+    size: int,
+    data: bytes,
+    *,
+    partitions: Sequence[TopicPartition] = (PARTITION,),
+) -> None:
+    """The same batch until it is `size` in all, left as by a killed process, on the device."""
     kernels.load()
-    batch = bytearray(build_batch(BATCH_BYTES).data)
+    batch = bytearray(data)
     view, now_ms = memoryview(batch), _now_ms()
     with opened(path) as directory:
-        log = directory.open()
-        for _ in range(size // len(batch)):
-            view[:8] = bytes(8)
-            log.append(view, leader_epoch=0, now_ms=now_ms)
+        for partition in partitions:
+            log = directory.open(partition)
+            for _ in range(size // len(partitions) // len(batch)):
+                view[:8] = bytes(8)
+                log.append(view, leader_epoch=0, now_ms=now_ms)
     os.sync()
 
 
-def _fill_keyed(path: Path, size: int, keys: int) -> None:
+def fill_keyed(path: Path, size: int, keys: int) -> None:
     """A compacted partition; keys come in a random order, each about as often as the others."""
     chance = np.random.default_rng(0)
     builder = BatchBuilder()
@@ -222,7 +244,7 @@ def _fill_keyed(path: Path, size: int, keys: int) -> None:
     now_ms = _now_ms()
     filler = random.Random(0)
     for mark in marks:
-        builder.append(mark, filler.randbytes(VALUE_BYTES), timestamp=now_ms)
+        builder.append(mark, filler.randbytes(KEYED_VALUE_BYTES), timestamp=now_ms)
     template = builder.build()
     batch = bytearray(template)
     array = np.frombuffer(batch, np.uint8)
@@ -230,7 +252,7 @@ def _fill_keyed(path: Path, size: int, keys: int) -> None:
     digits = 10 ** np.arange(KEY_BYTES - 1, -1, -1, dtype=np.int64)
     view = memoryview(batch)
     with opened(path) as directory:
-        log = directory.open(config=_compacted())
+        log = directory.open(config=log_config(COMPACTED))
         for _ in range(size // len(batch)):
             chosen = chance.integers(0, keys, RECORDS_PER_BATCH)
             array[places] = chosen[:, None] // digits % 10 + ord("0")
@@ -243,24 +265,18 @@ def _fill_keyed(path: Path, size: int, keys: int) -> None:
     os.sync()
 
 
-def _compacted() -> LogConfig:
-    return log_config(
-        {
-            "cleanup.policy": "compact",
-            "segment.bytes": str(256 * 1024 * 1024),
-            # Until nothing is dirty, however small the last round.
-            "min.cleanable.dirty.ratio": "0.001",
-        }
-    )
-
-
-def _timed(state: str, files: list[Path], work: Callable[[], object]) -> float:
+def prepare(state: str, files: Iterable[Path]) -> None:
+    """Have files warm or cold."""
     for path in files:
         if state == "cold":
             with path.open("rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         else:
             path.read_bytes()
+
+
+def _timed(state: str, files: list[Path], work: Callable[[], object]) -> float:
+    prepare(state, files)
     return seconds_of(work)
 
 
@@ -298,8 +314,16 @@ def _verify(path: Path) -> tuple[float, float]:
 
 def _compact(source: Path, target: Path, keys: int) -> float:
     shutil.copytree(source, target)
-    with opened(target) as directory:
-        log = directory.open(config=_compacted())
+    cost, records = clean_all(target)
+    assert records <= keys
+    shutil.rmtree(target)
+    return cost.seconds
+
+
+def clean_all(path: Path) -> tuple[Cost, int]:
+    """What it costs until nothing of a compacted log is dirty, and how many records survive."""
+    with opened(path) as directory:
+        log = directory.open(config=log_config(COMPACTED))
         log.advance_high_watermark(log.end_offset)
         config = CleanerConfig(map_bytes_max=MAP_BYTES, io_bytes_per_second=1e12)
         cleaner = LogCleaner(directory.logs, config, directory.clock)
@@ -308,12 +332,9 @@ def _compact(source: Path, target: Path, keys: int) -> float:
             while (job := cleaner.next_job()) is not None:
                 clean(job)
 
-        seconds = seconds_of(rounds)
+        cost = cost_of(os.getpid(), rounds)
         assert not cleaner.failures()
-        records = sum(batch.record_count for batch in log.batches(0))
-        assert records <= keys
-    shutil.rmtree(target)
-    return seconds
+        return cost, sum(batch.record_count for batch in log.batches(0))
 
 
 def _copy(source: Path, target: Path) -> float:

@@ -1,0 +1,139 @@
+"""Tailrace and Kafka side by side, with the same settings, each on a directory of its own.
+
+Neither forces anything to the disk: both leave that to the kernel, as Kafka does by default.
+
+Both are warm before anything is measured: each has taken `WARM_UP_BYTES` in small batches, and what
+a stage throws away besides. The JVM has compiled its hot paths, Tailrace has loaded its kernels.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.kafka.peer import PEER, Peer
+from benchmarks.macro.brokers import ONE_SEGMENT, serving
+from benchmarks.macro.load import (
+    build_batch,
+    connected,
+    produce_frame,
+    require_appended,
+    send_all,
+)
+from benchmarks.measure import Bench, Figure, interleave
+from tailrace.client import BrokerAddress, ClusterReader, parse_bootstrap
+from tailrace.model import TopicPartition
+
+T = TypeVar("T")
+
+SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        **ONE_SEGMENT,
+        # A round's files are not to wait a minute for their end.
+        "log.segment.delete.delay.ms": "1000",
+        "log.initial.task.delay.ms": "500",
+    }
+)
+"""For both brokers."""
+
+WARM_UP_BYTES = 300_000_000
+"""Two million records and more, which is when Tailrace loads its kernels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """One of the two, running."""
+
+    address: BrokerAddress
+    process_id: int
+
+    def create_topic(self, name: str) -> None:
+        """Make a topic of one partition; it takes records when this returns."""
+        create_topic(str(self.address), name)
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic; its files go a second or two later, during the other's turn."""
+        admin = _admin(str(self.address))
+        admin.delete_topics([name])[name].result()
+
+
+class Brokers(NamedTuple):
+    """Both, running at the same time; one idles while the other works."""
+
+    ours: Broker
+    kafka: Broker
+
+
+@contextmanager
+def both(bench: Bench, peer: Peer) -> Iterator[Brokers]:
+    """Tailrace and Kafka, new, empty and warm, until the end of the block."""
+    data = bench.directory / "tailrace"
+    kafka = peer.kafka(bench.directory / "kafka", settings=SETTINGS)
+    with serving(data, settings=SETTINGS) as ours, kafka:
+        address = parse_bootstrap(kafka.bootstrap_servers)[0]
+        brokers = Brokers(
+            Broker(address=ours.address, process_id=ours.process_id),
+            Broker(address=address, process_id=kafka.pid),
+        )
+        bench.say("warming up both brokers")
+        for broker in brokers:
+            _warm_up(broker, bench.scaled(WARM_UP_BYTES, quick=4_000_000))
+        if not bench.is_quick:
+            ours.wait_for_kernels()
+        yield brokers
+
+
+def _warm_up(broker: Broker, total: int) -> None:
+    """Send so many bytes in small batches."""
+    topic = "warm-up"
+    broker.create_topic(topic)
+    batch = build_batch(16 * 1024)
+    batch_count = total // len(batch.data)
+    with connected(broker.address) as channel:
+        answer = send_all(channel, produce_frame(topic, batch), batch_count)
+    require_appended(answer, batch, batch_count)
+    broker.delete_topic(topic)
+
+
+def take_turns(bench: Bench, brokers: Brokers, work: Callable[[Broker], T]) -> dict[str, list[T]]:
+    """What the same work returned from each broker, by name and round."""
+    return interleave(
+        bench, {name: partial(work, broker) for name, broker in brokers._asdict().items()}
+    )
+
+
+def compare(
+    name: str,
+    unit: str,
+    found: Mapping[str, Sequence[T]],
+    value: Callable[[T], float],
+    *,
+    aim: float | None = None,
+) -> Figure:
+    """One line of the result: a value of each round of both brokers."""
+    return Figure(
+        name=name,
+        unit=unit,
+        ours=tuple(map(value, found["ours"])),
+        peer_name=PEER,
+        peer=tuple(map(value, found["kafka"])),
+        aim=aim,
+    )
+
+
+def create_topic(address: str, name: str) -> None:
+    """Make a topic of one partition; it takes records when this returns."""
+    admin = _admin(address)
+    admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])[name].result()
+    # Kafka answers before its broker has heard of the topic from its controller.
+    with closing(ClusterReader(address)) as reader:
+        reader.log_range(TopicPartition(name, 0))
+
+
+def _admin(address: str) -> AdminClient:
+    """To be kept until its answers are there."""
+    return AdminClient({"bootstrap.servers": address, "log_level": 0})

@@ -1,0 +1,179 @@
+"""librdkafka in a process of its own: one run of one client against one broker.
+
+    python -m benchmarks.kafka.client ARGUMENTS       a kind, an address and a `Load`, as JSON
+
+When it is connected it prints a line and waits for one. Then it works, prints a line, and at last
+what it counted, as JSON. Whoever started it measures from its own line to the client's second.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+
+from benchmarks.measure import Cost, cost_of
+from tailrace.client import BrokerAddress
+
+ROOT = Path(__file__).parents[2]
+WAIT_SECONDS = 60
+CALL_RECORDS = 1_000
+"""Records handed over in one call, to librdkafka or by it; Python's own cost is per call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What a client does, with which settings beside librdkafka's own."""
+
+    topic: str
+    count: int
+    value_bytes: int
+    settings: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a client's run took, and what it counted."""
+
+    cost: Cost
+    """The broker's CPU seconds; the client's own are left out."""
+    counted: dict[str, float]
+
+
+def run_client(kind: str, load: Load, *, address: BrokerAddress, process_id: int) -> Run:
+    """One run of a client against the broker with this address and process.
+
+    Raises:
+        RuntimeError: it failed; its errors are on ours.
+    """
+    arguments = json.dumps({"kind": kind, "address": str(address), "load": asdict(load)})
+    with subprocess.Popen(
+        [sys.executable, "-m", __spec__.name, arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stdin, stdout = process.stdin, process.stdout
+        try:
+            stdout.readline()
+
+            def work() -> None:
+                print(file=stdin, flush=True)
+                stdout.readline()
+
+            cost = cost_of(process_id, work)
+            result = stdout.readline()
+            if not result:
+                raise RuntimeError(f"a client failed: {kind} {load}")
+            return Run(cost=cost, counted=json.loads(result))
+        finally:
+            process.kill()
+
+
+def produce(load: Load, *, address: str) -> dict[str, float]:
+    """The same value again and again; all are acknowledged when the second line is printed."""
+    counts: list[dict[str, Any]] = []
+    producer = Producer(_settings(load, address) | {"stats_cb": _collect(counts)})
+    messages = [{"value": os.urandom(load.value_bytes)}] * CALL_RECORDS
+    producer.list_topics(load.topic, WAIT_SECONDS)
+    _wait_for_word()
+    remaining = load.count
+    while remaining:
+        sent = producer.produce_batch(load.topic, messages[:remaining], 0)
+        remaining -= sent
+        # The queue is full when not all were taken.
+        producer.poll(0 if sent else 0.001)
+    unsent = producer.flush(WAIT_SECONDS)
+    assert not unsent, unsent
+    print(flush=True)
+    counts.clear()
+    while not counts:
+        producer.poll(0.1)
+    return _requests(counts[0])
+
+
+def fetch(load: Load, *, address: str) -> dict[str, float]:
+    """All records from the beginning; the last is here when the second line is printed."""
+    counts: list[dict[str, Any]] = []
+    consumer = Consumer(
+        _settings(load, address)
+        | {"group.id": "benchmark", "enable.auto.commit": False, "stats_cb": _collect(counts)}
+    )
+    consumer.list_topics(load.topic, WAIT_SECONDS)
+    _wait_for_word()
+    consumer.assign([TopicPartition(load.topic, 0, OFFSET_BEGINNING)])
+    remaining = load.count
+    while remaining:
+        messages = consumer.consume(min(remaining, CALL_RECORDS), WAIT_SECONDS)
+        assert messages, f"{remaining} of {load.count} records are missing"
+        for message in messages:
+            if message.error() is not None:
+                raise KafkaException(message.error())
+        remaining -= len(messages)
+    print(flush=True)
+    counts.clear()
+    while not counts:
+        consumer.poll(0.1)
+    return _requests(counts[0])
+
+
+def flush(load: Load, *, address: str) -> dict[str, float]:
+    """One record at a time, awaited; gives the median of their seconds."""
+    producer = Producer(_settings(load, address))
+    value = os.urandom(load.value_bytes)
+    producer.list_topics(load.topic, WAIT_SECONDS)
+    _wait_for_word()
+    seconds = []
+    for _ in range(load.count):
+        started = time.perf_counter()
+        producer.produce(load.topic, value, partition=0)
+        unsent = producer.flush(WAIT_SECONDS)
+        seconds.append(time.perf_counter() - started)
+        assert not unsent, unsent
+    print(flush=True)
+    return {"median_seconds": statistics.median(seconds)}
+
+
+def _settings(load: Load, address: str) -> dict[str, object]:
+    return {
+        "bootstrap.servers": address,
+        "log_level": 0,
+        "statistics.interval.ms": 100,
+        **load.settings,
+    }
+
+
+def _collect(counts: list[dict[str, Any]]) -> Callable[[str], None]:
+    return lambda text: counts.append(json.loads(text))
+
+
+def _requests(counts: dict[str, Any]) -> dict[str, float]:
+    """Requests of each kind that librdkafka says it has sent."""
+    found: Counter[str] = Counter()
+    for broker in counts["brokers"].values():
+        found.update(broker["req"])
+    return dict(found)
+
+
+def _wait_for_word() -> None:
+    print(flush=True)
+    sys.stdin.readline()
+
+
+def main(arguments: str) -> None:
+    """Be the client that the arguments ask for."""
+    asked = json.loads(arguments)
+    work = {"produce": produce, "fetch": fetch, "flush": flush}[asked["kind"]]
+    print(json.dumps(work(Load(**asked["load"]), address=asked["address"])), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,103 @@
+"""`make bench-kafka`: Apache Kafka and Tailrace in turn on this machine, as one table of ratios.
+
+    python -m benchmarks.kafka.run [--only STAGE ...] [--quick]
+
+From the root of the checkout. A full run writes `benchmarks/results/<commit>-kafka.json`; one with
+`--only` or `--quick` just shows the table. Exit code 2 if Kafka cannot be had.
+"""
+
+import argparse
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import confluent_kafka
+
+from benchmarks.kafka.directories import measure_compaction, measure_dump, measure_recovery
+from benchmarks.kafka.latency import measure_latency
+from benchmarks.kafka.peer import Peer
+from benchmarks.kafka.raw import measure_raw
+from benchmarks.kafka.spark import measure_spark
+from benchmarks.kafka.startup import measure_startup
+from benchmarks.kafka.tool import measure_tool
+from benchmarks.kafka.traffic import measure_traffic
+from benchmarks.measure import Bench, Figure
+from benchmarks.report import checkout_name, comparison, write_results
+from benchmarks.run import DISK
+from compat.artifacts import KAFKA
+from tailrace.errors import FatalError
+
+STAGES: dict[str, Callable[[Bench, Peer], list[Figure]]] = {
+    "startup": measure_startup,
+    "traffic": measure_traffic,
+    "raw": measure_raw,
+    "tool": measure_tool,
+    "latency": measure_latency,
+    "recovery": measure_recovery,
+    "compaction": measure_compaction,
+    "dump": measure_dump,
+    "spark": measure_spark,
+}
+
+
+def run(
+    names: Sequence[str], peer: Peer, *, is_quick: bool, say: Callable[[str], None]
+) -> list[Figure]:
+    """The figures of these stages; their files are gone when this returns."""
+    figures = []
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="tailrace-bench-", dir=DISK) as directory:
+            bench = Bench(directory=Path(directory), is_quick=is_quick, say=say)
+            figures += STAGES[name](bench, peer)
+    return figures
+
+
+def versions(peer: Peer) -> dict[str, str]:
+    """Of what the figures depend on, beside Tailrace itself."""
+    said = subprocess.run([peer.java, "-version"], capture_output=True, text=True, check=True)
+    return {
+        "kafka": KAFKA.version,
+        "java": said.stderr.splitlines()[0],
+        "librdkafka": confluent_kafka.libversion()[0],
+    }
+
+
+def main() -> None:
+    """Read the arguments, run, show and write."""
+    parser = argparse.ArgumentParser(description="Measure Tailrace against Apache Kafka.")
+    parser.add_argument("--only", action="append", choices=STAGES, help="one stage; repeatable")
+    parser.add_argument(
+        "--quick", action="store_true", help="a smoke run; its figures mean nothing"
+    )
+    chosen = parser.parse_args()
+    # Whatever ends us has to end the brokers first.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    started = time.monotonic()
+    # Before anything runs: the tree may change in the minutes that a run takes.
+    checkout = checkout_name()
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - started:6.1f} s  {line}", flush=True)
+
+    try:
+        peer = Peer.find()
+    except FatalError as error:
+        print(f"bench-kafka: {error}", file=sys.stderr)
+        sys.exit(2)
+    figures = run(chosen.only or list(STAGES), peer, is_quick=chosen.quick, say=say)
+    print()
+    print(comparison(figures))
+    print()
+    if chosen.only or chosen.quick:
+        say("nothing written: not a full run")
+    else:
+        path = write_results(figures, checkout=checkout, kind="-kafka", versions=versions(peer))
+        say(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()
