@@ -52,7 +52,10 @@ def run(
     for name in names:
         with tempfile.TemporaryDirectory(prefix="tailrace-bench-", dir=DISK) as directory:
             bench = Bench(directory=Path(directory), is_quick=is_quick, say=say)
-            figures += STAGES[name](bench, peer)
+            found = STAGES[name](bench, peer)
+        for figure in found:
+            say(f"{figure.name}: {figure.ratio:.2f} of {figure.peer_name}")
+        figures += found
     return figures
 
 

@@ -35,8 +35,9 @@ _LENGTH_MIN = layout.HEADER_SIZE - layout.LOG_OVERHEAD
 
 _ANY_TIMESTAMP = -(2**63)
 
-_FORGET_BYTES = 64 * 1024 * 1024
-"""How much of a file stays mapped in memory behind one who reads it from end to end."""
+FORGET_BYTES = 16 * 1024 * 1024
+"""How much of a file is read before its pages stop to count as memory of this process. They stay in
+the page cache; a reader that comes again finds them there."""
 
 assert _SKETCH.size == layout.MAX_TIMESTAMP_POSITION + 8
 
@@ -82,6 +83,8 @@ class RecordsFile:
             )
         self._file = file
         self._view = memoryview(b"")
+        self._viewed = 0
+        """Bytes handed out since pages were last given up."""
         self._maps: list[weakref.ref[object]] = []
         self._mapping = threading.Lock()
         self._syncing = threading.Lock()
@@ -114,7 +117,13 @@ class RecordsFile:
         """Bytes from `start` up to `limit`, without a copy."""
         assert 0 <= start <= limit <= self.size
         view = self._view
-        return (view if limit <= len(view) else self._renewed_map())[start:limit]
+        if limit > len(view):
+            view = self._renewed_map()
+        self._viewed += limit - start
+        if self._viewed >= FORGET_BYTES:
+            self._viewed = 0
+            self._file.forget(view, len(view))
+        return view[start:limit]
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, Batch]]:
         """Each batch from `position` on, with its position; ends before a partial one.
@@ -142,12 +151,12 @@ class RecordsFile:
             CorruptionError: as they do.
         """
         view = self._map()
-        size, position, forget_at = len(view), 0, _FORGET_BYTES
+        size, position, forget_at = len(view), 0, FORGET_BYTES
         unpack, last_start = layout.HEADER.unpack_from, size - layout.HEADER_SIZE
         while position <= last_start:
             if position >= forget_at:
                 self._file.forget(view, position)
-                forget_at = position + _FORGET_BYTES
+                forget_at = position + FORGET_BYTES
             (
                 base_offset, length, leader_epoch, magic, crc, _, delta, _, max_timestamp,
                 producer_id, _, _, record_count,

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import pytest
 
+from tailrace.cluster.controller import FIRST_PRODUCER_ID, PRODUCER_ID_BLOCK
 from tailrace.cluster.image import ClusterImage, Topic
 from tailrace.cluster.store import FILE, LocalStore
 from tailrace.model import TopicPartition
@@ -92,7 +93,10 @@ def test_cluster_image(files: MemoryFiles) -> None:
         partitions=(0,),
         configs=MappingProxyType({"cleanup.policy": "compact"}),
     )
-    image = ClusterImage(topics=MappingProxyType({"planes": topic}), next_producer_id=1000)
+    image = ClusterImage(
+        topics=MappingProxyType({"planes": topic}),
+        next_producer_id=FIRST_PRODUCER_ID + PRODUCER_ID_BLOCK,
+    )
     LocalStore(files, "data").save(image)
     assert files.content(f"data/{FILE}") == block("json")
 

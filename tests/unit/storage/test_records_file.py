@@ -1,5 +1,6 @@
 """The log file of a segment."""
 
+import re
 import threading
 from pathlib import Path
 
@@ -10,7 +11,12 @@ from tailrace.errors import CorruptionError
 from tailrace.records.batch import read_batches, stamp
 from tailrace.records.search import find_timestamp
 from tailrace.runtime.files import DiskFiles
-from tailrace.storage.records_file import RecordsFile, StillReadError, open_records_file
+from tailrace.storage.records_file import (
+    FORGET_BYTES,
+    RecordsFile,
+    StillReadError,
+    open_records_file,
+)
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import NOW, batch
 
@@ -101,6 +107,27 @@ def test_slices_have_the_bytes_of_the_file() -> None:
     assert log.view(first, TOTAL) == content[first:]
     assert log.view(first, second) == BATCHES[1]
     assert log.view(1, TOTAL)[first - 1 : second - 1] == BATCHES[1]
+
+
+def test_what_has_been_read_does_not_stay_in_memory(tmp_path: Path) -> None:
+    """However much of a file readers have touched, little of it counts as the process's own."""
+    size = 8 * FORGET_BYTES
+    log = on_disk(tmp_path, size)
+    largest = 0
+    for start in range(0, size, FORGET_BYTES // 4):
+        assert not any(log.view(start, start + FORGET_BYTES // 4)[::4096])
+        largest = max(largest, resident_bytes(tmp_path / NAME))
+    assert 0 < largest <= 2 * FORGET_BYTES
+
+
+def resident_bytes(path: Path) -> int:
+    """Bytes of a mapped file that the kernel counts as this process's memory (Linux)."""
+    found = re.findall(
+        rf"{re.escape(str(path))}\n.*?^Rss: +(\d+) kB",
+        Path("/proc/self/smaps").read_text(),
+        re.DOTALL | re.MULTILINE,
+    )
+    return sum(map(int, found)) * 1024
 
 
 def test_batches_of_a_slice_end_with_the_last_whole_one() -> None:
