@@ -1,7 +1,8 @@
 """InitProducerId (22): an id for an idempotent producer.
 
 Versions: 0 to 5.
-Behaviour: a new id with epoch 0, never handed out before, also not before a crash. A producer that
+Behaviour: a new id with epoch 0, never handed out before, also not before a crash; larger than any
+    that a log knew at the start, and than any that Apache Kafka hands out. A producer that
     sends its id and epoch along (v3) asks for the next epoch of it, and gets it; at the end of the
     epochs it gets a new id, as in Kafka.
 Not done: transactional ids (INVALID_REQUEST).

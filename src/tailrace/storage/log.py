@@ -281,7 +281,8 @@ class Log:
                 skips_empty=limit is not ReadLimit.LOG_END,
             )
             if limit is ReadLimit.LAST_STABLE:
-                aborted = reads.aborted_between(self.segments, offset, behind)
+                later = self.segments.from_offset(offset)
+                aborted = reads.aborted_between(later, offset, behind)
         return ReadSlice(
             view=view,
             log_start_offset=self.start_offset,

@@ -5,7 +5,7 @@ segments as they stood at the call. How far a reader may look is the caller's wo
 (`limit_offset`); where offsets stand is `positions`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -114,17 +114,18 @@ def batches_from(segments: Segments, offset: int) -> Iterator[Batch]:
 
 
 def aborted_between(
-    segments: Segments, start_offset: int, limit_offset: int
+    segments: Iterable[Segment], start_offset: int, limit_offset: int
 ) -> tuple[AbortedTransaction, ...]:
     """The aborted transactions with a record from `start_offset` up to below `limit_offset`.
 
-    An abort is noted in the segment that holds its marker, which may lie behind the data.
+    `segments` are those from the one with `start_offset` on. A transaction is in the index of the
+    segment that has its marker, so later segments are asked until one says that it is complete.
 
     Raises:
         CorruptionError: a transaction index is damaged.
     """
     found: list[AbortedTransaction] = []
-    for segment in segments.from_offset(start_offset):
+    for segment in segments:
         aborted, is_complete = segment.transactions.collect(start_offset, limit_offset)
         found += aborted
         if is_complete:

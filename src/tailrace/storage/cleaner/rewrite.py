@@ -40,8 +40,9 @@ from tailrace.storage.cleaner.key_map import KeyMap
 from tailrace.storage.cleaner.output import Output, discard, open_cleaned
 from tailrace.storage.cleaner.plan import CleaningPlan, group_segments
 from tailrace.storage.cleaner.run import KEEPS_ALL, RUN_BYTES, Choice, Run
-from tailrace.storage.cleaner.transactions import CleanedTransactions, aborted_between
+from tailrace.storage.cleaner.transactions import CleanedTransactions
 from tailrace.storage.config import LogConfig
+from tailrace.storage.reads import aborted_between
 from tailrace.storage.records_file import RecordsFile
 from tailrace.storage.segment import Segment
 from tailrace.storage.segments import Segments

@@ -9,14 +9,13 @@ that reach into a stretch of log before its first batch.
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from tailrace.errors import CorruptionError
 from tailrace.records.batch import Batch
 from tailrace.records.builder import records_of
 from tailrace.records.control import ControlType, read_control_type
 from tailrace.storage.index.transaction import AbortedTransaction
-from tailrace.storage.segment import Segment
 
 
 class CleanedTransactions:
@@ -92,23 +91,3 @@ def _contradiction(marker: str, batch: Batch, aborted: AbortedTransaction) -> Co
         f"at {aborted.first_offset} aborted at {aborted.last_offset}",
         offset=batch.base_offset,
     )
-
-
-def aborted_between(
-    segments: Sequence[Segment], start_offset: int, limit_offset: int
-) -> list[AbortedTransaction]:
-    """The aborted transactions with data in a range of offsets.
-
-    `segments` are those from the one with `start_offset` on. A transaction is in the index of the
-    segment that has its marker, so later segments are asked until one says that it is complete.
-
-    Raises:
-        CorruptionError: an index cannot be what was written.
-    """
-    found: list[AbortedTransaction] = []
-    for segment in segments:
-        some, is_complete = segment.transactions.collect(start_offset, limit_offset)
-        found += some
-        if is_complete:
-            break
-    return found
