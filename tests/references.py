@@ -72,9 +72,9 @@ def _helps_of(group: click.Group, context: click.Context) -> Iterator[str]:
 def conformance() -> str:
     """docs/conformance.md."""
     return (
-        "# Apache Kafka's storage tests, and ours\n\n"
+        "# Apache Kafka's own tests, and ours\n\n"
         + GENERATED
-        + "Every scenario that Apache Kafka's own tests of its log check, by the name of the "
+        + "Every scenario that Apache Kafka's own tests of its log and of its producer check, by the name of the "
         "upstream test method, and the test of ours that claims the same. `never` says why a "
         "scenario has no counterpart here. `make docs` writes this page from "
         "`tests/conformance`; `tests/test_conformance.py` checks that every test named "

@@ -6,6 +6,9 @@ from tests import scenarios
 
 ROWS = {
     "AbstractLegacyRecordBatchTest": 11,
+    "BufferPoolTest": 13,
+    "BuiltInPartitionerTest": 4,
+    "DefaultPartitionerTest": 1,
     "DefaultRecordBatchTest": 22,
     "DefaultRecordTest": 20,
     "FileRecordsTest": 23,
@@ -19,10 +22,16 @@ ROWS = {
     "LogValidatorTest": 54,
     "MemoryRecordsBuilderTest": 26,
     "MemoryRecordsTest": 20,
+    "MetadataTest": 29,
+    "NetworkClientTest": 40,
     "OffsetIndexTest": 11,
+    "ProducerInterceptorsTest": 3,
+    "ProducerMetadataTest": 9,
     "ProducerStateManagerTest": 54,
+    "RoundRobinPartitionerTest": 3,
     "TimeIndexTest": 11,
     "TransactionIndexTest": 11,
+    "TransactionManagerTest": 133,
     "UnifiedLogTest": 147,
 }
 """Scenarios of each class, so that none is dropped from a table."""

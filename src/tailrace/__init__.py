@@ -9,8 +9,17 @@ from tailrace.errors import CorruptionError, FatalError, RetriableError, Tailrac
 
 if TYPE_CHECKING:
     from tailrace.broker import Broker
+    from tailrace.client.producer import AsyncProducer, Producer
 
-__all__ = ["Broker", "CorruptionError", "FatalError", "RetriableError", "TailraceError"]
+__all__ = [
+    "AsyncProducer",
+    "Broker",
+    "CorruptionError",
+    "FatalError",
+    "Producer",
+    "RetriableError",
+    "TailraceError",
+]
 __version__ = "0.1.0"
 
 
@@ -19,4 +28,8 @@ def __getattr__(name: str) -> object:
         from tailrace.broker import Broker
 
         return Broker
+    if name in {"AsyncProducer", "Producer"}:
+        from tailrace.client import producer
+
+        return getattr(producer, name)
     raise AttributeError(f"module 'tailrace' has no attribute {name!r}")

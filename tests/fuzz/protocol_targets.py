@@ -1,7 +1,7 @@
 """What a peer can send us: every request a broker reads, every response our client reads."""
 
 from tailrace.protocol import frames
-from tailrace.protocol.apis import APIS, Api
+from tailrace.protocol.apis import APIS, SPOKEN, Api
 from tailrace.protocol.errors import MalformedMessageError
 from tests.fuzz.engine import FuzzTarget
 from tests.unit.protocol.strategies import full_message
@@ -66,7 +66,8 @@ TARGETS: tuple[FuzzTarget, ...] = (
     *(_requests(api) for api in APIS.values()),
     *(
         _responses(api, version)
-        for api in APIS.values()
-        for version in sorted({api.response.flexible_since - 1, api.last_version})
+        for api in SPOKEN.values()
+        for version in api.versions
+        if version in {api.response.flexible_since - 1, api.last_version}
     ),
 )

@@ -1,13 +1,15 @@
 """Hot loops: buffers and integers in, buffers and integers out.
 
 Importing this room imports neither numpy nor numba; see `tailrace.kernels.kernel` for when they
-come. `tailrace.kernels.showing` is not among these: whoever shows records imports it, and nobody
-else pays for compiling it. Not here: objects, I/O, errors with words.
+come. `tailrace.kernels.showing` and `tailrace.kernels.encoding` are not among these: whoever shows
+or produces records imports them, and nobody else pays for compiling. Not here: objects, I/O,
+errors with words.
 """
 
 from tailrace.kernels.cleaning import RECORD_GROWTH_MAX, copy_records
 from tailrace.kernels.kernel import (
     Kernel,
+    add_plain_records,
     helper,
     int64s,
     is_loaded,
@@ -49,6 +51,7 @@ __all__ = [
     "RecordFault",
     "Refusal",
     "Total",
+    "add_plain_records",
     "choose_records",
     "copy_records",
     "decode_headers",

@@ -14,8 +14,11 @@ Invariants:
   function has several (numba issue 4807), and Spark's workers are many processes.
 * A kernel and every helper it calls stand in one source file, because Numba's cache notices a
   change only in the file of the kernel itself. The exceptions are `copy_bytes`, `count_plain`, and
-  the readers of records that other kernels share with those of `records`: whoever changes them, or
-  how kernels are compiled, deletes the `.nbi` files of `__pycache__`.
+  the readers and writers of records that other kernels share with those of `records` and
+  `cleaning`: whoever changes them, or how kernels are compiled, deletes the `.nbi` files of
+  `__pycache__`.
+* No helper copies bytes under a condition, but the kernel itself may: Numba would count references
+  to the helper's buffers at each call, which takes longer than the copying.
 * Integers stay inside int64, and nothing mixes int64 with uint64: Numba would make a float of it.
 """
 
@@ -135,6 +138,7 @@ def kernel(*parameters: str) -> Callable[[PlainFunction], Kernel]:
     def register(plain: PlainFunction) -> Kernel:
         made = Kernel(plain, parameters)
         _kernels.append(made)
+        _plain.is_replaced = False
         return made
 
     return register
@@ -200,6 +204,14 @@ def is_loaded() -> bool:
 def plain_records() -> int:
     """Records that plain code has walked in this process so far."""
     return _plain.records
+
+
+def add_plain_records(count: int) -> None:
+    """Tells the account of plain work beside the kernels' own that compiled ones would have saved.
+
+    `count` is the number of records whose walk in plain code costs as much.
+    """
+    _plain.records += count
 
 
 def worth_loading() -> bool:

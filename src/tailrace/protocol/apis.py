@@ -1,11 +1,11 @@
-"""Which requests exist, which of them are served, and in which versions.
+"""Which requests exist, which of them are served or spoken, and in which versions.
 
-`ApiKey` has every key of Kafka 4; `APIS` has the ones that Tailrace serves, with the versions
-that a Kafka 4.3 broker serves of them.
+`ApiKey` has every key of Kafka 4; `APIS` has the ones that a Tailrace broker serves, with the
+versions that a Kafka 4.3 broker serves of them; `SPOKEN` adds the ones that only our clients know.
 
 Not here: what a request means (`handlers`) and how a header is read (`frames`).
 
-Invariant: a version in `APIS` can be decoded and encoded in both directions.
+Invariant: a version in `SPOKEN` can be decoded and encoded in both directions.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,15 @@ from enum import IntEnum
 
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     create_topics,
     delete_records,
     delete_topics,
     describe_configs,
+    end_txn,
     fetch,
     find_coordinator,
     incremental_alter_configs,
@@ -26,6 +29,9 @@ from tailrace.protocol.messages import (
     list_offsets,
     metadata,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
+    txn_offset_commit,
 )
 
 
@@ -130,7 +136,7 @@ class ApiKey(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """A request that is served."""
+    """A request that is served or spoken."""
 
     key: ApiKey
     """Its number."""
@@ -145,7 +151,7 @@ class Api:
 
     @property
     def versions(self) -> range:
-        """The versions that are served."""
+        """The versions that are served or spoken."""
         return range(self.first_version, self.last_version + 1)
 
     @property
@@ -237,8 +243,53 @@ _SERVED = (
     ),
 )
 
+_SPOKEN = (
+    (
+        ApiKey.SASL_HANDSHAKE,
+        0,
+        1,
+        sasl_handshake.SaslHandshakeRequest,
+        sasl_handshake.SaslHandshakeResponse,
+    ),
+    (
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        0,
+        3,
+        add_partitions_to_txn.AddPartitionsToTxnRequest,
+        add_partitions_to_txn.AddPartitionsToTxnResponse,
+    ),
+    (
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        0,
+        4,
+        add_offsets_to_txn.AddOffsetsToTxnRequest,
+        add_offsets_to_txn.AddOffsetsToTxnResponse,
+    ),
+    (ApiKey.END_TXN, 0, 4, end_txn.EndTxnRequest, end_txn.EndTxnResponse),
+    (
+        ApiKey.TXN_OFFSET_COMMIT,
+        0,
+        4,
+        txn_offset_commit.TxnOffsetCommitRequest,
+        txn_offset_commit.TxnOffsetCommitResponse,
+    ),
+    (
+        ApiKey.SASL_AUTHENTICATE,
+        0,
+        2,
+        sasl_authenticate.SaslAuthenticateRequest,
+        sasl_authenticate.SaslAuthenticateResponse,
+    ),
+)
+
 APIS: dict[int, Api] = {
     key: Api(key=key, first_version=first, last_version=last, request=request, response=response)
     for key, first, last, request, response in _SERVED
 }
 """The served requests by key, ascending."""
+
+SPOKEN: dict[int, Api] = APIS | {
+    key: Api(key=key, first_version=first, last_version=last, request=request, response=response)
+    for key, first, last, request, response in _SPOKEN
+}
+"""The requests that our clients send: the served ones and those of SASL and of transactions."""

@@ -15,6 +15,7 @@ a request they are passed over, as Apache Kafka does: librdkafka 2.16 ends a Met
 for all topics with three of them.
 """
 
+from collections.abc import Mapping
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple, TypeVar
@@ -74,11 +75,13 @@ def check_size(size: int, *, limit: int) -> None:
         )
 
 
-def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
+def read_request_header(
+    frame: memoryview, *, apis: Mapping[int, Api] = APIS
+) -> tuple[RequestHeader, int]:
     """The header of a request frame without its size, and the position of the body.
 
-    A key or version that is not served gives a header too: its `api` is None, and it has what an
-    answer needs. The position then says nothing, since that version's header may be longer.
+    A key or version that is not in `apis` gives a header too, which has what an answer needs. The
+    position then says nothing, since that version's header may be longer.
 
     Raises:
         MalformedMessageError: the frame ends inside the header, or the client id is not text.
@@ -103,7 +106,7 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
         except UnicodeDecodeError:
             raise MalformedMessageError("the client id is not UTF-8", position=position) from None
         position = stop
-    api = APIS.get(key)
+    api = apis.get(key)
     if api is not None and api.is_served(version) and api.is_flexible(version):
         position = _skip_tags(frame, position)
     return RequestHeader(key, version, correlation_id, client_id), position

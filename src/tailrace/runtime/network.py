@@ -4,6 +4,8 @@ The shape is that of the system calls, not of streams: `receive_into` and `send`
 say so by returning None. On asyncio's own loop this costs within a few per cent of raw epoll,
 while a coroutine per read costs twice as much; and the double in `tailrace.testing` needs no
 kernel.
+
+Not here: a network for programs without an event loop; see `polling`.
 """
 
 import asyncio
@@ -11,8 +13,9 @@ import contextlib
 import errno
 import os
 import socket
+import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from tailrace.errors import ListenError
 from tailrace.runtime.files import Buffer
@@ -79,8 +82,26 @@ class Listener(Protocol):
         ...
 
 
-class Network(Protocol):
-    """Opens ports."""
+class Connector(Protocol):
+    """Opens outgoing connections."""
+
+    def connect(
+        self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
+    ) -> Callable[[], None]:
+        """Call `done` once with a connection to `host`, or with why there is none; never waits.
+
+        The addresses of a name are tried in turn until one answers (Kafka:
+        client.dns.lookup=use_all_dns_ips), beginning with the one at `first` modulo their number:
+        the caller counts its attempts there, so that an address that never answers, or one that
+        has just been left, is not tried first again. The name is looked up for each call.
+
+        Returns what ends the attempt: `done` is not called after it, and no socket stays open.
+        """
+        ...
+
+
+class Network(Connector, Protocol):
+    """Opens connections and ports."""
 
     def listen(self, host: str, port: int, accepted: Callable[[Socket], None]) -> Listener:
         """Call `accepted` with each new connection; port 0 takes any free one.
@@ -91,15 +112,43 @@ class Network(Protocol):
         ...
 
 
-class KernelSocket:
-    """A TCP connection on the running event loop."""
+class Watcher(Protocol):
+    """Calls back when the kernel has news of a socket; the names are those of an asyncio loop."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def add_reader(self, connection: socket.socket, callback: Callable[[], None], /) -> object:
+        """Call back while there is something to receive."""
+        ...
+
+    def remove_reader(self, connection: socket.socket, /) -> object:
+        """Stop that."""
+        ...
+
+    def add_writer(self, connection: socket.socket, callback: Callable[[], None], /) -> object:
+        """Call back while there is room to send."""
+        ...
+
+    def remove_writer(self, connection: socket.socket, /) -> object:
+        """Stop that."""
+        ...
+
+    def call_soon_threadsafe(self, callback: Callable[[], None], /) -> object:
+        """Call back in the next turn; the only method that other threads may call.
+
+        Raises:
+            RuntimeError: there will be no next turn.
+        """
+        ...
+
+
+class KernelSocket:
+    """A TCP connection."""
+
+    def __init__(self, connection: socket.socket, loop: Watcher) -> None:
         connection.settimeout(0)
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = connection
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         try:
             host, port = connection.getpeername()[:2]
         except OSError:
@@ -177,7 +226,7 @@ class KernelListener:
                 self._loop.remove_reader(self._listening)
                 self._loop.call_later(1.0, self._resume)
                 return
-            self._accepted(KernelSocket(connection))
+            self._accepted(KernelSocket(connection, self._loop))
 
     def _resume(self) -> None:
         if self._listening.fileno() >= 0:
@@ -190,8 +239,123 @@ class KernelListener:
             self._listening.close()
 
 
+Address = tuple[socket.AddressFamily, Any]
+"""A family and an address in its form."""
+
+
+class Connecting:
+    """An attempt to connect to one of a host's addresses; see `Connector.connect`."""
+
+    def __init__(
+        self, watcher: Watcher, done: Callable[[Socket | OSError], None], *, first: int
+    ) -> None:
+        self._watcher = watcher
+        self._done = done
+        self._first = first
+        self._addresses: list[Address] = []
+        self._connection: socket.socket | None = None
+        self._is_ended = False
+
+    def start(self, host: str, port: int) -> None:
+        """Begin, in a thread of its own where the name has to be looked up first."""
+        try:
+            addresses = _addresses(host, port, flags=socket.AI_NUMERICHOST)
+        except (OSError, ValueError):
+            threading.Thread(
+                target=self._look_up, args=(host, port), name=f"look up {host}", daemon=True
+            ).start()
+        else:
+            self._watcher.call_soon_threadsafe(lambda: self._found(addresses))
+
+    def cancel(self) -> None:
+        """End the attempt; does nothing after `done` was called."""
+        self._is_ended = True
+        self._let_go()
+
+    def _look_up(self, host: str, port: int) -> None:
+        found: list[Address] | OSError
+        try:
+            found = _addresses(host, port)
+        except OSError as error:
+            found = error
+        except ValueError as error:
+            found = OSError(f"no host can have this name: {error}")
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            self._watcher.call_soon_threadsafe(lambda: self._found(found))
+
+    def _found(self, found: list[Address] | OSError) -> None:
+        if self._is_ended:
+            return
+        if isinstance(found, OSError):
+            self._end(found)
+            return
+        start = self._first % len(found)
+        self._addresses = found[start:] + found[:start]
+        self._try_next(OSError("the name has no address"))
+
+    def _try_next(self, reason: OSError) -> None:
+        while self._addresses:
+            family, address = self._addresses.pop(0)
+            try:
+                connection = socket.socket(family, socket.SOCK_STREAM)
+            except OSError as error:
+                reason = error
+                continue
+            connection.settimeout(0)
+            try:
+                code = connection.connect_ex(address)
+            except OverflowError:  # no port can have this number
+                code = errno.EINVAL
+            if code in (0, errno.EINPROGRESS):
+                self._connection = connection
+                self._watcher.add_writer(connection, self._on_writable)
+                return
+            connection.close()
+            reason = OSError(code, os.strerror(code))
+        self._end(reason)
+
+    def _on_writable(self) -> None:
+        connection = self._connection
+        assert connection is not None
+        code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._let_go()
+            self._try_next(OSError(code, os.strerror(code)))
+            return
+        try:
+            connection.getpeername()
+        except OSError:
+            return  # news of an older socket that had the same descriptor
+        self._watcher.remove_writer(connection)
+        self._connection = None
+        self._end(KernelSocket(connection, self._watcher))
+
+    def _end(self, outcome: Socket | OSError) -> None:
+        self._is_ended = True
+        self._done(outcome)
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._watcher.remove_writer(connection)
+            connection.close()
+
+
+def _addresses(host: str, port: int, *, flags: int = 0) -> list[Address]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    return [(family, address) for family, _, _, _, address in found]
+
+
 class SocketNetwork:
-    """The machine's own TCP."""
+    """The machine's own TCP, on the running event loop."""
+
+    def connect(
+        self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
+    ) -> Callable[[], None]:
+        """Open a connection; see `Connector.connect`."""
+        connecting = Connecting(asyncio.get_running_loop(), done, first=first)
+        connecting.start(host, port)
+        return connecting.cancel
 
     def listen(self, host: str, port: int, accepted: Callable[[Socket], None]) -> KernelListener:
         """Open a port; see `Network.listen`."""
@@ -211,6 +375,15 @@ class SocketNetwork:
             listening.close()
             raise _listen_error(host, port, error) from error
         return KernelListener(listening, accepted)
+
+
+def without_front(buffers: list[Buffer], size: int) -> list[Buffer]:
+    """The buffers that are left when `size` bytes of them have been sent."""
+    for number, buffer in enumerate(buffers):
+        if size < len(buffer):
+            return [memoryview(buffer)[size:], *buffers[number + 1 :]] if size else buffers[number:]
+        size -= len(buffer)
+    return []
 
 
 def _listen_error(host: str, port: int, error: OSError) -> ListenError:

@@ -6,6 +6,10 @@ network; `delay_s` makes that later still, in virtual time.
 
 import asyncio
 import contextlib
+import errno
+import heapq
+import itertools
+import socket
 from collections.abc import Callable, Sequence
 
 from tailrace.errors import ListenError
@@ -17,13 +21,17 @@ WINDOW_BYTES = 256 * 1024
 
 
 class MemorySocket:
-    """One end of a connection; made in pairs by `MemoryNetwork.connect`."""
+    """One end of a connection; made in pairs by `MemoryNetwork`."""
 
     def __init__(self, network: "MemoryNetwork", peer: str) -> None:
+        self.loses_sends = False
+        """Whether what this end sends is taken and never arrives."""
         self._network = network
         self._peer = peer
         self._other: MemorySocket | None = None
         self._received = bytearray()
+        self._coming_bytes = 0
+        self._held: list[Callable[[], None]] | None = None
         self._is_ended = False
         self._is_cut = False
         self._on_read: Callable[[], None] | None = None
@@ -52,11 +60,13 @@ class MemorySocket:
         other = self._other
         if self._is_cut or other is None:
             raise BrokenPipeError("the peer has closed")
-        room = WINDOW_BYTES - len(other._received)
+        room = WINDOW_BYTES - len(other._received) - other._coming_bytes
         if room <= 0:
             return None
         data = b"".join(bytes(buffer) for buffer in buffers)[:room]
-        self._network.carry(lambda: other._deliver(data))
+        if not self.loses_sends:
+            other._coming_bytes += len(data)
+            self._carry(lambda: other._deliver(data))
         return len(data)
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
@@ -74,7 +84,17 @@ class MemorySocket:
         self._on_read = self._on_write = None
         other, self._other = self._other, None
         if other is not None:
-            self._network.carry(other._end)
+            self._carry(other._end)
+
+    def hold(self) -> None:
+        """Keep on the way what this end sends from now on, its end too."""
+        self._held = [] if self._held is None else self._held
+
+    def release(self) -> None:
+        """Let arrive what was held, in its order; nothing more is held."""
+        held, self._held = self._held or [], None
+        for arrive in held:
+            self._network.carry(arrive)
 
     def cut(self) -> None:
         """Break the connection on both ends at once; bytes on the way are lost."""
@@ -100,7 +120,14 @@ class MemorySocket:
                 data += chunk[:received]
         return bytes(data)
 
+    def _carry(self, arrive: Callable[[], None]) -> None:
+        if self._held is None:
+            self._network.carry(arrive)
+        else:
+            self._held.append(arrive)
+
     def _deliver(self, data: bytes) -> None:
+        self._coming_bytes -= len(data)
         self._received += data
         self._call_on_read()
 
@@ -147,7 +174,17 @@ class MemoryNetwork:
         """Virtual seconds that bytes are under way."""
         self.receive_bytes_max = 1 << 30
         """Most bytes that one receive gives; 1 delivers byte by byte."""
+        self.unknown_hosts: set[str] = set()
+        """Names that no look-up finds."""
+        self.silent_ports: set[int] = set()
+        """Ports where a connection is neither taken nor refused."""
+        self.connections: list[MemorySocket] = []
+        """Every connection's client end, in the order in which they were made."""
+        self.firsts: list[int] = []
+        """Which of the host's addresses each call of `connect` wanted to try first."""
         self._next_port = 20_000
+        self._under_way: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
 
     def listen(self, host: str, port: int, accepted: Callable[[Socket], None]) -> MemoryListener:
         """Open a port; port 0 takes the next free one."""
@@ -159,20 +196,55 @@ class MemoryNetwork:
         self.ports[port] = accepted
         return MemoryListener(self, host, port)
 
-    def connect(self, port: int) -> MemorySocket:
-        """A client's end of a new connection to an open port.
+    def connect(
+        self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
+    ) -> Callable[[], None]:
+        """Open a connection in a later turn; see `Connector.connect`. All hosts are one."""
+        self.firsts.append(first)
+        is_ended = False
+
+        def cancel() -> None:
+            nonlocal is_ended
+            is_ended = True
+
+        def settle() -> None:
+            if is_ended or port in self.silent_ports:
+                return
+            if host in self.unknown_hosts:
+                done(socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
+                return
+            try:
+                done(self.open(port))
+            except ConnectionRefusedError as error:
+                done(error)
+
+        self.carry(settle)
+        return cancel
+
+    def open(self, port: int) -> MemorySocket:
+        """A client's end of a new connection to an open port, at once.
 
         Raises:
             ConnectionRefusedError: nobody listens there.
         """
         accepted = self.ports.get(port)
         if accepted is None:
-            raise ConnectionRefusedError(f"nobody listens on port {port}")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on port {port}")
         ours, theirs = MemorySocket(self, f"memory:{port}"), MemorySocket(self, "memory:1")
         ours._other, theirs._other = theirs, ours
+        self.connections.append(ours)
         accepted(theirs)
         return ours
 
     def carry(self, arrive: Callable[[], None]) -> None:
-        """Have something happen on the other end, after the network's delay."""
-        asyncio.get_running_loop().call_later(self.delay_s, arrive)
+        """Have something happen on the other end, after the network's delay.
+
+        What arrives at the same time does so in its order, which the loop's timers do not promise.
+        """
+        loop = asyncio.get_running_loop()
+        at = loop.time() + self.delay_s
+        heapq.heappush(self._under_way, (at, next(self._numbers), arrive))
+        loop.call_at(at, self._arrive)
+
+    def _arrive(self) -> None:
+        heapq.heappop(self._under_way)[2]()

@@ -51,7 +51,7 @@ async def running(
 
 def connect(outside: Outside, broker: RunningBroker) -> Peer:
     """A new connection to the broker."""
-    return Peer(outside.network.connect(broker.endpoint[1]))
+    return Peer(outside.network.open(broker.endpoint[1]))
 
 
 def batch(*values: bytes, key: bytes | None = b"k", timestamp: int = 1_700_000_000_000) -> bytes:

@@ -6,20 +6,22 @@ from uuid import UUID
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from tailrace.protocol.apis import APIS
+from tailrace.protocol.apis import SPOKEN
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message, WireField, wire_fields
 
-SERVED: tuple[tuple[type[Message], int], ...] = tuple(
+EVERY_MESSAGE: tuple[tuple[type[Message], int], ...] = tuple(
     (message, version)
-    for api in APIS.values()
+    for api in SPOKEN.values()
     for version in api.versions
     for message in (api.request, api.response)
 )
-"""Every request and response in every version that is served."""
+"""Every request and response in every version that is served or spoken."""
 
-NAMES: tuple[str, ...] = tuple(f"{message.__name__} v{version}" for message, version in SERVED)
-"""How a test names each entry of `SERVED`."""
+NAMES: tuple[str, ...] = tuple(
+    f"{message.__name__} v{version}" for message, version in EVERY_MESSAGE
+)
+"""How a test names each entry of `EVERY_MESSAGE`."""
 
 QUICK = settings(
     max_examples=6,

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.protocol import frames
-from tailrace.protocol.apis import APIS, Api, ApiKey
+from tailrace.protocol import codec, frames
+from tailrace.protocol.apis import APIS, SPOKEN, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError, UnencodableMessageError
 from tailrace.protocol.messages.api_versions import (
     ApiVersion,
@@ -21,7 +21,7 @@ from tailrace.protocol.messages.produce import (
     TopicProduceData,
 )
 
-EVERY_VERSION = [(api, version) for api in APIS.values() for version in api.versions]
+EVERY_VERSION = [(api, version) for api in SPOKEN.values() for version in api.versions]
 
 
 @pytest.mark.parametrize(("api", "version"), EVERY_VERSION)
@@ -34,10 +34,31 @@ def test_a_request_frame_is_read_back(api: Api, version: int, client_id: str | N
     )
     assert frames.read_size(frame[:4]) == len(frame) - 4
     view = memoryview(frame)[4:]
-    header, position = frames.read_request_header(view)
+    header, position = frames.read_request_header(view, apis=SPOKEN)
     assert header == frames.RequestHeader(api.key, version, -7, client_id)
+    assert codec.decode(api.request, version, view, position=position) == (body, len(view))
+
+
+@pytest.mark.parametrize("api", APIS.values())
+def test_a_served_request_is_decoded_by_its_header(api: Api) -> None:
+    """The header of a request that a broker serves says what the body is."""
+    frame = frames.encode_request(
+        api, api.request(), version=api.last_version, correlation_id=1, client_id=None
+    )
+    view = memoryview(frame)[4:]
+    header, position = frames.read_request_header(view)
     assert header.api is api
-    assert frames.decode_request(header, view, position) == body
+    assert frames.decode_request(header, view, position) == api.request()
+
+
+@pytest.mark.parametrize("api", [api for key, api in SPOKEN.items() if key not in APIS])
+def test_what_only_clients_speak_is_not_served(api: Api) -> None:
+    """A broker reads the header of a request that only clients know, and no more."""
+    frame = frames.encode_request(
+        api, api.request(), version=api.last_version, correlation_id=1, client_id=None
+    )
+    header, _ = frames.read_request_header(memoryview(frame)[4:])
+    assert header.api is None
 
 
 @pytest.mark.parametrize(("api", "version"), EVERY_VERSION)
@@ -59,7 +80,7 @@ def test_a_response_frame_is_read_back(api: Api, version: int) -> None:
 
 def test_requests_and_responses_turn_flexible_together() -> None:
     """The header follows one version number, so both classes of an API must agree on it."""
-    for api in APIS.values():
+    for api in SPOKEN.values():
         assert api.request.flexible_since == api.response.flexible_since, api.key
 
 

@@ -26,7 +26,7 @@ from tailrace.protocol import codec
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message, wire_fields
-from tests.unit.protocol.strategies import NAMES, QUICK, SERVED, full_message, messages
+from tests.unit.protocol.strategies import EVERY_MESSAGE, NAMES, QUICK, full_message, messages
 
 with warnings.catch_warnings():
     # kafka-python loads its schemas through functions that Python 3.11 calls old.
@@ -35,6 +35,7 @@ with warnings.catch_warnings():
     import kafka.protocol.consumer
     import kafka.protocol.metadata
     import kafka.protocol.producer
+    import kafka.protocol.sasl
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -102,7 +103,7 @@ def kio_class(message: type[Message], version: int) -> Any:
 
 def kafka_python_class(message: type[Message]) -> Any:
     """The class of kafka-python for one of our messages."""
-    for package in ("producer", "consumer", "metadata", "admin"):
+    for package in ("producer", "consumer", "metadata", "admin", "sasl"):
         module = getattr(kafka.protocol, package)
         if hasattr(module, message.__name__):
             return getattr(module, message.__name__)
@@ -132,7 +133,7 @@ def check_with_kafka_python(sent: Any, version: int) -> None:
     assert theirs.encode(version=version) == out
 
 
-@pytest.mark.parametrize(("message", "version"), SERVED, ids=NAMES)
+@pytest.mark.parametrize(("message", "version"), EVERY_MESSAGE, ids=NAMES)
 def test_kio_agrees(message: type[Message], version: int) -> None:
     """The reader of kio finds our values in our bytes, and writes them alike."""
     check_with_kio(full_message(message, version), version)
@@ -145,7 +146,7 @@ def test_kio_agrees(message: type[Message], version: int) -> None:
     holds()
 
 
-@pytest.mark.parametrize(("message", "version"), SERVED, ids=NAMES)
+@pytest.mark.parametrize(("message", "version"), EVERY_MESSAGE, ids=NAMES)
 def test_kafka_python_agrees(message: type[Message], version: int) -> None:
     """The reader of kafka-python finds our values in our bytes, and writes them alike."""
     has_error_rule = message.__name__ == "ApiVersionsResponse"

@@ -14,7 +14,7 @@ from tailrace.protocol.messages.fetch import FetchRequest
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.protocol.messages.produce import ProduceRequest
-from tests.unit.protocol.strategies import NAMES, SERVED, full_message
+from tests.unit.protocol.strategies import EVERY_MESSAGE, NAMES, full_message
 
 LARGEST_UVARINT = b"\xff\xff\xff\xff\x0f"
 
@@ -26,7 +26,7 @@ def encoded(message: Any, version: int) -> bytes:
     return bytes(out)
 
 
-@pytest.mark.parametrize(("message", "version"), SERVED, ids=NAMES)
+@pytest.mark.parametrize(("message", "version"), EVERY_MESSAGE, ids=NAMES)
 def test_every_truncation_is_refused(message: type[Message], version: int) -> None:
     """A message that ends anywhere before its end is malformed, and nothing else is raised."""
     whole = encoded(full_message(message, version), version)

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from tailrace.protocol import codec
 from tailrace.protocol.fields import Message
-from tests.unit.protocol.strategies import NAMES, QUICK, SERVED, full_message, messages
+from tests.unit.protocol.strategies import EVERY_MESSAGE, NAMES, QUICK, full_message, messages
 
 
-@pytest.mark.parametrize(("message", "version"), SERVED, ids=NAMES)
+@pytest.mark.parametrize(("message", "version"), EVERY_MESSAGE, ids=NAMES)
 def test_every_message_survives_the_wire(message: type[Message], version: int) -> None:
     """A message decodes to itself, to the last byte, wherever it stands in the view."""
 
@@ -26,7 +26,7 @@ def test_every_message_survives_the_wire(message: type[Message], version: int) -
     holds()
 
 
-@pytest.mark.parametrize(("message", "version"), SERVED, ids=NAMES)
+@pytest.mark.parametrize(("message", "version"), EVERY_MESSAGE, ids=NAMES)
 def test_buffers_join_to_the_same_bytes(message: type[Message], version: int) -> None:
     """Both shapes of an encoder write the same bytes."""
     sent = full_message(message, version)
@@ -36,7 +36,7 @@ def test_buffers_join_to_the_same_bytes(message: type[Message], version: int) ->
     assert b"".join(buffers) == out
 
 
-@pytest.mark.parametrize(("message", "version"), SERVED, ids=NAMES)
+@pytest.mark.parametrize(("message", "version"), EVERY_MESSAGE, ids=NAMES)
 def test_a_default_message_needs_no_argument(message: type[Message], version: int) -> None:
     """Every field has a default that each of its versions can carry."""
     out = bytearray()

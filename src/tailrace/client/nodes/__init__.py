@@ -1,0 +1,41 @@
+"""Connections to the brokers of a cluster that never wait: for a producer's state machines.
+
+`Nodes` opens them, sends requests and takes answers, keeps Kafka's rules about pauses, time limits
+and the number of requests in flight, and is driven by `poll` from one thread or event loop.
+
+Not here: what is asked and of whom, and whether to ask again. The small blocking client of
+`tailrace.client` has connections of its own.
+"""
+
+from tailrace.client.nodes.backoff import Backoff
+from tailrace.client.nodes.errors import (
+    AuthenticationError,
+    DisconnectedError,
+    MalformedAnswerError,
+    NodeError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
+from tailrace.client.nodes.link import Done, Outcome
+from tailrace.client.nodes.nodes import Nodes
+from tailrace.client.nodes.sasl import Credentials
+from tailrace.client.nodes.state import Node, NodesConfig
+from tailrace.client.nodes.tls import TlsSettings, tls_context
+
+__all__ = [
+    "AuthenticationError",
+    "Backoff",
+    "Credentials",
+    "DisconnectedError",
+    "Done",
+    "MalformedAnswerError",
+    "Node",
+    "NodeError",
+    "Nodes",
+    "NodesConfig",
+    "Outcome",
+    "RequestTimedOutError",
+    "TlsSettings",
+    "UnsupportedVersionError",
+    "tls_context",
+]

@@ -1,0 +1,304 @@
+"""One connection to a broker: requests out, answers in, in their order.
+
+    is set up (versions, login) -> ready -> closed
+
+    send -> frame -> unsent (what the kernel has no room for) -> socket
+    socket -> input (grows with what has arrived) -> frame -> the oldest request in flight
+
+Not here: which connections there are, when one is opened, and how long anything may take; see
+`nodes`.
+
+Invariant: whatever bytes a broker sends, `work` ends in answers or in one `NodeError`, and the
+input is never more than twice as large as what has arrived, nor than `FRAME_BYTES_MAX`. After an
+error the link is of no more use: nobody knows where in the stream it stands.
+"""
+
+import ssl
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, NamedTuple
+
+from tailrace.client.nodes.errors import (
+    AuthenticationError,
+    DisconnectedError,
+    MalformedAnswerError,
+    NodeError,
+    UnsupportedVersionError,
+)
+from tailrace.client.nodes.sasl import Credentials
+from tailrace.client.nodes.setup import introduce
+from tailrace.client.nodes.versions import THROTTLED_SINCE
+from tailrace.protocol import frames
+from tailrace.protocol.apis import Api
+from tailrace.protocol.errors import MalformedMessageError, UnencodableMessageError
+from tailrace.protocol.fields import Buffer, Message
+from tailrace.runtime.network import Socket, without_front
+
+INPUT_BYTES: Final = 16 * 1024
+"""Fits every answer of a producer but the metadata of some hundred topics."""
+
+THROTTLE_MS_MAX: Final = 300_000
+"""Longest throttle time that is kept to: requests in flight wait as much longer, and 24 days, which
+the field can say, would be for ever."""
+
+ID_LIMIT: Final = 1 << 31
+"""Correlation ids are int32 and start again at 0."""
+
+_SIZE = Struct(">i")
+
+Outcome = Message | NodeError | None
+"""What becomes of a request: its answer, why there is none, or None where none was asked for."""
+
+Done = Callable[[Outcome], None]
+
+
+class InFlight(NamedTuple):
+    """A request that waits."""
+
+    correlation_id: int
+    api: Api
+    version: int
+    done: Done
+    deadline: float
+    has_answer: bool
+
+
+class Link:
+    """A connection from its first byte on; `outcomes` takes what becomes of requests."""
+
+    def __init__(
+        self,
+        socket: Socket,
+        outcomes: deque[tuple[Done, Outcome]],
+        *,
+        client_id: str,
+        credentials: Credentials | None,
+        touched: Callable[[], None],
+    ) -> None:
+        self.in_flight: deque[InFlight] = deque()
+        self.is_ready = False
+        self.is_closed = False
+        self.versions: dict[int, int] = {}
+        """The version of each request, once it is ready."""
+        self.session_s = float("inf")
+        """Seconds for which it may be used, once it is ready."""
+        self.throttle_ms = 0
+        """How long the last answer asks to be left alone; whoever reads it sets it back."""
+        self._socket = socket
+        self._outcomes = outcomes
+        self._client_id = client_id
+        self._touched = touched
+        self._steps = introduce(credentials)
+        self._correlation_id = 0
+        self._unsent: list[Buffer] = []
+        self._is_blocked = False
+        self._unanswered_count = 0
+        """Requests in flight that get no answer."""
+        self._error: NodeError | None = None
+        self._input = bytearray(INPUT_BYTES)
+        self._filled = 0
+
+    def start(self) -> None:
+        """Begin to set it up; how long that may take is for the caller to say.
+
+        Raises:
+            UnsupportedVersionError: the client's own id cannot travel.
+        """
+        self._socket.watch_reads(self._touched)
+        self._ask(*next(self._steps))
+
+    def send(
+        self,
+        body: Message,
+        done: Done,
+        *,
+        api: Api,
+        version: int,
+        deadline: float,
+        has_answer: bool,
+    ) -> None:
+        """Send a request behind those that wait; a broken connection shows itself in `work`.
+
+        Raises:
+            UnsupportedVersionError: this version cannot carry it.
+        """
+        correlation_id = self._correlation_id
+        self._correlation_id = (correlation_id + 1) % ID_LIMIT
+        try:
+            buffers = frames.request_buffers(
+                api,
+                body,
+                version=version,
+                correlation_id=correlation_id,
+                client_id=self._client_id,
+            )
+        except UnencodableMessageError as error:
+            raise UnsupportedVersionError(f"the request cannot be sent: {error}") from error
+        self.in_flight.append(InFlight(correlation_id, api, version, done, deadline, has_answer))
+        self._unsent = self._unsent + buffers if self._unsent else buffers
+        if not self._is_blocked:
+            try:
+                self._flush()
+            except OSError as error:
+                self._error = self._broken(error)
+                self._touched()
+        if not has_answer:
+            self._unanswered_count += 1
+            self._touched()
+
+    def work(self) -> None:
+        """Take in what has arrived and hand over what waits.
+
+        Raises:
+            NodeError: the connection is of no more use.
+        """
+        if self._error is not None:
+            raise self._error
+        try:
+            self._receive()
+            if self._unsent:
+                self._flush()
+        except OSError as error:
+            raise self._broken(error) from error
+        except MalformedMessageError as error:
+            raise MalformedAnswerError(f"{self._socket.peer}: {error}{self._hint()}") from error
+        if self._unanswered_count and not self._unsent:
+            self._release_unanswered()
+
+    def postpone(self, seconds: float) -> None:
+        """Give every request in flight more time: that of throttling is not the broker's."""
+        self.in_flight = deque(
+            each._replace(deadline=each.deadline + seconds) for each in self.in_flight
+        )
+
+    def close(self, error: NodeError) -> None:
+        """End the connection; what is in flight becomes `error`, in its order."""
+        self.is_closed = True
+        self._socket.close()
+        if self.is_ready:
+            self._outcomes.extend((each.done, error) for each in self.in_flight)
+        self.is_ready = False
+        self.in_flight.clear()
+        self._unsent = []
+        self._steps.close()
+
+    def _ask(self, api: Api, version: int, body: Message) -> None:
+        self.send(body, _nothing, api=api, version=version, deadline=float("inf"), has_answer=True)
+
+    def _flush(self) -> None:
+        """Hand over what the socket takes; have it call back for the rest."""
+        while self._unsent:
+            sent = self._socket.send(self._unsent)
+            if sent is None:
+                if not self._is_blocked:
+                    self._is_blocked = True
+                    self._socket.watch_writes(self._touched)
+                return
+            self._unsent = without_front(self._unsent, sent)
+        if self._is_blocked:
+            self._is_blocked = False
+            self._socket.watch_writes(None)
+
+    def _receive(self) -> None:
+        while True:
+            if self._filled == len(self._input):
+                self._input += bytes(len(self._input))
+            with memoryview(self._input) as view:
+                received = self._socket.receive_into(view[self._filled :])
+                if received is None:
+                    return
+                if not received:
+                    raise ConnectionResetError("the broker closed the connection")
+                self._filled += received
+                is_full = self._filled == len(view)
+                start = self._take_frames(view)
+                if start:
+                    view[: self._filled - start] = view[start : self._filled]
+                    self._filled -= start
+            if len(self._input) > INPUT_BYTES and self._filled <= INPUT_BYTES:
+                del self._input[INPUT_BYTES:]
+            if not is_full:
+                return
+
+    def _take_frames(self, view: memoryview) -> int:
+        """Take the whole frames at the front, each a copy that is its answer's own."""
+        start = 0
+        filled = self._filled
+        while filled - start >= frames.SIZE_BYTES:
+            body = start + frames.SIZE_BYTES
+            (size,) = _SIZE.unpack_from(view, start)
+            frames.check_size(size, limit=frames.FRAME_BYTES_MAX)
+            if filled < body + size:
+                break
+            start = body + size
+            self._take_answer(memoryview(bytes(view[body:start])))
+        return start
+
+    def _take_answer(self, frame: memoryview) -> None:
+        correlation_id = frames.read_correlation_id(frame)
+        in_flight = self.in_flight
+        while in_flight and not in_flight[0].has_answer:
+            self._unanswered_count -= 1
+            self._outcomes.append((in_flight.popleft().done, None))
+        if not in_flight or in_flight[0].correlation_id != correlation_id:
+            expected = in_flight[0].correlation_id if in_flight else "nothing"
+            raise MalformedMessageError(
+                f"request {correlation_id} is answered, {expected} is due", position=0
+            )
+        _, api, version, done, _, _ = in_flight[0]
+        answer = frames.decode_response(api, version, frame)
+        in_flight.popleft()
+        throttle_ms = getattr(answer, "throttle_time_ms", 0)
+        if throttle_ms > 0 and version >= THROTTLED_SINCE.get(api.key, 1):
+            self.throttle_ms = max(self.throttle_ms, min(throttle_ms, THROTTLE_MS_MAX))
+        if self.is_ready:
+            self._outcomes.append((done, answer))
+        else:
+            self._set_up(answer)
+
+    def _set_up(self, answer: Message) -> None:
+        try:
+            step = self._steps.send(answer)
+        except StopIteration as end:
+            self.versions = end.value.versions
+            self.session_s = end.value.session_s
+            self.is_ready = True
+        else:
+            self._ask(*step)
+
+    def _release_unanswered(self) -> None:
+        """All is sent, so requests without an answer are done, wherever they stand."""
+        in_flight, self.in_flight = self.in_flight, deque()
+        for each in in_flight:
+            if each.has_answer:
+                self.in_flight.append(each)
+            else:
+                self._outcomes.append((each.done, None))
+        self._unanswered_count = 0
+
+    def _broken(self, error: OSError) -> NodeError:
+        if self.is_ready:
+            return DisconnectedError(f"{self._socket.peer}: the connection broke: {error}")
+        if isinstance(error, ssl.SSLError):
+            return AuthenticationError(
+                f"{self._socket.peer}: no TLS connection: {error}; check ssl.truststore.location, "
+                "ssl.endpoint.identification.algorithm, and whether the port speaks TLS"
+            )
+        return DisconnectedError(
+            f"{self._socket.peer}: the connection broke before the first request: {error}; does "
+            "the port speak Kafka with this security.protocol?"
+        )
+
+    def _hint(self) -> str:
+        """What the bytes look like, where they are no frame."""
+        match bytes(self._input[:2]):
+            case b"\x15\x03" | b"\x16\x03":
+                return "; the port speaks TLS: set security.protocol to SSL or SASL_SSL"
+            case b"HT":
+                return "; the port speaks HTTP, not Kafka"
+        return ""
+
+
+def _nothing(_outcome: Outcome) -> None:
+    """What is asked while a connection is set up is nobody else's affair."""

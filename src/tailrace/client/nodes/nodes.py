@@ -1,0 +1,389 @@
+"""The connections to all brokers of a cluster, by node id: Kafka's rules about time and load.
+
+    not connected --connect--> connecting -> setting up -> ready
+         ^---------- failure, time limit, idle, disconnect ---'      then a pause (KIP-580)
+
+Socket events only note that a connection has news and call `stirred`, which must see to it that
+`poll` is called soon, but not call it itself. Everything else happens in the caller's own turn, at
+the time that it names:
+
+    nodes.poll(now)                          # answers, failures, time limits; calls `done`
+    if nodes.connect(node, now):
+        nodes.send(node.id, request, now=now, done=take, timeout_ms=30_000)
+    wait_until(nodes.next_deadline())        # or until `stirred`
+
+Not here: the bytes of one connection (`link`), which nodes there are, and what is asked of them.
+
+Invariant: each request that `send` has taken gets exactly one `done`, only ever from inside of
+`poll` or `close`. Requests to one node get theirs in the order in which they were sent, but for
+those that have no answer.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+
+from tailrace.client.nodes.backoff import Backoff
+from tailrace.client.nodes.errors import (
+    AuthenticationError,
+    DisconnectedError,
+    NodeError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
+from tailrace.client.nodes.link import Done, Link, Outcome
+from tailrace.client.nodes.state import NEVER, Node, NodesConfig, NodeState
+from tailrace.client.nodes.tls import TlsSocket
+from tailrace.client.nodes.versions import API_OF
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.fields import Message
+from tailrace.runtime.network import Connector, Socket
+
+logger = logging.getLogger(__name__)
+
+
+class Nodes:
+    """Connections by node id. All methods are for one thread at a time, and none waits."""
+
+    def __init__(
+        self,
+        config: NodesConfig,
+        *,
+        network: Connector,
+        chance: Random,
+        stirred: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._network = network
+        self._chance = chance
+        self._stirred = stirred
+        self.failure_count = 0
+        """Connections, and attempts at one, that have ended: a sign that metadata may be stale."""
+        self._states: dict[int, NodeState] = {}
+        self._touched: list[NodeState] = []
+        self._outcomes: deque[tuple[Done, Outcome]] = deque()
+        self._wake_at = NEVER
+        """Nothing is due before; may be too early, never too late."""
+        self._pauses = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, chance)
+        self._setup_times = Backoff(
+            config.connection_setup_timeout_ms, config.connection_setup_timeout_max_ms, chance
+        )
+
+    def is_ready(self, node_id: int, now: float) -> bool:
+        """Whether a request can be sent now: connected, set up, not throttled, not full."""
+        state = self._states.get(node_id)
+        if state is None or state.link is None:
+            return False
+        return (
+            state.link.is_ready
+            and len(state.link.in_flight) < self._config.in_flight_max
+            and state.muted_until <= now < state.retired_at
+        )
+
+    def connect(self, node: Node, now: float) -> bool:
+        """Whether `node` is ready; begins to connect if it is not, unless a pause is due."""
+        state = self._states.get(node.id)
+        if state is None or (not state.is_connected and state.node != node):
+            attempts = 0 if state is None else state.attempts
+            state = self._states[node.id] = NodeState(node)
+            state.attempts = attempts
+        if state.is_connected:
+            return self.is_ready(node.id, now)
+        if now < state.retry_at:
+            self._wake_by(state.retry_at)
+        else:
+            self._begin(state, now)
+        return False
+
+    def send(
+        self,
+        node_id: int,
+        body: Message,
+        *,
+        now: float,
+        done: Done,
+        timeout_ms: int,
+        has_answer: bool = True,
+    ) -> None:
+        """Send a request to a node that is ready; `done` gets its answer, or why there is none.
+
+        A request without an answer (acks=0) is done, with None, when it has left. One that
+        the broker is too old for is done with an `UnsupportedVersionError`.
+        """
+        state = self._states.get(node_id)
+        assert state is not None, f"node {node_id} is not ready"
+        link = state.link
+        assert link is not None, f"{state.node} is not ready"
+        assert link.is_ready, f"{state.node} is not ready"
+        api = API_OF[type(body)]
+        version = link.versions.get(api.key)
+        deadline = now + timeout_ms / 1000
+        try:
+            if version is None:
+                raise _unsupported(state.node, api.key)
+            link.send(
+                body, done, api=api, version=version, deadline=deadline, has_answer=has_answer
+            )
+        except UnsupportedVersionError as error:
+            self._outcomes.append((done, error))
+            return
+        state.active_at = now
+        self._wake_by(deadline)
+
+    def version_of(self, node_id: int, key: ApiKey) -> int:
+        """The version in which a node that is ready is sent a request.
+
+        Raises:
+            UnsupportedVersionError: there is none that both sides speak.
+        """
+        state = self._states.get(node_id)
+        assert state is not None, f"node {node_id} is not ready"
+        assert state.link is not None, f"{state.node} is not ready"
+        version = state.link.versions.get(key)
+        if version is None:
+            raise _unsupported(state.node, key)
+        return version
+
+    def least_loaded(self, nodes: Sequence[Node], now: float) -> Node | None:
+        """Who should be asked what anyone can answer; None if nobody can be for now.
+
+        One that is ready with the fewest requests in flight; else one that is connecting; else
+        the one that was tried longest ago. It need not be connected yet.
+        """
+        best: Node | None = None
+        best_rank = (3, 0.0)
+        start = self._chance.randrange(len(nodes)) if nodes else 0
+        for node in (*nodes[start:], *nodes[:start]):
+            rank = self._rank(node.id, now)
+            if rank < best_rank:
+                best, best_rank = node, rank
+        return best
+
+    def has_ready(self, nodes: Sequence[Node], now: float) -> bool:
+        """Whether any of the nodes is connected and not throttled, though it may be full."""
+        states = (self._states.get(node.id) for node in nodes)
+        return any(
+            state is not None and state.has_ready_link and state.muted_until <= now
+            for state in states
+        )
+
+    def in_flight(self, node_id: int) -> int:
+        """Requests that wait for their `done`."""
+        state = self._states.get(node_id)
+        return 0 if state is None or state.link is None else len(state.link.in_flight)
+
+    def failure(self, node_id: int) -> NodeError | None:
+        """Why the last connection ended; None if there was none, or once one is ready again."""
+        state = self._states.get(node_id)
+        return None if state is None else state.failure
+
+    def connect_delay(self, node_id: int, now: float) -> float:
+        """Seconds until it makes sense to try again: the rest of a pause, of throttling, of setup.
+
+        Infinite for a node that is ready: only an answer can change something.
+        """
+        state = self._states.get(node_id)
+        if state is None:
+            return 0.0
+        if not state.is_connected:
+            return max(state.retry_at - now, 0.0)
+        if not state.has_ready_link:
+            return max(state.setup_deadline - now, 0.0)
+        return state.muted_until - now if state.muted_until > now else NEVER
+
+    def next_deadline(self) -> float | None:
+        """When `poll` must be called at the latest, in its own time; None if only for news.
+
+        Never too late, but it may be earlier than anything happens.
+        """
+        if self._touched or self._outcomes:
+            return 0.0
+        return None if self._wake_at == NEVER else self._wake_at
+
+    def poll(self, now: float) -> None:
+        """Take in what connections have brought, end what takes too long, and call `done`."""
+        if self._touched:
+            touched, self._touched = self._touched, []
+            for state in touched:
+                state.is_touched = False
+                self._work(state, now)
+        if now >= self._wake_at:
+            self._check_times(now)
+        outcomes = self._outcomes
+        while outcomes:
+            done, outcome = outcomes.popleft()
+            done(outcome)
+
+    def disconnect(self, node_id: int, now: float) -> None:
+        """Give up a node's connection; the next poll tells those who wait."""
+        state = self._states.get(node_id)
+        if state is not None and state.is_connected:
+            self._fail(state, DisconnectedError(f"{state.node}: given up by this client"), now)
+
+    def close(self) -> None:
+        """Give up every connection and tell those who wait."""
+        for state in self._states.values():
+            self._drop(state, DisconnectedError(f"{state.node}: this client was closed"))
+        self._states.clear()
+        self._touched.clear()
+        self._wake_at = NEVER
+        while self._outcomes:
+            done, outcome = self._outcomes.popleft()
+            done(outcome)
+
+    def _rank(self, node_id: int, now: float) -> tuple[int, float]:
+        """How good a choice a node is, best first; 3 and above is none."""
+        state = self._states.get(node_id)
+        if state is None:
+            return 2, -NEVER
+        if self.is_ready(node_id, now):
+            return 0, self.in_flight(node_id)
+        if not state.is_connected:
+            return (2, state.attempted_at) if now >= state.retry_at else (3, 0.0)
+        return (3, 0.0) if state.has_ready_link else (1, 0.0)
+
+    def _begin(self, state: NodeState, now: float) -> None:
+        def arrived(what: Socket | OSError) -> None:
+            state.arrived = what
+            self._touch(state)
+
+        state.attempted_at = now
+        state.setup_deadline = now + self._setup_times.pause_s(state.setup_failures)
+        self._wake_by(state.setup_deadline)
+        host, port = state.node.host, state.node.port
+        state.cancel = self._network.connect(host, port, arrived, first=state.attempts)
+        state.attempts += 1
+
+    def _touch(self, state: NodeState) -> None:
+        if not state.is_touched:
+            state.is_touched = True
+            self._touched.append(state)
+            self._stirred()
+
+    def _work(self, state: NodeState, now: float) -> None:
+        arrived, state.arrived = state.arrived, None
+        if isinstance(arrived, OSError):
+            reason = arrived.strerror or str(arrived)
+            self._fail(
+                state,
+                DisconnectedError(
+                    f"{state.node}: no connection: {reason}; is a broker running there, and is "
+                    "the address the one that it advertises?"
+                ),
+                now,
+            )
+        elif arrived is not None:
+            self._set_up(state, arrived, now)
+        link = state.link
+        if link is None:
+            return
+        was_ready = link.is_ready
+        state.active_at = now
+        try:
+            if arrived is not None:
+                link.start()
+            link.work()
+        except NodeError as error:
+            self._fail(state, error, now)
+            return
+        if link.is_ready and not was_ready:
+            state.failures = state.setup_failures = 0
+            state.failure = None
+            state.retired_at = now + link.session_s
+            logger.debug("node_ready node=%s", state.node)
+        if link.throttle_ms:
+            self._mute(state, link, now)
+        if link.is_ready and not link.in_flight:
+            self._wake_by(state.unused_until(self._config))
+
+    def _set_up(self, state: NodeState, socket: Socket, now: float) -> None:
+        state.cancel = None
+        config = self._config
+        if config.tls is not None:
+            try:
+                socket = TlsSocket(socket, config.tls, host=state.node.host)
+            except ValueError as error:
+                socket.close()
+                self._fail(state, AuthenticationError(f"{state.node}: no TLS: {error}"), now)
+                return
+        state.link = Link(
+            socket,
+            self._outcomes,
+            client_id=config.client_id,
+            credentials=config.credentials,
+            touched=lambda: self._touch(state),
+        )
+
+    def _mute(self, state: NodeState, link: Link, now: float) -> None:
+        seconds = link.throttle_ms / 1000
+        link.throttle_ms = 0
+        link.postpone(seconds)
+        state.muted_until = max(state.muted_until, now + seconds)
+        self._wake_by(state.muted_until)
+
+    def _check_times(self, now: float) -> None:
+        """End what takes too long, and find out when to look again."""
+        for state in self._states.values():
+            link = state.link
+            if link is None or not link.is_ready:
+                if state.is_connected and now >= state.setup_deadline:
+                    self._fail(
+                        state,
+                        RequestTimedOutError(
+                            f"{state.node}: no connection within socket.connection.setup.timeout.ms"
+                        ),
+                        now,
+                    )
+            elif link.in_flight:
+                late = next((each for each in link.in_flight if now >= each.deadline), None)
+                if late is not None:
+                    self._fail(
+                        state,
+                        RequestTimedOutError(
+                            f"{state.node}: no answer to {late.api.key.title} in time"
+                        ),
+                        now,
+                    )
+            elif now >= state.unused_until(self._config):
+                self._fail(
+                    state, DisconnectedError(f"{state.node}: the connection was not needed"), now
+                )
+        self._wake_at = min(
+            (state.due(self._config, now) for state in self._states.values()), default=NEVER
+        )
+
+    def _wake_by(self, at: float) -> None:
+        self._wake_at = min(self._wake_at, at)
+
+    def _fail(self, state: NodeState, error: NodeError, now: float) -> None:
+        """End a connection, or the attempt at one, and have a pause before the next."""
+        was_ready = state.has_ready_link
+        self._drop(state, error)
+        state.attempted_at = now
+        state.retry_at = now + self._pauses.pause_s(state.failures)
+        state.failures += 1
+        state.setup_failures = 0 if was_ready else state.setup_failures + 1
+        state.failure = error
+        self.failure_count += 1
+        self._wake_by(state.retry_at)
+        level = logging.ERROR if isinstance(error, AuthenticationError) else logging.INFO
+        logger.log(level, "node_disconnected node=%s reason=%s", state.node, error)
+
+    def _drop(self, state: NodeState, error: NodeError) -> None:
+        cancel, state.cancel = state.cancel, None
+        if cancel is not None:
+            cancel()
+        link, state.link = state.link, None
+        if link is not None:
+            link.close(error)
+        arrived, state.arrived = state.arrived, None
+        if arrived is not None and not isinstance(arrived, OSError):
+            arrived.close()
+        state.retired_at = NEVER
+
+
+def _unsupported(node: Node, key: ApiKey) -> UnsupportedVersionError:
+    return UnsupportedVersionError(
+        f"{node} takes no version of {key.title} that this client speaks; Kafka 2.1 and later do"
+    )

@@ -1,0 +1,158 @@
+"""SASL mechanisms as generators: out go the client's tokens, in come the broker's.
+
+    tokens = plain(credentials)              # or scram(credentials)
+    first = next(tokens)                     # send it
+    second = tokens.send(answer)             # and so on, until StopIteration: both sides are known
+
+PLAIN is RFC 4616; SCRAM-SHA-256 and SCRAM-SHA-512 are RFC 5802 and RFC 7677.
+
+Not here: the requests that carry the tokens; see `setup`.
+
+Names and passwords travel as UTF-8 as they are. RFC 5802 would have them normalised first
+(SASLprep), but Kafka's brokers and clients do not, so a password that it changes would stop
+working.
+"""
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+
+from tailrace.client.nodes.errors import AuthenticationError
+from tailrace.errors import ConfigError
+from tailrace.protocol.fields import Buffer
+
+Tokens = Generator[bytes, Buffer, None]
+"""Tokens of the client; the broker's are sent in."""
+
+ITERATIONS_MIN = 4096
+"""Fewer make a stolen password list too cheap to try; Kafka refuses them too."""
+
+ITERATIONS_MAX = 100_000
+"""More would stop the client for a while; Kafka's brokers give out 16,384 at most."""
+
+_HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """Who we are, and how we prove it."""
+
+    mechanism: str
+    """PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 (`sasl.mechanism`)."""
+    username: str
+    """`sasl.username`."""
+    password: str
+    """`sasl.password`."""
+
+    def __post_init__(self) -> None:
+        """Check that both can travel.
+
+        Raises:
+            ConfigError: the mechanism is not known, or a value is not text.
+        """
+        faults = [
+            f"{name}: the value is not Unicode text"
+            for name, value in (("sasl.username", self.username), ("sasl.password", self.password))
+            if not _is_text(value)
+        ]
+        if self.mechanism not in MECHANISMS:
+            faults.append(f"sasl.mechanism: {self.mechanism} is not one of {', '.join(MECHANISMS)}")
+        if faults:
+            raise ConfigError(faults)
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.mechanism}, {self.username!r})"
+
+
+def plain(credentials: Credentials) -> Tokens:
+    """Name and password in the clear: for connections with TLS."""
+    yield f"\0{credentials.username}\0{credentials.password}".encode()
+
+
+def scram(
+    credentials: Credentials, *, nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24)
+) -> Tokens:
+    """Prove the password without saying it, and have the broker prove that it knows it too.
+
+    Raises:
+        AuthenticationError: the broker does not know the password, breaks the protocol, or asks
+            for too few or too many iterations.
+    """
+    name = _HASHES[credentials.mechanism]
+    our_nonce = nonce()
+    escaped = credentials.username.replace("=", "=3D").replace(",", "=2C")
+    client_first = f"n={escaped},r={our_nonce}"
+    server_first = bytes((yield b"n,," + client_first.encode()))
+
+    fields = _fields(server_first)
+    salt, iterations = _challenge(fields, our_nonce=our_nonce)
+    salted = hashlib.pbkdf2_hmac(name, credentials.password.encode(), salt, iterations)
+    proofless = b"c=biws,r=" + fields["r"].encode()
+    signed = b",".join((client_first.encode(), server_first, proofless))
+
+    client_key = hmac.digest(salted, b"Client Key", name)
+    stored_key = hashlib.new(name, client_key).digest()
+    signature = hmac.digest(stored_key, signed, name)
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    server_final = yield proofless + b",p=" + base64.b64encode(proof)
+
+    server_key = hmac.digest(salted, b"Server Key", name)
+    expected = base64.b64encode(hmac.digest(server_key, signed, name))
+    given = _fields(bytes(server_final)).get("v", "").encode()
+    if not hmac.compare_digest(given, expected):
+        raise AuthenticationError(
+            "the broker could not prove that it knows the password, though it took ours: it is "
+            "not the one that it claims to be; check bootstrap.servers and use TLS"
+        )
+
+
+MECHANISMS: Mapping[str, Callable[[Credentials], Tokens]] = {
+    "PLAIN": plain,
+    "SCRAM-SHA-256": scram,
+    "SCRAM-SHA-512": scram,
+}
+"""What `sasl.mechanism` may be."""
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in value
+
+
+def _fields(message: bytes) -> dict[str, str]:
+    """The fields of a SCRAM message by their letters."""
+    try:
+        pairs = [part.split("=", 1) for part in message.decode().split(",")]
+        fields = {letter: value for letter, value in pairs}  # noqa: C416 - refuses other lengths
+    except ValueError:
+        raise AuthenticationError("the broker's SCRAM message cannot be read") from None
+    if "e" in fields:
+        raise AuthenticationError(
+            f"the broker refused the login: {fields['e']}; check sasl.username, sasl.password and "
+            "sasl.mechanism"
+        )
+    return fields
+
+
+def _challenge(fields: dict[str, str], *, our_nonce: str) -> tuple[bytes, int]:
+    """The salt and the number of iterations that the broker's first message asks for."""
+    try:
+        salt = base64.b64decode(fields["s"], validate=True)
+        iterations = int(fields["i"])
+        nonce = fields["r"]
+    except (KeyError, ValueError):
+        raise AuthenticationError("the broker's SCRAM challenge is not complete") from None
+    if not nonce.startswith(our_nonce) or nonce == our_nonce:
+        raise AuthenticationError("the broker's SCRAM challenge answers another login than ours")
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise AuthenticationError(
+            f"the broker asks for {iterations} SCRAM iterations; {ITERATIONS_MIN} to "
+            f"{ITERATIONS_MAX} are taken; create the user's credentials anew with as many"
+        )
+    return salt, iterations

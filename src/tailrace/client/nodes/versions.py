@@ -1,0 +1,54 @@
+"""The version in which each request is sent on one connection.
+
+Not here: how a broker is asked for its versions; see `setup`.
+"""
+
+from collections.abc import Mapping
+
+from tailrace.client.connection import choose_version
+from tailrace.protocol.apis import SPOKEN, Api, ApiKey
+from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.api_versions import ApiVersionsResponse
+
+API_OF: Mapping[type[Message], Api] = {api.request: api for api in SPOKEN.values()}
+"""The API of a request by the request's class."""
+
+VERSION_LIMITS: Mapping[int, int] = {
+    ApiKey.PRODUCE: 11,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 3,
+    ApiKey.END_TXN: 4,
+    ApiKey.TXN_OFFSET_COMMIT: 4,
+    ApiKey.INIT_PRODUCER_ID: 5,
+}
+"""Highest versions that are asked for, besides those that `choose_version` knows.
+
+Later ones of Produce, EndTxn and TxnOffsetCommit make a broker treat the producer as one that
+follows KIP-890; AddPartitionsToTxn from v4 on is for brokers; InitProducerId v6 brings two-phase
+commits (KIP-939).
+"""
+
+THROTTLED_SINCE: Mapping[int, int] = {
+    ApiKey.PRODUCE: 6,
+    ApiKey.FETCH: 8,
+    ApiKey.METADATA: 6,
+    ApiKey.FIND_COORDINATOR: 2,
+    ApiKey.API_VERSIONS: 2,
+}
+"""First version whose answer comes before its throttle time instead of after it (KIP-219).
+
+It is then the client that has to wait. For requests that are not named here it is 1.
+"""
+
+
+def settle_versions(answer: ApiVersionsResponse) -> dict[int, int]:
+    """The version of each request by its key; those that the broker does not take are missing."""
+    settled = {}
+    for offered in answer.api_keys:
+        api = SPOKEN.get(offered.api_key)
+        if api is None:
+            continue
+        last = min(offered.max_version, VERSION_LIMITS.get(api.key, offered.max_version))
+        version = choose_version(api, first=offered.min_version, last=last)
+        if version is not None:
+            settled[int(api.key)] = version
+    return settled

@@ -1,0 +1,237 @@
+"""`Accumulator`: the batches that wait to be sent, a queue for each partition.
+
+Which partitions have something to send is not looked for: a partition becomes ready when its first
+batch is full, or by a timer when it has lingered or backed off long enough. So the work of one
+turn is that of the partitions that have something to send, whatever the number of the others.
+
+Kafka's rules of what may be sent (RecordAccumulator.ready and drain) hold: a batch that is full,
+that another one waits behind, that has waited for `linger.ms`, or that somebody waits for: because
+of a flush, of memory, of the end of a transaction, of a receipt. One batch of a partition goes into
+a request, and partitions take turns.
+
+Not here: which node leads a partition and whether it can take a request (`sender`), and sequence
+numbers (`transactions`).
+
+Invariant: a batch is in `incomplete` from its creation until it is done, and in its queue while it
+is neither in flight nor done.
+"""
+
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from tailrace.client.nodes.backoff import Backoff
+from tailrace.client.producer.batch import Prepared, ProducerBatch
+from tailrace.client.producer.config import ProducerConfig
+from tailrace.client.producer.gate import Gate
+from tailrace.client.producer.supply import BatchSupply
+from tailrace.model import TopicPartition
+
+
+class Accumulator:
+    """Queues of batches; every method is called under the producer's lock."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        supply: BatchSupply,
+        backoff: Backoff,
+        gate: Gate,
+        closed: Callable[[ProducerBatch], None],
+    ) -> None:
+        """`closed` is told, inside of `gate`, of each batch that takes no more records then."""
+        self.supply = supply
+        self.queues: dict[TopicPartition, deque[ProducerBatch]] = {}
+        """Batches to send by partition, oldest first; no empty queues."""
+        self.incomplete: dict[ProducerBatch, None] = {}
+        """All batches that are not done, oldest first."""
+        self.ready: OrderedDict[TopicPartition, None] = OrderedDict()
+        """Partitions whose first batch may be sent, in the order of their turns."""
+        self.muted: set[TopicPartition] = set()
+        """Partitions that wait for an answer, where order asks for one request at a time."""
+        self.has_full = False
+        """A batch was closed for want of room, so there is something to send."""
+        self.is_closed = False
+        self.flushes = 0
+        """How many callers wait in `flush`, or for the end of a transaction."""
+        self._linger_s = config.linger_ms / 1000
+        self._backoff = backoff
+        self._gate = gate
+        self._closed = closed
+        self._timers: list[tuple[float, int, TopicPartition]] = []
+        self._ticket = count()
+
+    def open_batch(self, partition: TopicPartition) -> ProducerBatch | None:
+        """The batch of a partition that still takes records."""
+        queue = self.queues.get(partition)
+        if queue and not queue[-1].is_closed:
+            return queue[-1]
+        return None
+
+    def append(self, batch: ProducerBatch, prepared: Prepared, *, wall_s: float) -> int | None:
+        """Add a record to an open batch; its place, or None for want of room, which closes it."""
+        self._gate.wait()
+        try:
+            has_room = prepared.size <= batch.bytes_left or not batch.values
+            if has_room and self.supply.covers(batch):
+                return batch.append(prepared, wall_s)
+        finally:
+            self._gate.leave(None)
+        self.has_full = True
+        self.close(batch)
+        return None
+
+    def enqueue(self, batch: ProducerBatch, *, now: float) -> None:
+        """Put a new batch at the end of its queue."""
+        self.incomplete[batch] = None
+        queue = self.queues.get(batch.partition)
+        if queue is None:
+            self.queues[batch.partition] = deque((batch,))
+            self._settle(batch.partition, now)
+        else:
+            self.close(queue[-1])
+            queue.append(batch)
+            self._settle(batch.partition, now)
+
+    def close(self, batch: ProducerBatch) -> None:
+        """Have a batch take no more records; it may be sent now."""
+        if self._close(batch) and batch.partition in self.queues:
+            self._make_ready(batch.partition)
+
+    def hurry(self, batch: ProducerBatch) -> None:
+        """Somebody waits for this batch: it, and what is before it, no longer lingers."""
+        batch.is_urgent = True
+        queue = self.queues.get(batch.partition)
+        if queue and (queue[0] is batch or len(queue) > 1):
+            self._make_ready(batch.partition)
+
+    def hurry_all(self) -> None:
+        """Let no batch linger that is there now: a flush, a close, or memory that ran out."""
+        for partition in self.queues:
+            self._make_ready(partition)
+
+    def wake_timers(self, now: float) -> None:
+        """Make ready what has lingered or backed off long enough."""
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            partition = heapq.heappop(timers)[2]
+            if partition in self.queues:
+                self._settle(partition, now)
+
+    def wake_moved(self, leader_of: Callable[[TopicPartition], object], now: float) -> None:
+        """End the pause of what was refused by a leader that is not the leader any more."""
+        for partition, queue in self.queues.items():
+            batch = queue[0]
+            if batch.pause_s and leader_of(partition) not in {None, batch.leader}:
+                batch.pause_s = 0.0
+                self._settle(partition, now)
+
+    def next_timer(self) -> float | None:
+        """When `wake_timers` has something to do, at the earliest."""
+        return self._timers[0][0] if self._timers else None
+
+    def take(self, partition: TopicPartition, now: float) -> ProducerBatch:
+        """Remove the first batch of a ready partition, closed; the partition's turn is over."""
+        queue = self.queues[partition]
+        batch = queue.popleft()
+        self._close(batch)
+        if queue:
+            self.ready.move_to_end(partition)
+            self._settle(partition, now)
+        else:
+            del self.queues[partition]
+            self.ready.pop(partition, None)
+        return batch
+
+    def defer(self, partition: TopicPartition, now: float) -> None:
+        """Look anew when a partition may be sent, after it was found that it may not yet."""
+        self.ready.pop(partition, None)
+        self._settle(partition, now)
+
+    def put_back(self, batch: ProducerBatch, *, now: float, place: int, is_moved: bool) -> None:
+        """Have a batch sent again; `place` counts batches that go before it.
+
+        After a pause, unless the partition has a new leader since (KIP-951).
+        """
+        batch.pause_s = 0.0 if is_moved else self._backoff.pause_s(batch.attempts)
+        batch.attempts += 1
+        batch.last_attempt_at = now
+        self._insert(batch, place)
+        self.defer(batch.partition, now)
+
+    def put_parts(self, parts: Sequence[ProducerBatch], *, now: float, place: int) -> None:
+        """Put the parts of a batch that was too large where it was."""
+        for part in reversed(parts):
+            self._insert(part, place)
+        incomplete = sorted((*parts, *self.incomplete), key=lambda each: each.created_at)
+        self.incomplete = dict.fromkeys(incomplete)
+        self._settle(parts[0].partition, now)
+
+    def remove(self, batch: ProducerBatch) -> None:
+        """Take a batch out of its queue, wherever it is there."""
+        queue = self.queues.get(batch.partition)
+        if queue is not None and batch in queue:
+            queue.remove(batch)
+            if not queue:
+                del self.queues[batch.partition]
+                self.ready.pop(batch.partition, None)
+
+    def mute(self, partition: TopicPartition) -> None:
+        """Send nothing of a partition until `unmute`."""
+        self.muted.add(partition)
+        self.ready.pop(partition, None)
+
+    def unmute(self, partition: TopicPartition, now: float) -> None:
+        """Send of it again."""
+        if partition in self.muted:
+            self.muted.discard(partition)
+            if partition in self.queues:
+                self._settle(partition, now)
+
+    def end(self, batch: ProducerBatch) -> None:
+        """A batch has its outcome; its memory is free unless a request still refers to it."""
+        self._close(batch)
+        self.incomplete.pop(batch, None)
+        if not batch.in_flight:
+            self.supply.release(batch)
+
+    def _close(self, batch: ProducerBatch) -> bool:
+        if batch.is_closed:
+            return False
+        self._gate.wait()
+        try:
+            batch.close()
+            self._closed(batch)
+        finally:
+            self._gate.leave(None)
+        return True
+
+    def _insert(self, batch: ProducerBatch, place: int) -> None:
+        queue = self.queues.setdefault(batch.partition, deque())
+        queue.insert(place, batch)
+
+    def _make_ready(self, partition: TopicPartition) -> None:
+        if partition not in self.muted and not self.queues[partition][0].pause_s:
+            self.ready[partition] = None
+
+    def _settle(self, partition: TopicPartition, now: float) -> None:
+        """Make a partition ready, or set the timer for when it will be."""
+        queue = self.queues[partition]
+        if partition in self.muted:
+            self.ready.pop(partition, None)
+            return
+        batch = queue[0]
+        due = batch.last_attempt_at + batch.pause_s
+        if not (self._is_hurried or batch.is_closed or batch.is_urgent or len(queue) > 1):
+            due = max(due, batch.created_at + self._linger_s)
+        if due <= now:
+            self.ready[partition] = None
+        else:
+            self.ready.pop(partition, None)
+            heapq.heappush(self._timers, (due, next(self._ticket), partition))
+
+    @property
+    def _is_hurried(self) -> bool:
+        return bool(self.flushes or self.is_closed or self.supply.pool.waiting)

@@ -1,0 +1,405 @@
+"""`Outcome`: what became of one record or of many; `ProducerBatch`: records on their way together.
+
+A record waits in its batch as references to what the caller gave, in columns: values, times, and
+keys and headers only once there are any. It becomes bytes when the batch is drained, once.
+
+Not here: which batch a record goes to (`accumulator`), and what its bytes look like (`encoding`).
+
+Invariant: `is_done` is set last, so whoever sees it set sees the whole outcome.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import crc32c
+
+from tailrace.client.producer.buffer_pool import BufferPool
+from tailrace.client.producer.config import ProducerConfig
+from tailrace.client.producer.encoding import BatchFields, CompressionRatios, encode_batch
+from tailrace.client.producer.receipts import (
+    DeliveryCallback,
+    Header,
+    ProducerRecord,
+    RecordMetadata,
+    Waiting,
+)
+from tailrace.model import TopicPartition
+from tailrace.records import layout
+
+if TYPE_CHECKING:
+    from tailrace.client.producer.slices import ColumnSlice
+
+log = logging.getLogger(__name__)
+
+NO_SEQUENCE: Final = -1
+_SEQUENCES: Final = 1 << 31
+_IDENTITY: Final = Struct(">qhi")
+"""Producer id, epoch and base sequence, which stand together in the header."""
+
+T = TypeVar("T")
+
+RECORD_MEMORY: Final = 100
+"""Bytes that a waiting record takes besides its key, value and headers: two Python objects and
+their places in the columns."""
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A record as bytes, on its way into a batch."""
+
+    record: ProducerRecord
+    key: bytes | None
+    value: bytes | None
+    size: int
+    """Bytes it takes in a batch, at most."""
+
+
+class Outcome:
+    """What became of some records; the base of a batch, and of records that never get into one."""
+
+    __slots__ = (
+        "callbacks",
+        "errors",
+        "failure",
+        "is_done",
+        "is_forgotten",
+        "partition",
+        "waiting",
+        "watchers",
+    )
+
+    def __init__(self, partition: TopicPartition, waiting: Waiting) -> None:
+        self.partition = partition
+        self.waiting = waiting
+        self.is_done = False
+        self.is_forgotten = False
+        """Nobody has a receipt for some of them, so a failure is logged."""
+        self.failure: Exception | None = None
+        """Why all of them failed, apart from those in `errors`."""
+        self.errors: Mapping[int, Exception] = {}
+        """Records with an error of their own, by place."""
+        self.callbacks: list[tuple[int, DeliveryCallback]] | None = None
+        self.watchers: list[Callable[[], None]] | None = None
+        """Called under the producer's lock as soon as it is done: they only wake somebody."""
+
+    def error_of(self, index: int) -> Exception | None:
+        """Why the record failed, or None."""
+        return self.errors.get(index, self.failure)
+
+    def metadata_of(self, index: int) -> RecordMetadata:
+        """Where the record is; raises why it is nowhere."""
+        error = self.error_of(index)
+        if error is not None:
+            raise error
+        return self.place_of(index)
+
+    def place_of(self, index: int) -> RecordMetadata:  # noqa: ARG002 - a batch knows more
+        """What is known of the record's place, also of one that failed."""
+        return RecordMetadata(*self.partition, offset=-1, timestamp=-1)
+
+    def finish(self) -> "list[Outcome]":
+        """It is over: wake who waits. Returns what has ended with it, whose callbacks are due."""
+        self.is_done = True
+        watchers, self.watchers = self.watchers, None
+        for wake in watchers or ():
+            wake()
+        return [self]
+
+    def add_callback(self, index: int, callback: DeliveryCallback) -> None:
+        """Have a record's callback called when it is over, which it is not yet; under the lock."""
+        if self.callbacks is None:
+            self.callbacks = []
+        self.callbacks.append((index, callback))
+
+    def add_watcher(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called when it is over, which it is not yet; under the lock."""
+        if self.watchers is None:
+            self.watchers = []
+        self.watchers.append(wake)
+
+    def run_callbacks(self) -> None:
+        """Call the callbacks in the order they were given; their errors are logged."""
+        callbacks, self.callbacks = self.callbacks, None
+        for index, callback in callbacks or ():
+            try:
+                callback(self.place_of(index), self.error_of(index))
+            except Exception:
+                log.exception("a delivery callback for %s failed", self.partition)
+
+
+class Refused(Outcome):
+    """A record that got into no batch, with the reason."""
+
+    __slots__ = ()
+
+    def __init__(self, partition: TopicPartition, waiting: Waiting, error: Exception) -> None:
+        super().__init__(partition, waiting)
+        self.failure = error
+        self.is_done = True
+
+
+class ProducerBatch(Outcome):
+    """Records of one partition that are sent, retried and acknowledged together."""
+
+    __slots__ = (
+        "_identity",
+        "attempts",
+        "base_offset",
+        "base_sequence",
+        "block",
+        "bytes_left",
+        "columns",
+        "count_limit",
+        "created_at",
+        "encoded",
+        "explicit",
+        "headers",
+        "in_flight",
+        "is_closed",
+        "is_transactional",
+        "is_urgent",
+        "keys",
+        "last_attempt_at",
+        "last_error",
+        "leader",
+        "log_append_time",
+        "parent",
+        "parts",
+        "pause_s",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "reserved",
+        "size_limit",
+        "times",
+        "values",
+        "was_sequence_reset",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        waiting: Waiting,
+        *,
+        created_at: float,
+        size_limit: int,
+        reserved: int,
+        count_limit: int,
+    ) -> None:
+        super().__init__(partition, waiting)
+        self.created_at = created_at
+        """Monotonic seconds; `delivery.timeout.ms` counts from here."""
+        self.size_limit = size_limit
+        self.bytes_left = size_limit
+        """How many more bytes there is room for, before compression."""
+        self.reserved = reserved
+        """Bytes taken from the buffer pool."""
+        self.count_limit = count_limit
+        """Records that `reserved` covers."""
+        self.values: list[bytes | None] = []
+        self.times: list[float] = []
+        """Wall clock seconds at `send`."""
+        self.keys: list[bytes | None] | None = None
+        """Up to the last record that has one."""
+        self.headers: dict[int, Sequence[Header]] | None = None
+        self.explicit: dict[int, int] | None = None
+        """Timestamps that callers gave, in ms, by place."""
+        self.columns: ColumnSlice | None = None
+        """The records, where they came as columns instead."""
+        self.record_count = 0
+        """Set when the batch is closed."""
+        self.is_closed = False
+        """No record is added any more."""
+        self.is_urgent = False
+        """Somebody waits for it, so it does not linger."""
+        self.encoded: memoryview | None = None
+        self.block: bytearray | None = None
+        """Memory of `encoded` that goes back to the pool."""
+        self.in_flight = False
+        """It is in a request that has not been answered."""
+        self.attempts = 0
+        """How often it was sent and not acknowledged."""
+        self.last_attempt_at = created_at
+        self.last_error: Exception | None = None
+        """Why it was not acknowledged the last time."""
+        self.leader: object = None
+        """Who led the partition at the last attempt."""
+        self.pause_s = 0.0
+        """How long it waits after the last attempt."""
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.base_sequence = NO_SEQUENCE
+        self.is_transactional = False
+        self.was_sequence_reset = False
+        self.parent: ProducerBatch | None = None
+        self.parts: list[tuple[int, ProducerBatch]] | None = None
+        self._identity = (-1, -1, NO_SEQUENCE)
+        self.base_offset = -1
+        self.log_append_time = -1
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether it has been sent before."""
+        return self.attempts > 0
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of its last record; -1 without a producer id."""
+        if self.base_sequence < 0:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.record_count - 1) % _SEQUENCES
+
+    @property
+    def size(self) -> int:
+        """Bytes of the encoded batch, or at most before it is."""
+        return self.size_limit - self.bytes_left if self.encoded is None else len(self.encoded)
+
+    def append(self, prepared: Prepared, wall_s: float) -> int:
+        """Add a record and return its place; the caller saw to the room."""
+        index = len(self.values)
+        record = prepared.record
+        if prepared.key is not None:
+            if self.keys is None:
+                self.keys = []
+            self.keys.extend([None] * (index - len(self.keys)))
+            self.keys.append(prepared.key)
+        if record.headers:
+            if self.headers is None:
+                self.headers = {}
+            self.headers[index] = record.headers
+        if record.timestamp is not None:
+            if self.explicit is None:
+                self.explicit = {}
+            self.explicit[index] = record.timestamp
+        self.times.append(wall_s)
+        self.values.append(prepared.value)
+        self.bytes_left -= prepared.size
+        return index
+
+    def close(self) -> None:
+        """Take no more records."""
+        if not self.is_closed:
+            self.is_closed = True
+            if self.columns is None:
+                self.record_count = len(self.values)
+
+    def encode(self, pool: BufferPool, config: ProducerConfig, ratios: CompressionRatios) -> None:
+        """Make the bytes, in a block of the pool; later only the producer's identity anew.
+
+        The same batch may be sent under another producer id, epoch or sequence number than before.
+        """
+        identity = (self.producer_id, self.producer_epoch, self.base_sequence)
+        if self.encoded is not None:
+            if identity != self._identity:
+                self._identity = identity
+                _IDENTITY.pack_into(self.encoded, layout.PRODUCER_ID_POSITION, *identity)
+                crc = crc32c.crc32c(self.encoded[layout.ATTRIBUTES_POSITION :])
+                layout.CRC.pack_into(self.encoded, layout.CRC_POSITION, crc)
+            return
+        self._identity = identity
+        codec = config.compression_type
+        fields = BatchFields(
+            codec, config.compression_level, *identity, is_transactional=self.is_transactional
+        )
+        block = pool.take_block()
+        if self.columns is not None:
+            self.encoded = self.columns.encode(block, fields)
+        else:
+            if self.keys is not None:
+                self.keys.extend([None] * (self.record_count - len(self.keys)))
+            self.encoded = encode_batch(
+                self.values,
+                self.times,
+                keys=self.keys,
+                headers=self.headers,
+                explicit=self.explicit,
+                fields=fields,
+                block=block,
+            )
+        if self.encoded.obj is block:
+            self.block = block
+        else:
+            pool.give_block(block)
+        if codec:
+            ratios.observe(self.partition.topic, codec, self.ratio)
+
+    @property
+    def ratio(self) -> float:
+        """The size of the encoded records to what they would have at most without a codec."""
+        assert self.encoded is not None, "the batch has no bytes yet"
+        return len(self.encoded) / max(1, self.size_limit - self.bytes_left)
+
+    def split(self) -> "list[tuple[int, ProducerBatch]]":
+        """Two batches with the records of this one, each with the place of its first record.
+
+        They keep its age, so that the time for delivery goes on, and none of its attempts.
+        """
+        middle = self.record_count // 2
+        columns = [None, None] if self.columns is None else self.columns.split(2)
+        self.parts = []
+        for start, stop, slice_ in zip(
+            (0, middle), (middle, self.record_count), columns, strict=True
+        ):
+            part = ProducerBatch(
+                self.partition,
+                self.waiting,
+                created_at=self.created_at,
+                size_limit=self.size_limit,
+                reserved=0,
+                count_limit=0,
+            )
+            part.columns = slice_
+            part.parent = self
+            part._take_from(self, start, stop)
+            self.parts.append((start, part))
+        return self.parts
+
+    def _take_from(self, whole: "ProducerBatch", start: int, stop: int) -> None:
+        """Take the records of another batch from `start` to before `stop`."""
+        self.values = whole.values[start:stop]
+        self.times = whole.times[start:stop]
+        self.keys = None if whole.keys is None else whole.keys[start:stop]
+        self.headers = _between(whole.headers, start, stop)
+        self.explicit = _between(whole.explicit, start, stop)
+        share = (stop - start) / max(1, whole.record_count)
+        self.bytes_left = whole.size_limit - int((whole.size_limit - whole.bytes_left) * share)
+        self.is_transactional = whole.is_transactional
+        self.is_forgotten = whole.is_forgotten
+        self.is_closed = True
+        self.record_count = stop - start
+
+    def finish(self) -> list[Outcome]:
+        """It is over, and so is the batch that it was split off, if it was the last part."""
+        ended = super().finish()
+        parent = self.parent
+        if parent is not None and all(part.is_done for _, part in parent.parts or ()):
+            ended += parent.finish()
+        return ended
+
+    def place_of(self, index: int) -> RecordMetadata:
+        """The record's partition, offset and timestamp."""
+        if self.parts is not None:
+            start, part = next(each for each in reversed(self.parts) if each[0] <= index)
+            return part.place_of(index - start)
+        offset = self.base_offset + index if self.base_offset >= 0 else -1
+        timestamp = self.log_append_time
+        if timestamp < 0 and self.times:
+            explicit = self.explicit or {}
+            timestamp = explicit.get(index, int(self.times[index] * 1000))
+        return RecordMetadata(*self.partition, offset, timestamp)
+
+    def error_of(self, index: int) -> Exception | None:
+        """Why the record failed, or None."""
+        if self.parts is not None:
+            start, part = next(each for each in reversed(self.parts) if each[0] <= index)
+            return part.error_of(index - start)
+        return super().error_of(index)
+
+
+def _between(sparse: dict[int, T] | None, start: int, stop: int) -> dict[int, T] | None:
+    if sparse is None:
+        return None
+    return {place - start: each for place, each in sparse.items() if start <= place < stop} or None

@@ -1,0 +1,193 @@
+"""`ThreadDriver`: moves a producer's bytes on the threads that call it, and on one of its own.
+
+Whoever has reason to moves the bytes: a `send` that fills a batch, a caller that waits for a
+receipt, for memory or in `flush`. So no batch waits for another thread to get the interpreter, and
+a caller that waits is woken by the socket itself. The producer's own thread does what is left: it
+moves the bytes while no caller does, and runs callbacks, which belong to no caller.
+
+One thread at a time waits in the kernel for all connections: the leader. Others wait for the
+leader, and one of them takes over when it leaves.
+
+Invariant: while something is under way, some thread leads, or the producer's own thread looks
+after `TICK_S` at the latest.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Generator
+from math import inf
+
+from tailrace.client.producer.batch import Outcome
+from tailrace.client.producer.engine import Engine
+from tailrace.client.producer.loading import load_beside
+from tailrace.client.producer.receipts import DeliveryCallback
+from tailrace.runtime.polling import PollingNetwork
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.005
+"""How long bytes may lie after the last caller has left; small next to any network's own times."""
+
+_FAR_S = 3600.0
+"""Longest time to wait in the kernel; it takes no infinite ones."""
+
+
+class ThreadDriver:
+    """Drives one `Engine`, whose lock it shares."""
+
+    def __init__(self, network: PollingNetwork) -> None:
+        self._network = network
+        self._is_led = False
+        self._is_parked = False
+        """The own thread waits in the kernel, until `_planned` if nothing happens."""
+        self._planned = inf
+        self._moves = 0
+        """How often a caller has moved bytes; tells the own thread that it is not needed."""
+        self._is_over = False
+        self._is_abandoned = False
+        self._engine: Engine
+
+    def start(self, engine: Engine) -> None:
+        """Begin; the thread dies with the process and does not keep it alive."""
+        self._engine = engine
+        self._followers = threading.Condition(engine.lock)
+        self._tick = threading.Condition(engine.lock)
+        self._thread = threading.Thread(
+            target=self._run, name=f"tailrace-{engine.config.client_id}", daemon=True
+        )
+        self._thread.start()
+
+    # -- for callers, who hold the lock -------------------------------------------------------
+
+    def move(self) -> None:
+        """Send what may be sent and take in what has come, without waiting."""
+        self._moves += 1
+        self._turn(self._network.wait(0))
+
+    def noticed(self) -> None:
+        """Something new waits for a time that the own thread may not know of."""
+        if self._is_parked and self._engine.sender.next_deadline(time.monotonic()) < self._planned:
+            self._network.wake()
+
+    def until(self, is_over: Callable[[], bool], deadline: float) -> bool:
+        """Move bytes until `is_over()`; False if that takes until `deadline`, monotonic seconds."""
+        self.move()
+        try:
+            while not is_over():
+                now = time.monotonic()
+                if now >= deadline:
+                    return False
+                if not self._is_led:
+                    self._moves += 1
+                    self._lead(deadline)
+                else:
+                    if self._is_parked:
+                        self._network.wake()
+                    self._followers.wait(min(deadline - now, _FAR_S))
+            return True
+        finally:
+            self._followers.notify()
+
+    def stop(self) -> None:
+        """Have the own thread end after the callbacks that are due."""
+        self._is_over = True
+        self._tick.notify()
+        if self._is_parked:
+            self._network.wake()
+
+    def join(self) -> None:
+        """Wait for the own thread; without the lock, and not from a callback."""
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+            self._network.close()
+
+    def abandon(self) -> None:
+        """Let the own thread deliver what there is, and end; nobody waits for it."""
+        with self._engine.lock:
+            self._engine.begin_close()
+            self._is_abandoned = True
+            self._tick.notify()
+            if self._is_parked:
+                self._network.wake()
+
+    # -- leading ------------------------------------------------------------------------------
+
+    def _turn(self, events: list[tuple[int, int]]) -> None:
+        self._network.run(events)
+        self._planned = self._engine.poll(time.monotonic())
+
+    def _lead(self, deadline: float) -> None:
+        """Wait in the kernel, without the lock, until something happens; then turn."""
+        now = time.monotonic()
+        timeout = max(0.0, min(deadline, self._planned, _FAR_S + now) - now)
+        self._is_led = True
+        lock = self._engine.lock
+        lock.release()
+        try:
+            events = self._network.wait(timeout)
+        finally:
+            lock.acquire()
+            self._is_led = False
+        self._turn(events)
+        self._followers.notify_all()
+
+    # -- the own thread -----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        engine = self._engine
+        seen = -1
+        with engine.lock:
+            while not self._is_over:
+                if self._moves != seen or self._is_led:
+                    seen = self._moves
+                    self._tick.wait(TICK_S)
+                else:
+                    self._is_parked = True
+                    self._lead(inf)
+                    self._is_parked = False
+                self._call_back()
+                load_beside()
+                if self._is_abandoned and engine.is_idle():
+                    engine.end_close()
+                    self._is_over = True
+            self._call_back()
+        if self._is_abandoned:
+            self._network.close()
+
+    def _call_back(self) -> None:
+        """Run the callbacks that are due, without the lock."""
+        ended = self._engine.sender.ended
+        while ended:
+            outcome = ended.popleft()
+            self._engine.lock.release()
+            try:
+                outcome.run_callbacks()
+            finally:
+                self._engine.lock.acquire()
+
+    # -- Waiting, for receipts ----------------------------------------------------------------
+
+    def wait(self, outcome: Outcome, timeout_s: float | None) -> bool:
+        """Move bytes until the outcome is there; False after `timeout_s`."""
+        deadline = inf if timeout_s is None else time.monotonic() + timeout_s
+        with self._engine.lock:
+            if outcome.is_done:
+                return True
+            self._engine.hurry(outcome)
+            return self.until(lambda: outcome.is_done, deadline)
+
+    def call_back(self, outcome: Outcome, index: int, callback: DeliveryCallback) -> None:
+        """Have the callback called by the own thread, or here and now if there is the outcome."""
+        with self._engine.lock:
+            if not outcome.is_done:
+                outcome.add_callback(index, callback)
+                return
+        outcome.add_callback(index, callback)
+        outcome.run_callbacks()
+
+    def awaiting(self, outcome: Outcome) -> Generator[object, None, None]:
+        """Refused: a `Producer` belongs to no event loop."""
+        if not outcome.is_done:
+            raise TypeError("a receipt of Producer is not awaited: result(), or AsyncProducer")
+        yield from ()

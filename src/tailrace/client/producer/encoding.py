@@ -1,0 +1,318 @@
+"""Records that wait in lists -> one encoded v2 batch; and how large batches become.
+
+Plain code writes a record in a third of a microsecond, which is hard to beat for few of them. The
+compiled kernel is called for `KERNEL_RECORDS_MIN` records and more, once it has been loaded.
+
+Not here: records that come as Arrow or other columns (`columns`), and numpy, which is imported only
+where the kernel has brought it.
+
+Invariant: both ways give the same bytes, those of `BatchBuilder` for the same records.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, repeat
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import crc32c
+
+from tailrace import kernels
+from tailrace.client.producer.receipts import Header
+from tailrace.kernels.encoding import encode_records
+from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, Codec
+from tailrace.records import layout
+from tailrace.records.builder import RECORD_OVERHEAD_MAX, zigzag
+from tailrace.records.codecs import compress
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+BATCH_OVERHEAD: Final = layout.HEADER_SIZE
+"""Bytes of a batch besides its records."""
+
+RECORD_OVERHEAD: Final = 14
+"""Most bytes that a record without key, headers and timestamp adds to its value.
+
+One each for the attributes, the null key and the number of headers; three each for the length, the
+value size and the timestamp delta; two for the offset delta. An offset delta takes three only
+behind 8192 records, which have at most two for length or value size and so make up for it. That
+holds in batches of at most 1 MiB whose timestamps are less than 2**20 ms (17 minutes) from the
+first one.
+"""
+
+KEY_OVERHEAD: Final = 2
+"""What a key adds besides itself."""
+
+TIMESTAMP_OVERHEAD: Final = 7
+"""What a timestamp of the caller's own adds, which may be far from the first one's."""
+
+KERNEL_RECORDS_MIN: Final = 20
+"""From so many records on, the compiled kernel is faster than plain code for all that it needs."""
+
+_RECORDS_PER_WALKED: Final = 5
+"""Records that plain code writes in the time in which it walks one."""
+
+_TABLE_SIZE: Final = 2048
+_VARINTS: Final = [zigzag(number) for number in range(_TABLE_SIZE)]
+_NULL: Final = zigzag(-1)
+_DELTAS: Final = [b"\0" + number for number in _VARINTS]
+"""The attributes of a record, and its timestamp delta."""
+_OFFSETS: Final = [number + _NULL for number in _VARINTS]
+"""The offset delta of a record, and a null key."""
+
+
+class BatchFields(NamedTuple):
+    """What the header of a batch says that its records do not."""
+
+    codec: Codec = Codec.NONE
+    level: int | None = None
+    """Kafka's compression level; None for the codec's own. It does not stand in the header."""
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    is_transactional: bool = False
+
+
+def record_size_bound(
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[Header] = (),
+    *,
+    has_timestamp: bool = False,
+) -> int:
+    """Most bytes of the record in a batch as `RECORD_OVERHEAD` has it.
+
+    `has_timestamp` is whether the caller has given one, which then may be any.
+    """
+    size = RECORD_OVERHEAD + (0 if value is None else len(value))
+    if key is not None:
+        size += KEY_OVERHEAD + len(key)
+    if headers:
+        size += len(encode_headers(headers))
+    return size + TIMESTAMP_OVERHEAD if has_timestamp else size
+
+
+def encode_batch(
+    values: Sequence[bytes | None],
+    times: Sequence[float],
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    headers: Mapping[int, Sequence[Header]] | None = None,
+    explicit: Mapping[int, int] | None = None,
+    fields: BatchFields,
+    block: bytearray | memoryview,
+) -> memoryview:
+    """The batch of these records, of which there is at least one.
+
+    It begins at the start of `block` if it fits there, and else has memory of its own. `times` are
+    wall clock seconds at `send`; `explicit` has timestamps (ms, from -1 on) instead of them by the
+    record's place, and `headers` the headers of those records that have any.
+    """
+    count = len(values)
+    if count >= KERNEL_RECORDS_MIN and encode_records.is_compiled:
+        return _encode_compiled(
+            values, times, keys=keys, headers=headers, explicit=explicit, fields=fields, block=block
+        )
+    timestamps = [int(time * 1000) for time in times]
+    for index, timestamp in (explicit or {}).items():
+        timestamps[index] = timestamp
+    records = _encode_plain(values, timestamps, keys=keys, headers=headers)
+    if count >= KERNEL_RECORDS_MIN:
+        kernels.add_plain_records(count // _RECORDS_PER_WALKED)
+    end = BATCH_OVERHEAD + len(records)
+    view = with_room(block, end)
+    view[BATCH_OVERHEAD:end] = records
+    return seal(
+        view, end, fields=fields, count=count,
+        base_timestamp=timestamps[0], max_timestamp=max(timestamps),
+    )  # fmt: skip
+
+
+def with_room(block: bytearray | memoryview, size: int) -> memoryview:
+    """A view of `block` if it has `size` bytes, else of new memory."""
+    return memoryview(block if len(block) >= size else bytearray(size))
+
+
+def seal(
+    view: memoryview,
+    end: int,
+    *,
+    fields: BatchFields,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+) -> memoryview:
+    """The whole batch of the records in `view[BATCH_OVERHEAD:end]`, which are compressed here."""
+    if fields.codec:
+        packed = compress(fields.codec, view[BATCH_OVERHEAD:end], fields.level)
+        end = BATCH_OVERHEAD + len(packed)
+        view = with_room(view, end)
+        view[BATCH_OVERHEAD:end] = packed
+    layout.HEADER.pack_into(
+        view,
+        0,
+        0,
+        end - layout.LOG_OVERHEAD,
+        NO_LEADER_EPOCH,
+        layout.MAGIC,
+        0,
+        fields.codec | (layout.TRANSACTIONAL_FLAG if fields.is_transactional else 0),
+        count - 1,
+        base_timestamp,
+        max_timestamp,
+        fields.producer_id,
+        fields.producer_epoch,
+        fields.base_sequence,
+        count,
+    )
+    crc = crc32c.crc32c(view[layout.ATTRIBUTES_POSITION : end])
+    layout.CRC.pack_into(view, layout.CRC_POSITION, crc)
+    return view[:end]
+
+
+def encode_headers(headers: Sequence[Header]) -> bytes:
+    """A record's header count and headers."""
+    fields = [_varint(len(headers))]
+    for name, content in headers:
+        encoded = name.encode()
+        fields += (_varint(len(encoded)), encoded)
+        fields += (_NULL,) if content is None else (_varint(len(content)), content)
+    return b"".join(fields)
+
+
+def column_of(items: Sequence[bytes | None]) -> "tuple[bytes, Array]":
+    """The data and the ends of a column of binaries; see `tailrace.kernels.encoding`.
+
+    Raises:
+        TypeError: an item is neither bytes nor None.
+    """
+    import numpy as np
+
+    try:
+        data = b"".join(items)  # type: ignore[arg-type]
+        sizes: Iterator[int] = map(len, items)  # type: ignore[arg-type]
+    except TypeError:
+        data = b"".join([item for item in items if item is not None])
+        sizes = (0 if item is None else len(item) for item in items)
+    ends = np.fromiter(accumulate(sizes, initial=0), np.int64, len(items) + 1)
+    if None in items:
+        nulls = [index for index, item in enumerate(items, 1) if item is None]
+        ends[nulls] = ~ends[nulls]
+    return data, ends
+
+
+def _encode_plain(
+    values: Sequence[bytes | None],
+    timestamps: Sequence[int],
+    *,
+    keys: Sequence[bytes | None] | None,
+    headers: Mapping[int, Sequence[Header]] | None,
+) -> bytes:
+    base = timestamps[0]
+    if keys is None and not headers and min(timestamps) == base:
+        try:
+            return _encode_values(values, [_DELTAS[each - base] for each in timestamps])
+        except (IndexError, TypeError):
+            pass  # a size or a delta is in no table, or a value is null
+    parts: list[bytes] = []
+    columns = zip(values, timestamps, keys or repeat(None), strict=False)
+    for index, (value, timestamp, key) in enumerate(columns):
+        body = b"".join(
+            (
+                b"\0",
+                _varint(timestamp - base),
+                _varint(index),
+                *((_NULL,) if key is None else (_varint(len(key)), key)),
+                *((_NULL,) if value is None else (_varint(len(value)), value)),
+                encode_headers(headers[index]) if headers and index in headers else b"\0",
+            )
+        )
+        parts += (_varint(len(body)), body)
+    return b"".join(parts)
+
+
+def _encode_values(values: Sequence[bytes | None], deltas: Sequence[bytes]) -> bytes:
+    """Records without key and headers, whose sizes and deltas are all in the tables."""
+    parts: list[bytes] = []
+    offsets = _OFFSETS
+    if len(values) > _TABLE_SIZE:
+        offsets = [zigzag(index) + _NULL for index in range(len(values))]
+    for value, delta, offset in zip(values, deltas, offsets, strict=False):
+        size = _VARINTS[len(value)]  # type: ignore[arg-type]
+        length = _VARINTS[len(delta) + len(offset) + len(size) + len(value) + 1]  # type: ignore[arg-type]
+        parts += (length, delta, offset, size, value, b"\0")  # type: ignore[arg-type]
+    return b"".join(parts)
+
+
+def _encode_compiled(
+    values: Sequence[bytes | None],
+    times: Sequence[float],
+    *,
+    keys: Sequence[bytes | None] | None,
+    headers: Mapping[int, Sequence[Header]] | None,
+    explicit: Mapping[int, int] | None,
+    fields: BatchFields,
+    block: bytearray | memoryview,
+) -> memoryview:
+    import numpy as np
+
+    count = len(values)
+    absent = np.empty(0, np.int64)
+    timestamps = (np.array(times) * 1000).astype(np.int64)
+    for index, timestamp in (explicit or {}).items():
+        timestamps[index] = timestamp
+    base = int(timestamps[0])
+    value_data, value_ends = column_of(values)
+    key_data, key_ends = (b"", absent) if keys is None else column_of(keys)
+    header_data, header_ends = b"", absent
+    if headers:
+        encoded = [b""] * count
+        for index, each in headers.items():
+            encoded[index] = encode_headers(each)
+        header_data, header_ends = column_of(encoded)
+    size = len(value_data) + len(key_data) + len(header_data) + count * RECORD_OVERHEAD_MAX
+    end = -1
+    view = memoryview(block)
+    while end < 0:
+        end = encode_records(
+            value_data, value_ends, key_data, key_ends, header_data, header_ends,
+            timestamps, base, absent, 0, count, view, BATCH_OVERHEAD,
+        )  # fmt: skip
+        if end < 0:
+            view = memoryview(bytearray(BATCH_OVERHEAD + size))
+    return seal(
+        view, end, fields=fields, count=count,
+        base_timestamp=base, max_timestamp=int(timestamps.max()),
+    )  # fmt: skip
+
+
+def _varint(number: int) -> bytes:
+    return _VARINTS[number] if 0 <= number < _TABLE_SIZE else zigzag(number)
+
+
+class CompressionRatios:
+    """How small compression makes the batches of a topic, as Kafka's clients estimate it."""
+
+    _BETTER_STEP: Final = 0.005
+    _WORSE_STEP: Final = 0.05
+
+    def __init__(self) -> None:
+        self._ratios: dict[tuple[str, Codec], float] = {}
+
+    def estimate(self, topic: str, codec: Codec) -> float:
+        """The expected size of a batch's records as a part of their size before compression."""
+        return self._ratios.get((topic, codec), 1.0)
+
+    def observe(self, topic: str, codec: Codec, ratio: float) -> None:
+        """A batch came to `ratio`: up to it at once, at least a twentieth, or down a small step."""
+        known = self.estimate(topic, codec)
+        if ratio > known:
+            known = max(known + self._WORSE_STEP, ratio)
+        elif ratio < known:
+            known = max(known - self._BETTER_STEP, ratio)
+        self._ratios[topic, codec] = known
+
+    def reset(self, topic: str, codec: Codec, ratio: float) -> None:
+        """A batch was too large for the broker: start anew at 1.0, or `ratio` if that is more."""
+        self._ratios[topic, codec] = max(1.0, ratio)

@@ -1,0 +1,463 @@
+"""`Engine`: one producer without a thread and without a loop: what both faces share.
+
+    send -> interceptors -> serializers -> partition -> a batch of the accumulator      (any thread)
+    poll -> metadata, transactions, drained batches -> nodes -> answers -> outcomes     (the driver)
+
+A face adds how to wait: `driver.ThreadDriver` for `Producer`, `aio.LoopDriver` for `AsyncProducer`.
+
+Invariant: everything below `send_record` happens under `lock`; user code (serializers,
+partitioners, interceptors, callbacks) never does.
+"""
+
+import logging
+import random
+import re
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import register_at_fork
+from typing import TYPE_CHECKING, Final
+
+from tailrace.client.nodes import (
+    AuthenticationError,
+    Backoff,
+    Credentials,
+    Node,
+    Nodes,
+    NodesConfig,
+    TlsSettings,
+    tls_context,
+)
+from tailrace.client.producer.accumulator import Accumulator
+from tailrace.client.producer.batch import Outcome, Prepared, ProducerBatch, Refused
+from tailrace.client.producer.buffer_pool import BufferPool
+from tailrace.client.producer.config import ProducerConfig
+from tailrace.client.producer.encoding import BATCH_OVERHEAD, record_size_bound
+from tailrace.client.producer.errors import (
+    ClosedProducerError,
+    InvalidTopicError,
+    RejectedRecordError,
+)
+from tailrace.client.producer.gate import Gate
+from tailrace.client.producer.interceptors import ProducerInterceptor, ProducerInterceptors
+from tailrace.client.producer.metadata import ProducerMetadata
+from tailrace.client.producer.metrics import Metrics
+from tailrace.client.producer.partitioners import Partitioner
+from tailrace.client.producer.placement import NO_PARTITION, Placement
+from tailrace.client.producer.receipts import ProducerRecord, Waiting
+from tailrace.client.producer.sender import Sender
+from tailrace.client.producer.serializers import Serializer, serialize
+from tailrace.client.producer.settings import INT64_MAX
+from tailrace.client.producer.supply import BatchSupply
+from tailrace.client.producer.transactions import TransactionManager
+from tailrace.model import TopicPartition
+from tailrace.runtime.network import Connector
+
+if TYPE_CHECKING:
+    from tailrace.client.producer.columns import Chunk
+    from tailrace.client.producer.slices import ColumnSlice, Plan
+
+log = logging.getLogger(__name__)
+
+_living: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""What brokers take; one that is not would spoil the requests about all other topics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a user may put into a producer besides settings."""
+
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
+    partitioner: Partitioner | None = None
+    interceptors: Sequence[ProducerInterceptor] = ()
+
+
+class Engine:
+    """State of one producer; a face calls it."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        parts: Parts,
+        *,
+        network: Connector,
+        wall: Callable[[], float],
+        monotonic: Callable[[], float],
+        chance: random.Random,
+        waiting: Waiting,
+        stirred: Callable[[], None],
+    ) -> None:
+        self.config = config
+        self.parts = parts
+        self.lock = threading.Lock()
+        self.monotonic = monotonic
+        self.wall = wall
+        """Seconds since 1970-01-01 UTC."""
+        self.waiting = waiting
+        self.metrics = Metrics()
+        self.interceptors = ProducerInterceptors(parts.interceptors)
+        self.is_plain = (
+            not parts.interceptors and not parts.value_serializer and (parts.partitioner is None)
+        )
+        """Whether a value needs nothing before it goes into a batch."""
+        self.gate = Gate()
+        self.closed_error: ClosedProducerError | None = None
+        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
+        self.nodes = Nodes(nodes_config(config), network=network, chance=chance, stirred=stirred)
+        self.metadata = ProducerMetadata(
+            [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)],
+            Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance),
+            max_age_ms=config.metadata_max_age_ms,
+            max_idle_ms=config.metadata_max_idle_ms,
+            may_rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
+        )
+        self.transactions = (
+            TransactionManager(
+                transactional_id=config.transactional_id,
+                transaction_timeout_ms=config.transaction_timeout_ms,
+                backoff=backoff,
+            )
+            if config.enable_idempotence
+            else None
+        )
+        self.accumulator = Accumulator(
+            config,
+            supply=BatchSupply(config, waiting),
+            backoff=backoff,
+            gate=self.gate,
+            closed=self._batch_closed,
+        )
+        self.sender = Sender(
+            config,
+            accumulator=self.accumulator,
+            nodes=self.nodes,
+            metadata=self.metadata,
+            transactions=self.transactions,
+            metrics=self.metrics,
+            monotonic=monotonic,
+        )
+        self.placement = Placement(
+            config,
+            parts.partitioner,
+            metadata=self.metadata,
+            accumulator=self.accumulator,
+            sender=self.sender,
+            chance=chance,
+        )
+        _living.add(self)
+
+    @property
+    def pool(self) -> BufferPool:
+        """The memory of the batches."""
+        return self.accumulator.supply.pool
+
+    def poll(self, now: float) -> float:
+        """Do all that is due, and return when there will be something to do at the latest."""
+        self.sender.poll(now)
+        return self.sender.next_deadline(now)
+
+    # -- a record's way in --------------------------------------------------------------------
+
+    def prepare(self, record: ProducerRecord) -> Prepared:
+        """The record after interceptors and serializers, checked for size; without the lock.
+
+        Raises:
+            ProducerError: the record cannot be sent as it is.
+        """
+        if self.interceptors:
+            record = self.interceptors.on_send(record)
+        self._check_fields(record)
+        key = serialize(record.key, self.parts.key_serializer, setting="key_serializer")
+        value = serialize(record.value, self.parts.value_serializer, setting="value_serializer")
+        try:
+            size = record_size_bound(
+                key, value, record.headers, has_timestamp=record.timestamp is not None
+            )
+        except (AttributeError, TypeError, ValueError) as error:
+            raise RejectedRecordError(
+                f"{record.topic}: headers are pairs of a str and bytes or None: {error}"
+            ) from error
+        for limit, setting in (
+            (self.config.max_request_size, "max.request.size"),
+            (self.config.buffer_memory, "buffer.memory"),
+        ):
+            if BATCH_OVERHEAD + size > limit:
+                raise RejectedRecordError(
+                    f"{record.topic}: the record takes up to {BATCH_OVERHEAD + size} bytes, more "
+                    f"than {setting} ({limit}) allows"
+                )
+        return Prepared(record, key, value, size)
+
+    def _check_fields(self, record: ProducerRecord) -> None:
+        """Refuse what would be a record, or a request, that cannot be written."""
+        if self.metadata.partition_count(record.topic) is None:
+            topic: object = record.topic
+            if not isinstance(topic, str) or not _TOPIC_NAME.fullmatch(topic):
+                raise InvalidTopicError(
+                    f"topic {record.topic!r}: a name has 1 to 249 of the characters a-z, A-Z, 0-9, "
+                    "'.', '_' and '-'"
+                )
+        partition: object = record.partition
+        if partition is not None and not isinstance(partition, int):
+            raise RejectedRecordError(f"{record.topic}: partition {partition!r} is no int")
+        timestamp: object = record.timestamp
+        if timestamp is not None and not (
+            isinstance(timestamp, int) and 0 <= timestamp <= INT64_MAX
+        ):
+            raise RejectedRecordError(
+                f"{record.topic}: timestamp {timestamp!r} is no number of ms since 1970-01-01 UTC"
+            )
+
+    def append(
+        self,
+        prepared: Prepared,
+        partition: int,
+        *,
+        now: float,
+        wall_s: float,
+        granted: int = 0,
+    ) -> tuple[ProducerBatch, int] | None:
+        """Put the record into a batch, under the lock; None while there is no memory for it.
+
+        `granted` bytes were taken from the pool for it before, and are given back if not needed.
+        """
+        self.check_open()
+        topic = prepared.record.topic
+        if self.transactions is not None:
+            self.transactions.may_append(TopicPartition(topic, partition))
+        while True:
+            batch = self._batch_for(topic, partition)
+            if batch is None:
+                place = TopicPartition(
+                    topic, self.placement.sticky(topic) if partition < 0 else partition
+                )
+                batch = self.accumulator.supply.new_batch(
+                    place, size=prepared.size, now=now, granted=granted
+                )
+                if batch is None:
+                    return None
+                granted = 0
+                self._enqueue(batch, now)
+                if partition == NO_PARTITION:
+                    self.gate.open[topic] = batch
+            index = self.accumulator.append(batch, prepared, wall_s=wall_s)
+            if index is not None:
+                if granted:
+                    self.pool.deallocate(granted)
+                return batch, index
+
+    def append_slice(
+        self, topic: str, columns: "ColumnSlice", *, now: float, granted: int = 0
+    ) -> ProducerBatch | None:
+        """Queue a batch of columns, under the lock; None while there is no memory for it."""
+        partition = columns.partition
+        place = TopicPartition(
+            topic, self.placement.sticky(topic) if partition is None else partition
+        )
+        if self.transactions is not None:
+            self.transactions.may_append(place)
+        batch = self.accumulator.supply.new_slice(place, columns, now=now, granted=granted)
+        if batch is not None:
+            self._enqueue(batch, now)
+            if partition is None:
+                self.placement.filled(batch)
+        return batch
+
+    def _enqueue(self, batch: ProducerBatch, now: float) -> None:
+        """Put a new batch at the end of its queue, and its partition into the transaction."""
+        self.metadata.add_topic(batch.partition.topic, now)
+        if self.transactions is not None and self.transactions.is_transactional:
+            batch.is_transactional = True
+            self.transactions.note_append(batch.partition)
+        self.accumulator.enqueue(batch, now=now)
+
+    def plan(self, topic: str, chunk: "Chunk") -> "Plan":
+        """How a chunk of rows for a known topic is cut into batches."""
+        from tailrace.client.producer.slices import plan_chunk
+
+        count = self.metadata.partition_count(topic)
+        assert count is not None, "asked to plan for an unknown topic"
+        return plan_chunk(
+            chunk,
+            partition_count=count,
+            batch_size=min(self.config.columns_batch_size, self.config.max_request_size),
+            request_size_max=self.config.max_request_size,
+            now_ms=int(self.wall() * 1000),
+            ignores_keys=self.config.partitioner_ignore_keys,
+        )
+
+    def check_columns(self) -> None:
+        """Raises TypeError if rows cannot go as columns: something wants to see each record."""
+        parts = self.parts
+        if (
+            parts.interceptors
+            or parts.partitioner
+            or parts.key_serializer
+            or parts.value_serializer
+        ):
+            raise TypeError(
+                "send_many writes columns as they are; a producer with serializers, interceptors "
+                "or a partitioner of its own sends record by record: use send"
+            )
+
+    def _batch_for(self, topic: str, partition: int) -> ProducerBatch | None:
+        if partition != NO_PARTITION:
+            return self.accumulator.open_batch(TopicPartition(topic, partition))
+        batch = self.gate.open.get(topic)
+        if batch is None:
+            batch = self.accumulator.open_batch(TopicPartition(topic, self.placement.sticky(topic)))
+            if batch is not None:
+                self.gate.open[topic] = batch
+        return batch
+
+    def should_move(self) -> bool:
+        """Whether the caller should move bytes now: a batch is full, or nothing is under way."""
+        accumulator = self.accumulator
+        is_full, accumulator.has_full = accumulator.has_full, False
+        return is_full or bool(accumulator.ready and not self.sender.in_flight)
+
+    def hurry(self, outcome: Outcome) -> None:
+        """Somebody waits for this outcome: its batch no longer lingers."""
+        if isinstance(outcome, ProducerBatch):
+            self.accumulator.hurry(outcome)
+
+    def refuse(self, record: ProducerRecord, error: Exception) -> Outcome:
+        """The outcome of a record that is not sent; interceptors hear of it."""
+        self.note_refused(record.topic, error)
+        self.interceptors.on_send_error(record, error)
+        partition = NO_PARTITION if record.partition is None else record.partition
+        return Refused(TopicPartition(record.topic, partition), self.waiting, error)
+
+    def note_refused(self, topic: str, error: Exception) -> None:
+        """A record of the topic is not sent."""
+        with self.lock:
+            if self.transactions is not None:
+                self.transactions.record_refused(error)
+            self.metrics.topic(topic).record_error_total += 1
+
+    # -- waiting, and ending ------------------------------------------------------------------
+
+    def check_topic(self, topic: str) -> None:
+        """Raises what makes waiting for a topic vain: its name, its rights, a login refused."""
+        error = self.metadata.topic_error(topic)
+        if error is None:
+            failures = [self.nodes.failure(each.id) for each in self.metadata.nodes]
+            if all(isinstance(each, AuthenticationError) for each in failures):
+                error = failures[0]
+        if error is not None:
+            raise error
+
+    @contextmanager
+    def flushing(self) -> Iterator[Callable[[], bool]]:
+        """Let nothing linger meanwhile; gives whether all that was sent before has ended."""
+        pending = list(self.accumulator.incomplete)
+        self.accumulator.flushes += 1
+        self.accumulator.hurry_all()
+
+        def is_over() -> bool:
+            while pending and pending[-1].is_done:
+                pending.pop()
+            return not pending
+
+        try:
+            yield is_over
+        finally:
+            self.accumulator.flushes -= 1
+
+    def begin_close(self) -> bool:
+        """Take no more records; False if that was so already."""
+        if self.closed_error is not None:
+            return False
+        self.closed_error = ClosedProducerError("the producer is closed")
+        self.gate.wait()
+        self.gate.open.clear()
+        self.gate.leave(None)
+        self.accumulator.is_closed = True
+        self.accumulator.hurry_all()
+        return True
+
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way any more."""
+        return not self.accumulator.incomplete and (
+            self.transactions is None or not self.transactions.is_completing
+        )
+
+    def end_close(self) -> None:
+        """Give up what is left, with an error for each receipt, and close the connections."""
+        error = ClosedProducerError("the producer was closed before the record was acknowledged")
+        self.sender.fail_all(error, also_in_flight=True)
+        self.pool.close()
+        if self.transactions is not None:
+            self.transactions.close(error)
+        self.nodes.close()
+
+    def forked(self) -> None:
+        """In a child process: nothing here is ours; the sockets are the parent's too."""
+        self.lock._at_fork_reinit()  # type: ignore[attr-defined]
+        self.gate.reset()
+        self.closed_error = ClosedProducerError(
+            "this process is a fork of the one that made the producer; make a producer of its own "
+            "after the fork"
+        )
+        for batch in self.accumulator.incomplete:
+            batch.failure, batch.is_done = self.closed_error, True
+        self.accumulator.incomplete.clear()
+        self.accumulator.queues.clear()
+
+    def check_open(self) -> None:
+        """Raises ClosedProducerError once the producer was closed, or in a fork of its process."""
+        if self.closed_error is not None:
+            raise self.closed_error
+
+    def _batch_closed(self, batch: ProducerBatch) -> None:
+        topic = batch.partition.topic
+        if self.gate.open.get(topic) is batch:
+            del self.gate.open[topic]
+            self.placement.filled(batch)
+
+
+def nodes_config(config: ProducerConfig) -> NodesConfig:
+    """The part of the settings that connections need."""
+    tls = credentials = None
+    if config.security_protocol.endswith("SSL"):
+        tls = tls_context(
+            TlsSettings(
+                truststore_location=config.ssl_truststore_location,
+                keystore_location=config.ssl_keystore_location,
+                key_location=config.ssl_key_location,
+                key_password=config.ssl_key_password,
+                checks_host=bool(config.ssl_endpoint_identification_algorithm),
+            )
+        )
+    if config.security_protocol.startswith("SASL"):
+        credentials = Credentials(
+            mechanism=config.sasl_mechanism,
+            username=config.sasl_username,
+            password=config.sasl_password,
+        )
+    idle_ms = config.connections_max_idle_ms
+    return NodesConfig(
+        client_id=config.client_id,
+        reconnect_backoff_ms=config.reconnect_backoff_ms,
+        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+        connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+        connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
+        connections_max_idle_ms=INT64_MAX if idle_ms < 0 else idle_ms,
+        in_flight_max=config.max_in_flight_requests_per_connection,
+        tls=tls,
+        credentials=credentials,
+    )
+
+
+def _forked() -> None:
+    """In a child process: the parent's producers are not ours to use; their sockets are shared."""
+    for engine in list(_living):
+        engine.forked()
+
+
+register_at_fork(after_in_child=_forked)

@@ -1,0 +1,122 @@
+"""What can become of a record or a transaction besides success, by who must act.
+
+    RetriableError   the record was not written, or it is not known; sending it again may do
+    FatalError       the record, a setting or the cluster must change
+    TransactionAbortableError   abort the transaction, begin it anew
+
+Every message says what happened and which setting or call changes it.
+"""
+
+from tailrace.errors import FatalError, RetriableError, TailraceError
+from tailrace.protocol.errors import ErrorCode
+
+
+class ProducerError(TailraceError):
+    """Something that only a producer raises; always together with the branch of who must act."""
+
+
+class DeliveryTimeoutError(ProducerError, RetriableError, TimeoutError):
+    """Not acknowledged within `delivery.timeout.ms`. If it was sent, it may be in the log."""
+
+
+class MetadataTimeoutError(ProducerError, RetriableError, TimeoutError):
+    """Nothing was learnt about the topic within `max.block.ms`."""
+
+
+class BufferExhaustedError(ProducerError, RetriableError, TimeoutError):
+    """`buffer.memory` stayed full for `max.block.ms`."""
+
+
+class ClosedProducerError(ProducerError, FatalError):
+    """The producer was closed, or this process is a fork of the one that made it."""
+
+
+class SerializationError(ProducerError, FatalError, ValueError):
+    """The key or value cannot be made into bytes; the cause is chained."""
+
+
+class RejectedRecordError(ProducerError, FatalError, ValueError):
+    """The broker, or the record's own fields, refuse this one record."""
+
+
+class UnknownTopicError(ProducerError, RetriableError, LookupError):
+    """The topic, or that partition of it, does not exist."""
+
+
+class InvalidTopicError(ProducerError, FatalError, ValueError):
+    """No topic can have that name."""
+
+
+class AuthorizationError(ProducerError, FatalError, PermissionError):
+    """The cluster does not let this user do that."""
+
+
+class BrokerRefusedError(ProducerError, FatalError):
+    """The broker answered with an error that will not pass; `code` says which."""
+
+    def __init__(self, message: str, *, code: int = -1) -> None:
+        self.code = code
+        """The number on the wire."""
+        super().__init__(message)
+
+
+class OutOfOrderSequenceError(ProducerError, FatalError):
+    """The broker's log lacks a record that came before this one: records were lost there."""
+
+
+class ProducerFencedError(ProducerError, FatalError):
+    """Another producer has taken over this `transactional.id`; this one can only be closed."""
+
+
+class TransactionStateError(ProducerError, FatalError):
+    """The call does not fit the state of the transaction."""
+
+
+class TransactionTimeoutError(ProducerError, RetriableError, TimeoutError):
+    """A step of a transaction took longer than `max.block.ms`; it may still come to its end."""
+
+
+class TransactionAbortableError(ProducerError, RetriableError):
+    """The transaction cannot be committed; abort it and begin anew."""
+
+
+class TransactionAbortedError(ProducerError, RetriableError):
+    """The record was not sent, because its transaction was aborted."""
+
+
+_UNAUTHORIZED = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+_REJECTED = frozenset(
+    {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.MESSAGE_TOO_LARGE}
+)
+_ADVICE = {
+    ErrorCode.MESSAGE_TOO_LARGE: "max.message.bytes of the topic is the limit",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas asks for",
+    ErrorCode.REQUEST_TIMED_OUT: "the replicas did not have it within request.timeout.ms",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the topic may have been deleted",
+}
+
+
+def error_for(code: int, *, about: str, said: str | None) -> Exception:
+    """The error for a code in the answer to Produce; `said` are the broker's own words."""
+    known = ErrorCode(code) if code in set(ErrorCode) else None
+    words = f"error {code}" if known is None else f"{said or known.message} ({known.name})"
+    message = f"{about}: {words}"
+    if known in _ADVICE:
+        message += f"; {_ADVICE[known]}"
+    if known in _UNAUTHORIZED:
+        return AuthorizationError(message)
+    if known in _REJECTED:
+        return RejectedRecordError(message)
+    if known is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return UnknownTopicError(message)
+    if known is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        return OutOfOrderSequenceError(message)
+    if known in {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}:
+        return ProducerFencedError(message)
+    return BrokerRefusedError(message, code=code)

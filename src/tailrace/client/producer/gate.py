@@ -1,0 +1,61 @@
+"""`Gate`: which batches take plain records at the moment, and who may add one.
+
+A lock whose price is two list operations, a tenth of a `with` on a `threading.Lock`: who can pop
+the one element is inside, and pushes it back. So it is for sections of a microsecond that wait for
+nothing; who finds it empty takes another way, or tries again.
+
+    try:
+        enter()
+        ...                      # changes the open batch
+    except IndexError:
+        ...                      # somebody else was inside
+    except BaseException:        # Ctrl-C may come behind any call, the one of `enter` included
+        gate.mend(topic)
+        raise
+    else:
+        leave(None)              # out of the `try`: a Ctrl-C behind it finds the gate left
+
+Invariant: what is in `open` is not closed, and its columns only change inside of the gate.
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tailrace.client.producer.batch import ProducerBatch
+
+
+class Gate:
+    """The open batches by topic, and their lock."""
+
+    __slots__ = ("_element", "enter", "leave", "open")
+
+    def __init__(self) -> None:
+        self.open: dict[str, ProducerBatch] = {}
+        """The batch that takes a topic's records without a partition of their own."""
+        self._element: list[None] = [None]
+        self.enter = self._element.pop
+        """Raises IndexError if somebody is inside."""
+        self.leave = self._element.append
+
+    def wait(self) -> None:
+        """Be inside, after whoever is; `leave` must follow, whatever happens."""
+        while True:
+            try:
+                self.enter()
+            except IndexError:
+                time.sleep(0)
+            else:
+                return
+
+    def mend(self, topic: str) -> None:
+        """Undo what an interrupted caller has half done to a topic's batch, and leave."""
+        batch = self.open.get(topic)
+        if batch is not None:
+            del batch.times[len(batch.values) :]
+        self.leave(None)
+
+    def reset(self) -> None:
+        """Nobody is inside and nothing is open: in a process that was just forked."""
+        self.open.clear()
+        self._element[:] = [None]

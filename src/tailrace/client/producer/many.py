@@ -1,0 +1,78 @@
+"""`SendSummary`: what became of many rows that were sent at once.
+
+Not here: how rows become batches (`columns`, `slices`), and waiting (the faces).
+
+Invariant: every row is counted once, as acknowledged or as one of the errors.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from tailrace.client.producer.errors import RejectedRecordError
+
+if TYPE_CHECKING:
+    from tailrace.client.producer.batch import ProducerBatch
+    from tailrace.client.producer.slices import RefusedRow
+
+
+class SendSummary:
+    """The outcome of `send_many`."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.row_count = 0
+        """Rows that were given."""
+        self.acknowledged_count = 0
+        """Of these, the ones that were written."""
+        self.errors: dict[int, Exception] = {}
+        """Why the others were not, by their number from 0."""
+        self.offsets: dict[int, tuple[int, int]] = {}
+        """First and last offset that rows went to, by partition; where brokers tell (not acks=0).
+        Records of other producers may stand between them."""
+        self._pending: deque[ProducerBatch] = deque()
+
+    def raise_errors(self) -> None:
+        """Raise the error of the first row that has one, if any has."""
+        if self.errors:
+            first = min(self.errors)
+            error = self.errors[first]
+            error.add_note(f"row {first}, the first of {len(self.errors)} that were not written")
+            raise error
+
+    def refuse(self, rows: "list[RefusedRow]") -> None:
+        """Note rows that were not sent."""
+        for each in rows:
+            self.errors[each.row] = RejectedRecordError(f"row {each.row}: {each.rule}")
+
+    def add(self, batch: "ProducerBatch") -> None:
+        """Note a batch on its way."""
+        self._pending.append(batch)
+
+    def settle(self) -> bool:
+        """Take the outcomes that are there; whether that is all of them."""
+        while self._pending and self._pending[0].is_done:
+            self._take(self._pending.popleft())
+        return not self._pending
+
+    def _take(self, batch: "ProducerBatch") -> None:
+        if batch.parts is not None:
+            for _, part in batch.parts:
+                self._take(part)
+            return
+        columns = batch.columns
+        if batch.failure is not None:
+            assert columns is not None, "a batch of columns keeps them until it succeeds"
+            for index in range(batch.record_count):
+                self.errors[columns.row_of(index)] = batch.errors.get(index, batch.failure)
+            return
+        self.acknowledged_count += batch.record_count
+        if batch.base_offset >= 0:
+            first, last = batch.base_offset, batch.base_offset + batch.record_count - 1
+            known = self.offsets.get(batch.partition.partition, (first, last))
+            self.offsets[batch.partition.partition] = min(known[0], first), max(known[1], last)
+
+    def __repr__(self) -> str:
+        return (
+            f"<SendSummary of {self.topic}: {self.acknowledged_count} of {self.row_count} rows "
+            f"written, {len(self.errors)} errors>"
+        )

@@ -1,0 +1,410 @@
+"""`ProducerMetadata`: which brokers there are, and who leads the partitions that are written to.
+
+A state machine without I/O. It says when to ask (`due_in`), what to ask (`next_request`), and is
+told what came back (`answered`, `failed`); in between it is a table to look things up in.
+
+    all topics     every `metadata.max.age.ms`, and when somebody saw that something is wrong
+                   (`request_update`); paced by the backoff as long as answers bring nothing new
+    new topics     at once, and only these (`add_topic`)
+
+Not here: which broker is asked, and how long `send` waits.
+
+Invariant: a want is met only by an answer to a request that was made after it. A partition's leader
+epoch never falls while the topic stays the same one (KIP-320, KIP-516).
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from tailrace.client.nodes import Node
+from tailrace.client.nodes.backoff import Backoff
+from tailrace.client.producer.errors import AuthorizationError, InvalidTopicError
+from tailrace.model import NO_LEADER_EPOCH, TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+_EPOCHS_SINCE = 9
+"""Brokers that speak no newer version may answer with an epoch that is not the leader's own."""
+
+_NO_ID = UUID(int=0)
+
+
+class Leader(NamedTuple):
+    """Who leads a partition."""
+
+    node_id: int
+    """The broker; -1: nobody."""
+    epoch: int
+    """How often the lead has changed; -1: not known."""
+
+
+_NOBODY = Leader(-1, NO_LEADER_EPOCH)
+
+
+class Token(NamedTuple):
+    """What a request was made for; to be given back with its answer."""
+
+    topics: frozenset[str]
+    is_full: bool
+    """Whether it is about all topics, or about new ones only."""
+    wants: int
+    """How often an update had been asked for when it was made."""
+
+
+class AskedMetadata(NamedTuple):
+    """A request to send to any broker."""
+
+    body: MetadataRequest
+    token: Token
+
+
+class _Topic(NamedTuple):
+    """What the cluster last said of a topic."""
+
+    topic_id: UUID | None
+    leaders: tuple[Leader, ...]
+    """By partition; remembered for their epochs while there is an error."""
+    error: str = ""
+    """Why the topic cannot be used at the moment."""
+
+
+_UNKNOWN = _Topic(None, ())
+
+
+class ProducerMetadata:
+    """Brokers and leaders, as far as a producer needs them; `now` is in monotonic seconds."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[Node],
+        backoff: Backoff,
+        *,
+        max_age_ms: int,
+        max_idle_ms: int,
+        may_rebootstrap: bool,
+    ) -> None:
+        self.version = 0
+        """Changes whenever something was learnt."""
+        self._bootstrap = {each.id: each for each in bootstrap}
+        self._nodes = self._bootstrap
+        self._topics: dict[str, _Topic] = {}
+        self._available: dict[str, tuple[int, ...]] = {}
+        self._errors: dict[str, Exception] = {}
+        self._used_at: dict[str, float] = {}
+        self._new: set[str] = set()
+        self._max_age_s = max_age_ms / 1000
+        self._max_idle_s = max_idle_ms / 1000
+        self._may_rebootstrap = may_rebootstrap
+        self._backoff = backoff
+        self._in_flight: Token | None = None
+        self._wants = 1
+        self._wants_met = 0
+        self._aged_at = -math.inf
+        self._allowed_at = -math.inf
+        self._fruitless = 0
+        """How many attempts in a row failed or brought nothing new."""
+        self._failure: Exception | None = None
+
+    # -- what is known ------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The brokers that can be asked: those of the cluster, or the bootstrap list."""
+        return tuple(self._nodes.values())
+
+    def node(self, node_id: int) -> Node | None:
+        """Where a broker listens."""
+        return self._nodes.get(node_id)
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions a topic has; None while that is not known."""
+        known = self._topics.get(topic)
+        return None if known is None or known.error else len(known.leaders)
+
+    def leader(self, partition: TopicPartition) -> Leader | None:
+        """Who leads a partition; None while nobody does, or nobody who could be reached."""
+        known = self._topics.get(partition.topic)
+        if known is None or known.error or not 0 <= partition.partition < len(known.leaders):
+            return None
+        leader = known.leaders[partition.partition]
+        return leader if self._is_usable(leader) else None
+
+    def available_partitions(self, topic: str) -> tuple[int, ...]:
+        """The partitions of a topic that have a leader, in rising order."""
+        found = self._available.get(topic)
+        if found is None:
+            known = self._topics.get(topic, _UNKNOWN)
+            leaders = () if known.error else known.leaders
+            found = tuple(n for n, leader in enumerate(leaders) if self._is_usable(leader))
+            self._available[topic] = found
+        return found
+
+    def topic_error(self, topic: str) -> Exception | None:
+        """Why waiting for a topic is in vain: an InvalidTopicError or an AuthorizationError.
+
+        It holds for all who wait, until `add_topic` asks for the topic once more.
+        """
+        return self._errors.get(topic)
+
+    def describe_wait(
+        self,
+        topic: str,
+        waited_s: float,
+        *,
+        partition: int | None = None,
+        failure: Exception | None = None,
+    ) -> str:
+        """A sentence for a caller who waited in vain, with what is known about the reason.
+
+        `failure` is why the last connection to a broker failed.
+        """
+        known = self._topics.get(topic)
+        if known is None:
+            brokers = ", ".join(f"{each.host}:{each.port}" for each in self.nodes)
+            reason = f"no answer from {brokers}"
+        elif known.error:
+            reason = known.error
+        else:
+            reason = f"its partition count is {len(known.leaders)}"
+            if partition is not None:
+                reason += f", so there is no partition {partition}"
+        if last := failure or self._failure:
+            reason += f"; the last failure: {last}"
+        return f"waited {waited_s:g} s for metadata of topic {topic}: {reason}"
+
+    # -- what is wanted -----------------------------------------------------------------------
+
+    def add_topic(self, topic: str, now: float) -> None:
+        """Note that a topic is used, or will be once something is known of it.
+
+        The first time it is asked about at once; after a `topic_error` it is asked about anew.
+        """
+        if topic not in self._used_at:
+            self._new.add(topic)
+            self._allowed_at = -math.inf
+        elif self._errors.pop(topic, None) is not None:
+            self.request_update()
+        self._used_at[topic] = now
+
+    def request_update(self) -> None:
+        """Ask about all topics anew, as soon as the backoff allows it."""
+        self._wants += 1
+
+    def request_topic(self, topic: str) -> None:
+        """Ask about a topic anew, and as a leader that changed leads others too, about all."""
+        if topic not in self._new:
+            self.request_update()
+
+    def no_node(self, now: float) -> None:
+        """Take note that no broker can be asked: all have failed lately.
+
+        With `metadata.recovery.strategy=rebootstrap` the bootstrap list takes their place.
+        """
+        if self._may_rebootstrap and self._nodes is not self._bootstrap:
+            self._rebootstrap()
+        else:
+            self._fruitless += 1
+            self._pause(now)
+
+    def due_in(self, now: float) -> float:
+        """Seconds until `next_request` has one; infinite while one is in flight."""
+        if self._in_flight is not None:
+            return math.inf
+        is_wanted = self._new or self._wants > self._wants_met
+        wanted_at = -math.inf if is_wanted else self._aged_at
+        return max(0.0, max(wanted_at, self._allowed_at) - now)
+
+    def next_request(self, now: float) -> AskedMetadata | None:
+        """The request to send now, if one is due; it must come back by `answered` or `failed`."""
+        if self.due_in(now) > 0:
+            return None
+        is_aged = self._aged_at <= now
+        is_full = is_aged or self._wants > self._wants_met
+        if is_aged and self._failure is None:
+            self._fruitless = 0
+        if is_full:
+            self._forget_idle(now)
+        topics = sorted(self._used_at if is_full else self._new)
+        self._in_flight = Token(frozenset(topics), is_full, self._wants)
+        asked = tuple(MetadataRequestTopic(name=each) for each in topics)
+        return AskedMetadata(MetadataRequest(topics=asked), self._in_flight)
+
+    # -- what came back -----------------------------------------------------------------------
+
+    def answered(
+        self, token: Token, response: MetadataResponse, now: float, *, version: int
+    ) -> None:
+        """Take an answer of that version of Metadata in; a second one to a token is ignored."""
+        if token is not self._in_flight:
+            return
+        nodes = _usable_nodes(response)
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._may_rebootstrap:
+            self._rebootstrap()
+        if response.error_code or not nodes:
+            reason = _words(response.error_code) if response.error_code else "it names no broker"
+            self.failed(token, ValueError(f"an answer to Metadata: {reason}"), now)
+            return
+        self._in_flight = None
+        self._failure = None
+        self._new -= token.topics
+        if token.is_full:
+            self._wants_met = token.wants
+            self._aged_at = now + self._max_age_s
+        before = self._nodes, self._topics
+        self._nodes = nodes
+        self._take_topics(token, response.topics, has_epochs=version >= _EPOCHS_SINCE)
+        self._changed()
+        self._fruitless = self._fruitless + 1 if before == (self._nodes, self._topics) else 0
+        self._pause(now)
+
+    def failed(self, token: Token, error: Exception, now: float) -> None:
+        """A request has no answer; what it was for stays wanted."""
+        if token is self._in_flight:
+            self._in_flight = None
+            self._failure = error
+            self._fruitless += 1
+            self._pause(now)
+
+    def update_leader(
+        self, partition: TopicPartition, leader: Leader, endpoint: Node | None
+    ) -> bool:
+        """Take a leader from the answer to Produce (KIP-951); whether it is newer than the known.
+
+        `endpoint` is where it listens, if the answer says that.
+        """
+        known = self._topics.get(partition.topic)
+        if known is None or not 0 <= partition.partition < len(known.leaders):
+            return False
+        is_there = leader.node_id in self._nodes
+        if endpoint is not None and endpoint.id == leader.node_id and _is_address(endpoint):
+            is_there = True
+        else:
+            endpoint = None
+        if leader.node_id < 0 or not is_there:
+            return False
+        if leader.epoch <= known.leaders[partition.partition].epoch:
+            return False
+        leaders = list(known.leaders)
+        leaders[partition.partition] = leader
+        self._topics = {**self._topics, partition.topic: known._replace(leaders=tuple(leaders))}
+        if endpoint is not None:
+            self._nodes = {**self._nodes, endpoint.id: endpoint}
+        self._changed()
+        return True
+
+    # -- within -------------------------------------------------------------------------------
+
+    def _is_usable(self, leader: Leader) -> bool:
+        return leader.node_id >= 0 and leader.node_id in self._nodes
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._available = {}
+
+    def _pause(self, now: float) -> None:
+        self._allowed_at = now + self._backoff.pause_s(max(self._fruitless - 1, 0))
+
+    def _rebootstrap(self) -> None:
+        """Know nothing but the bootstrap list, and how many partitions the topics had.
+
+        With these, records can still be gathered; to be led by whom, and since when, is open.
+        """
+        self._nodes = self._bootstrap
+        self._topics = {
+            name: _Topic(None, (_NOBODY,) * len(known.leaders), known.error)
+            for name, known in self._topics.items()
+        }
+        self._allowed_at = -math.inf
+        self._fruitless = 0
+        self.request_update()
+        self._changed()
+
+    def _forget_idle(self, now: float) -> None:
+        for topic, used_at in list(self._used_at.items()):
+            if used_at + self._max_idle_s <= now and topic not in self._new:
+                del self._used_at[topic]
+                self._errors.pop(topic, None)
+        self._topics = {
+            name: known for name, known in self._topics.items() if name in self._used_at
+        }
+
+    def _take_topics(
+        self, token: Token, answers: Iterable[MetadataResponseTopic], *, has_epochs: bool
+    ) -> None:
+        """Replace what is known of the topics that were asked about."""
+        by_name = {each.name: each for each in answers}
+        topics = dict(self._topics)
+        for name in token.topics:
+            self._errors.pop(name, None)
+            answer = by_name.get(name)
+            old = topics.get(name, _UNKNOWN)
+            if answer is None:
+                topics[name] = old._replace(error="the answer of the broker leaves it out")
+                self.request_update()
+            elif answer.error_code:
+                topics[name] = old._replace(error=_words(answer.error_code))
+                self._note_error(name, answer.error_code)
+            else:
+                topics[name] = _read_topic(answer, old, has_epochs=has_epochs)
+                if topics[name].error or self._is_in_trouble(answer.partitions):
+                    self.request_update()
+        self._topics = topics
+
+    def _note_error(self, topic: str, code: int) -> None:
+        """Keep an error that waiting does not help against; ask again after any other."""
+        if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            self._errors[topic] = InvalidTopicError(f"topic {topic!r}: {_words(code)}")
+        elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            self._errors[topic] = AuthorizationError(f"topic {topic!r}: {_words(code)}")
+        else:
+            self.request_update()
+
+    def _is_in_trouble(self, partitions: Iterable[MetadataResponsePartition]) -> bool:
+        return any(each.error_code and each.leader_id not in self._nodes for each in partitions)
+
+
+def _is_address(node: Node) -> bool:
+    return bool(node.host) and 0 < node.port < 1 << 16
+
+
+def _usable_nodes(response: MetadataResponse) -> dict[int, Node]:
+    """The brokers by id; negative ids are those of the bootstrap list, so none may have one."""
+    nodes = (Node(each.node_id, each.host, each.port) for each in response.brokers)
+    return {each.id: each for each in nodes if each.id >= 0 and _is_address(each)}
+
+
+def _read_topic(answer: MetadataResponseTopic, old: _Topic, *, has_epochs: bool) -> _Topic:
+    """A topic from an answer; of a partition with an older epoch, what is known stays.
+
+    Partitions must be numbered from 0 on without a gap, or keys would go to the wrong ones.
+    """
+    topic_id = None if answer.topic_id == _NO_ID else answer.topic_id
+    is_same = topic_id is None or topic_id == old.topic_id
+    count = len({each.partition_index for each in answer.partitions})
+    numbers = [each.partition_index for each in answer.partitions]
+    if not count or min(numbers) != 0 or max(numbers) != count - 1:
+        return old._replace(error="the broker numbers its partitions with gaps, or names none")
+    leaders = list(old.leaders[:count]) if is_same else []
+    leaders += [_NOBODY] * (count - len(leaders))
+    shared: dict[Leader, Leader] = {}
+    for each in answer.partitions:
+        epoch = each.leader_epoch if has_epochs else NO_LEADER_EPOCH
+        leader = Leader(max(each.leader_id, -1), max(epoch, NO_LEADER_EPOCH))
+        if leader.epoch < 0 or leader.epoch >= leaders[each.partition_index].epoch:
+            leaders[each.partition_index] = shared.setdefault(leader, leader)
+    return _Topic(topic_id, tuple(leaders))
+
+
+def _words(code: int) -> str:
+    """An error code as a sentence and its name."""
+    if code not in set(ErrorCode):
+        return f"error {code}, which this version does not know"
+    return f"{ErrorCode(code).message} ({ErrorCode(code).name})"

@@ -1,0 +1,113 @@
+"""`Metrics`: what a producer has done so far, for it and for each topic; Kafka's names.
+
+Counted per batch, never per record. A snapshot is plain numbers under Kafka's metric names, so a
+dashboard made for Kafka's producer finds them.
+
+Invariant: `record-send-total` + `record-error-total` + what is on its way = what was sent.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tailrace.client.producer.batch import ProducerBatch
+
+
+@dataclass(slots=True)
+class TopicMetrics:
+    """Counts of one topic."""
+
+    record_send_total: int = 0
+    """Records acknowledged."""
+    record_error_total: int = 0
+    """Records that ended in an error."""
+    record_retry_total: int = 0
+    """Records sent again, each time."""
+    byte_total: int = 0
+    """Bytes of encoded batches sent, each time."""
+    raw_byte_total: int = 0
+    """The same before compression."""
+
+
+class Metrics:
+    """Counts of one producer."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicMetrics] = {}
+        self.request_total = 0
+        self.response_total = 0
+        self.batch_split_total = 0
+        self.batch_total = 0
+        self.record_total = 0
+        self.request_latency_max_s = 0.0
+        self.request_latency_total_s = 0.0
+        self.produce_throttle_time_max_ms = 0
+        self.buffer_exhausted_total = 0
+        self.bufferpool_wait_s = 0.0
+        self.flush_s = 0.0
+
+    def topic(self, name: str) -> TopicMetrics:
+        """The counts of a topic, made when they are first asked for."""
+        found = self.topics.get(name)
+        if found is None:
+            found = self.topics[name] = TopicMetrics()
+        return found
+
+    def sent(self, batches: "Iterable[ProducerBatch]") -> None:
+        """A request with these batches goes out."""
+        self.request_total += 1
+        for batch in batches:
+            topic = self.topic(batch.partition.topic)
+            topic.byte_total += batch.size
+            topic.raw_byte_total += batch.size_limit - batch.bytes_left
+            self.batch_total += 1
+            self.record_total += batch.record_count
+
+    def answered(self, latency_s: float, throttle_ms: int) -> None:
+        """A request was answered."""
+        self.response_total += 1
+        self.request_latency_total_s += latency_s
+        self.request_latency_max_s = max(self.request_latency_max_s, latency_s)
+        self.produce_throttle_time_max_ms = max(self.produce_throttle_time_max_ms, throttle_ms)
+
+    def retried(self, batch: "ProducerBatch") -> None:
+        """A batch will be sent again."""
+        self.topic(batch.partition.topic).record_retry_total += batch.record_count
+
+    def ended(self, batch: "ProducerBatch") -> None:
+        """A batch has its outcome."""
+        topic = self.topic(batch.partition.topic)
+        if batch.failure is None:
+            topic.record_send_total += batch.record_count
+        else:
+            topic.record_error_total += batch.record_count
+
+    def snapshot(self, **gauges: float) -> dict[str, float]:
+        """All numbers by Kafka's names; those of a topic as `NAME{topic=T}`."""
+        found: dict[str, float] = {
+            "request-total": self.request_total,
+            "response-total": self.response_total,
+            "batch-split-total": self.batch_split_total,
+            "records-per-request-avg": self.record_total / max(1, self.request_total),
+            "batch-size-avg": sum(t.byte_total for t in self.topics.values())
+            / max(1, self.batch_total),
+            "request-latency-avg": 1000
+            * self.request_latency_total_s
+            / max(1, self.response_total),
+            "request-latency-max": 1000 * self.request_latency_max_s,
+            "produce-throttle-time-max": self.produce_throttle_time_max_ms,
+            "buffer-exhausted-total": self.buffer_exhausted_total,
+            "bufferpool-wait-time-ns-total": round(self.bufferpool_wait_s * 1e9),
+            "flush-time-ns-total": round(self.flush_s * 1e9),
+        }
+        for name in ("record_send_total", "record_error_total", "record_retry_total", "byte_total"):
+            label = name.replace("_", "-")
+            found[label] = sum(getattr(each, name) for each in self.topics.values())
+            for topic, counts in self.topics.items():
+                found[f"{label}{{topic={topic}}}"] = getattr(counts, name)
+        found["compression-rate-avg"] = sum(t.byte_total for t in self.topics.values()) / max(
+            1, sum(t.raw_byte_total for t in self.topics.values())
+        )
+        return found | {name.replace("_", "-"): value for name, value in gauges.items()}

@@ -1,0 +1,127 @@
+"""`Placement`: which partition a record goes to.
+
+Its own; else what the user's partitioner says; else by the key; else the sticky one of the topic,
+which changes as batches get full, towards partitions whose queues are short (KIP-794).
+
+Not here: the rules themselves (`partitioners`).
+"""
+
+import random
+from typing import Final
+
+from tailrace.client.producer.accumulator import Accumulator
+from tailrace.client.producer.batch import Prepared, ProducerBatch
+from tailrace.client.producer.config import ProducerConfig
+from tailrace.client.producer.errors import RejectedRecordError, UnknownTopicError
+from tailrace.client.producer.metadata import ProducerMetadata
+from tailrace.client.producer.partitioners import (
+    Partitioner,
+    StickyPartitioner,
+    partition_of_key,
+)
+from tailrace.client.producer.sender import Sender
+from tailrace.model import TopicPartition
+
+NO_PARTITION: Final = -1
+"""A record without a partition of its own: it goes to the sticky one."""
+
+
+class Placement:
+    """Chooses partitions; all but `choose` is called under the producer's lock."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        partitioner: Partitioner | None,
+        *,
+        metadata: ProducerMetadata,
+        accumulator: Accumulator,
+        sender: Sender,
+        chance: random.Random,
+    ) -> None:
+        self._config = config
+        self._partitioner = partitioner
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._sender = sender
+        self._sticky = StickyPartitioner(config.batch_size, chance)
+
+    def choose(self, prepared: Prepared, partition_count: int) -> int:
+        """The record's own partition, or the partitioner's choice; `NO_PARTITION`: a sticky one.
+
+        Raises:
+            UnknownTopicError: the topic does not have that many partitions.
+            RejectedRecordError: the partitioner failed or chose none that there is.
+        """
+        record = prepared.record
+        if record.partition is not None:
+            if not 0 <= record.partition < partition_count:
+                raise UnknownTopicError(
+                    f"{record.topic} has partitions 0 to {partition_count - 1}, "
+                    f"and the record is for {record.partition}"
+                )
+            return record.partition
+        if self._partitioner is not None:
+            return self._own_choice(self._partitioner, prepared, partition_count)
+        if prepared.key is not None and not self._config.partitioner_ignore_keys:
+            return partition_of_key(prepared.key, partition_count)
+        return NO_PARTITION
+
+    def sticky(self, topic: str) -> int:
+        """The partition of records without one.
+
+        Raises:
+            UnknownTopicError: nothing is known of the topic any more.
+        """
+        counted = self._metadata.partition_count(topic)
+        if counted is None:
+            raise UnknownTopicError(f"{topic}: nothing is known of it any more; was it deleted?")
+        return self._sticky.partition(topic, counted, self._metadata.available_partitions(topic))
+
+    def filled(self, batch: ProducerBatch) -> None:
+        """A batch of the sticky partition takes no more records."""
+        topic = batch.partition.topic
+        size = batch.size_limit - batch.bytes_left
+        is_full = batch.bytes_left < batch.size_limit // 8
+        self._sticky.appended(
+            topic, self._config.batch_size if is_full else size, has_open_batch=False
+        )
+        if self._config.partitioner_adaptive_partitioning_enable:
+            self._sticky.update_load(topic, self._load(topic))
+
+    def _load(self, topic: str) -> dict[int, int]:
+        """How many batches wait for each partition that may be chosen."""
+        sizes = dict.fromkeys(self._metadata.available_partitions(topic), 0)
+        if len(sizes) <= 1:
+            return {}
+        for partition, queue in self._accumulator.queues.items():
+            if partition.topic == topic and partition.partition in sizes:
+                sizes[partition.partition] = len(queue)
+        timeout_s = self._config.partitioner_availability_timeout_ms / 1000
+        slow = self._sender.slow_nodes(timeout_s) if timeout_s else frozenset()
+        for number in list(sizes) if slow else ():
+            leader = self._metadata.leader(TopicPartition(topic, number))
+            if leader is None or leader.node_id in slow:
+                del sizes[number]
+        return sizes
+
+    def _own_choice(
+        self, partitioner: Partitioner, prepared: Prepared, partition_count: int
+    ) -> int:
+        topic = prepared.record.topic
+        try:
+            chosen = partitioner.partition(
+                topic,
+                prepared.key,
+                prepared.value,
+                partition_count=partition_count,
+                available=self._metadata.available_partitions(topic),
+            )
+        except Exception as error:
+            raise RejectedRecordError(f"{topic}: the partitioner failed: {error!r}") from error
+        if not 0 <= chosen < partition_count:
+            raise RejectedRecordError(
+                f"{topic}: the partitioner chose {chosen!r}, and the last partition is "
+                f"{partition_count - 1}"
+            )
+        return chosen

@@ -1,0 +1,371 @@
+"""`Producer`: sends records from ordinary threads.
+
+with Producer(bootstrap_servers="localhost:9092") as producer:
+    receipt = producer.send("flights", b"JFK")
+    print(receipt.result().offset)
+"""
+
+import atexit
+import logging
+import random
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import inf
+from typing import Self
+
+from tailrace import kernels
+from tailrace.client.producer.batch import Outcome, Prepared
+from tailrace.client.producer.config import parse_producer_config
+from tailrace.client.producer.driver import ThreadDriver
+from tailrace.client.producer.engine import Engine, Parts
+from tailrace.client.producer.errors import (
+    BufferExhaustedError,
+    ClosedProducerError,
+    MetadataTimeoutError,
+    TransactionTimeoutError,
+)
+from tailrace.client.producer.explanations import why_no_end, why_no_memory, why_no_topic
+from tailrace.client.producer.face import Face
+from tailrace.client.producer.interceptors import ProducerInterceptor
+from tailrace.client.producer.loading import is_worth_waiting
+from tailrace.client.producer.many import SendSummary
+from tailrace.client.producer.partitioners import Partitioner
+from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord
+from tailrace.client.producer.serializers import Serializer
+from tailrace.client.producer.transactions import State
+from tailrace.client.producer.transactions.requests import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    Pending,
+    group_of,
+    offsets_of,
+)
+from tailrace.errors import TailraceError
+from tailrace.model import TopicPartition
+from tailrace.runtime.polling import PollingNetwork
+
+log = logging.getLogger(__name__)
+
+
+class Producer(Face):
+    """Sends records to a Kafka cluster, from any number of threads.
+
+    Each record is written exactly once and in order, if the settings are left alone. `send` returns
+    at once; only a full buffer and a topic that is not known yet make it wait, for `max.block.ms`
+    at most. Nothing has to be polled.
+
+    Settings have Kafka's names, dotted in a mapping or with underscores as keyword arguments; see
+    docs/configuration.md.
+
+    Raises:
+        ConfigError: unknown or contradictory settings, all of them at once.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        /,
+        *,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        **more_settings: object,
+    ) -> None:
+        config = parse_producer_config({**(settings or {}), **more_settings})
+        network = PollingNetwork()
+        self._driver = ThreadDriver(network)
+        engine = Engine(
+            config,
+            Parts(
+                key_serializer=key_serializer,
+                value_serializer=value_serializer,
+                partitioner=partitioner,
+                interceptors=interceptors,
+            ),
+            network=network,
+            wall=time.time,
+            monotonic=time.monotonic,
+            chance=random.SystemRandom(),
+            waiting=self._driver,
+            stirred=_nothing,
+        )
+        self._settle(engine)
+        self._driver.start(engine)
+        _living.add(self)
+
+    def send_many(self, topic: str, rows: object) -> SendSummary:
+        """Send many rows and wait until each has its outcome.
+
+        `rows` is a pyarrow Table, RecordBatch or reader, a data frame that offers Arrow, a mapping
+        of columns, or an iterable of values, of (key, value) pairs or of named tuples; see
+        `tailrace.client.producer.columns` for the columns. Rows of a partition keep their order.
+        Each batch is encoded in one piece, without a Python object per row.
+
+        Returns what became of them; a row that cannot be sent leaves the others unharmed.
+
+        Raises:
+            TypeError, ValueError: rows of a kind or with columns that cannot be records'.
+            MetadataTimeoutError, UnknownTopicError, ...: nothing is known of the topic.
+            BufferExhaustedError: `buffer.memory` stayed full for `max.block.ms`; what was sent
+                until then is on its way.
+        """
+        from tailrace.client.producer.columns import chunks_of
+
+        engine, driver = self._engine, self._driver
+        engine.check_columns()
+        summary = SendSummary(topic)
+        for chunk in chunks_of(rows):
+            deadline = _max_block(engine)
+            with engine.lock:
+                engine.check_open()
+                self._wait_for_topic(ProducerRecord(topic), deadline)
+            summary.row_count += chunk.row_count
+            if is_worth_waiting(summary.row_count):
+                kernels.load()
+            plan = engine.plan(topic, chunk)
+            summary.refuse(plan.refused)
+            for columns in plan.slices:
+                with engine.lock:
+                    engine.check_open()
+                    batch = engine.append_slice(topic, columns, now=time.monotonic())
+                    if batch is None:
+                        granted = self._wait_for_memory(
+                            engine.accumulator.supply.memory_for_slice(columns), _max_block(engine)
+                        )
+                        batch = engine.append_slice(
+                            topic, columns, now=time.monotonic(), granted=granted
+                        )
+                        assert batch is not None, "memory was granted for this batch"
+                    summary.add(batch)
+                    driver.move()
+                    summary.settle()
+        with engine.lock:
+            driver.until(summary.settle, inf)
+        return summary
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send all that waits, and wait until everything sent before has its outcome.
+
+        Raises:
+            TimeoutError: that took longer than `timeout` seconds; it goes on.
+        """
+        engine = self._engine
+        with engine.lock, engine.flushing() as is_over:
+            if not self._driver.until(is_over, _deadline(timeout)):
+                raise TimeoutError(f"not everything was acknowledged within {timeout} s")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Records sent in the block are visible together, or never.
+
+        Needs `transactional.id`. The end of the block commits and waits for it; an exception in it
+        aborts. Where the commit fails, the transaction is aborted too, and the producer is ready
+        for the next one unless the error is fatal.
+
+        Raises:
+            TransactionAbortableError: the transaction was aborted; do its work again.
+            ProducerFencedError: another producer has taken over the `transactional.id`.
+            TransactionStateError: a transaction is open already, or there is no `transactional.id`.
+            TransactionTimeoutError: a step took longer than `max.block.ms`.
+        """
+        engine = self._engine
+        with engine.lock:
+            if self._transactional().state is State.UNINITIALIZED:
+                self._finish("init_transactions", self._transactional().init_transactions)
+            self._transactional().begin()
+        try:
+            yield
+            with engine.lock:
+                self._finish("commit", self._transactional().commit)
+        except BaseException:
+            with engine.lock:
+                if self._can_abort():
+                    self._finish("abort", self._transactional().abort)
+            raise
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        group: str | ConsumerGroupMetadata,
+    ) -> None:
+        """Commit a consumer group's offsets together with the open transaction, and wait for it.
+
+        `offsets` are those of the next records to consume. With the group's whole metadata instead
+        of its name, an old member of the group is refused (KIP-447).
+
+        Raises:
+            TransactionAbortableError: the group does not take them.
+            TransactionStateError: no transaction is open.
+            TransactionTimeoutError: it took longer than `max.block.ms`.
+        """
+        committed, consumer = offsets_of(offsets), group_of(group)
+        engine = self._engine
+        with engine.lock:
+            self._finish(
+                "send_offsets_to_transaction",
+                lambda: self._transactional().send_offsets(committed, consumer),
+            )
+
+    def _finish(self, what: str, start: Callable[[], Pending]) -> None:
+        """Start a step of a transaction and wait for its end, under the lock."""
+        engine = self._engine
+        with engine.flushing():
+            pending = start()
+            if not self._driver.until(lambda: pending.is_done, _max_block(engine)):
+                raise TransactionTimeoutError(why_no_end(engine, what))
+        pending.take()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Send what waits, wait for the outcomes, and end; again does nothing.
+
+        Whatever has no outcome after `timeout` seconds gets a `ClosedProducerError`; 0 gives up
+        everything at once.
+        """
+        engine = self._engine
+        with engine.lock:
+            if engine.begin_close():
+                self._driver.until(engine.is_idle, _deadline(timeout))
+                engine.end_close()
+                self._driver.stop()
+        self._driver.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # Who leaves by Ctrl-C wants to leave.
+        self.close(0 if kind is KeyboardInterrupt else None)
+
+    # -- the long way of a record -------------------------------------------------------------
+
+    def _send(
+        self, record: ProducerRecord, on_delivery: DeliveryCallback | None
+    ) -> tuple[Outcome, int]:
+        engine = self._engine
+        engine.check_open()
+        deadline = _max_block(engine)
+        wall_s = engine.wall()
+        prepared = None
+        try:
+            prepared = engine.prepare(record)
+            count = engine.metadata.partition_count(record.topic)
+            if count is None or (record.partition or 0) >= count:
+                with engine.lock:
+                    count = self._wait_for_topic(prepared.record, deadline)
+            partition = engine.placement.choose(prepared, count)
+            with engine.lock:
+                engine.check_open()
+                return self._place(
+                    prepared,
+                    partition,
+                    deadline=deadline,
+                    wall_s=wall_s,
+                    on_delivery=on_delivery,
+                )
+        except ClosedProducerError:
+            raise
+        except TailraceError as error:
+            refused = engine.refuse(prepared.record if prepared else record, error)
+            if on_delivery is not None:
+                self._driver.call_back(refused, 0, on_delivery)
+            return refused, 0
+
+    def _place(
+        self,
+        prepared: Prepared,
+        partition: int,
+        *,
+        deadline: float,
+        wall_s: float,
+        on_delivery: DeliveryCallback | None,
+    ) -> tuple[Outcome, int]:
+        engine, driver = self._engine, self._driver
+        now = time.monotonic()
+        placed = engine.append(prepared, partition, now=now, wall_s=wall_s)
+        if placed is None:
+            size = engine.accumulator.supply.memory_for(prepared.record.topic, prepared.size)
+            granted = self._wait_for_memory(size, deadline)
+            placed = engine.append(
+                prepared, partition, now=time.monotonic(), wall_s=wall_s, granted=granted
+            )
+            assert placed is not None, "memory was granted for this record"
+        self._placed(*placed, on_delivery)
+        if engine.should_move():
+            driver.move()
+        else:
+            driver.noticed()
+        return placed
+
+    def _wait_for_topic(self, record: ProducerRecord, deadline: float) -> int:
+        """How many partitions the topic has, once it has the one that is asked for."""
+        engine = self._engine
+        topic, partition = record.topic, record.partition
+        started = time.monotonic()
+        engine.metadata.add_topic(topic, started)
+        if partition is not None:
+            engine.metadata.request_topic(topic)
+
+        def is_known() -> bool:
+            engine.check_topic(topic)
+            count = engine.metadata.partition_count(topic)
+            return count is not None and (partition or 0) < count
+
+        if not self._driver.until(is_known, deadline):
+            raise MetadataTimeoutError(why_no_topic(engine, record, time.monotonic() - started))
+        count = engine.metadata.partition_count(topic)
+        assert count is not None
+        return count
+
+    def _wait_for_memory(self, size: int, deadline: float) -> int:
+        """Take `size` bytes from the pool, after waiting in line for them; returns `size`."""
+        engine = self._engine
+        started = time.monotonic()
+        answers: list[Exception | None] = []
+        waiter = engine.pool.wait(size, answers.append)
+        engine.accumulator.hurry_all()
+        try:
+            in_time = self._driver.until(lambda: bool(answers), deadline)
+        except BaseException:
+            if not engine.pool.cancel(waiter) and answers == [None]:
+                engine.pool.deallocate(size)
+            raise
+        waited = time.monotonic() - started
+        engine.metrics.bufferpool_wait_s += waited
+        if not in_time and engine.pool.cancel(waiter):
+            engine.metrics.buffer_exhausted_total += 1
+            raise BufferExhaustedError(why_no_memory(engine, waited))
+        if answers[0] is not None:
+            raise answers[0]
+        return size
+
+    def _dropped(self) -> None:
+        self._driver.abandon()
+
+
+_living: "weakref.WeakSet[Producer]" = weakref.WeakSet()
+
+
+@atexit.register
+def _tell_what_is_lost() -> None:
+    for producer in list(_living):
+        if producer.held():
+            log.warning(
+                "the process ends with %d records that are not acknowledged; close the producer, "
+                "or use it in a `with` block",
+                producer.held(),
+            )
+
+
+def _deadline(timeout: float | None) -> float:
+    return inf if timeout is None else time.monotonic() + timeout
+
+
+def _max_block(engine: Engine) -> float:
+    return time.monotonic() + engine.config.max_block_ms / 1000
+
+
+def _nothing() -> None:
+    """A socket event; the driver turns after each anyway."""

@@ -1,0 +1,510 @@
+"""`Sender`: what has waited long enough goes to the leader of its partition, and comes to an end.
+
+One turn (`poll`) fails what is overdue, asks for metadata that is missing, takes a step of a
+transaction, and fills a request for each node that can take one. Answers come in between, from
+`nodes`, and each batch of the request is acknowledged, sent again, split or failed.
+
+Not here: when a batch is ready (`accumulator`), sequence numbers (`transactions`), sockets.
+
+Invariant: a batch is acknowledged only by the answer to a request it was in, and it ends once:
+whatever answer comes after it has expired changes nothing but its memory.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from typing import NamedTuple
+
+from tailrace.client.nodes import (
+    DisconnectedError,
+    MalformedAnswerError,
+    Node,
+    NodeError,
+    Nodes,
+)
+from tailrace.client.producer.accumulator import Accumulator
+from tailrace.client.producer.batch import Outcome, ProducerBatch
+from tailrace.client.producer.config import ProducerConfig
+from tailrace.client.producer.errors import (
+    DeliveryTimeoutError,
+    RejectedRecordError,
+    error_for,
+)
+from tailrace.client.producer.metadata import Leader, ProducerMetadata
+from tailrace.client.producer.metrics import Metrics
+from tailrace.client.producer.transactions import TransactionManager
+from tailrace.client.producer.transactions.state import State
+from tailrace.model import Acks, TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.find_coordinator import CoordinatorKeyType
+from tailrace.protocol.messages.metadata import MetadataResponse
+from tailrace.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+log = logging.getLogger(__name__)
+
+_STALE_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+"""Errors after which somebody else may lead the partition."""
+
+Batches = dict[TopicPartition, ProducerBatch]
+
+
+class _Sent(NamedTuple):
+    """A request that is not answered yet."""
+
+    node_id: int
+    batches: Batches
+    at: float
+
+
+class Sender:
+    """Moves batches; every method is called under the producer's lock."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        accumulator: Accumulator,
+        nodes: Nodes,
+        metadata: ProducerMetadata,
+        transactions: TransactionManager | None,
+        metrics: Metrics,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._accumulator = accumulator
+        self._nodes = nodes
+        self._metadata = metadata
+        self._transactions = transactions
+        self._metrics = metrics
+        self._monotonic = monotonic
+        self._delivery_timeout_s = config.delivery_timeout_ms / 1000
+        self._is_muting = config.max_in_flight_requests_per_connection == 1
+        self._has_no_node = False
+        self._failures = 0
+        self._stuck: dict[int, float] = {}
+        """Since when nodes with something to send have taken nothing."""
+        self._seen_version = metadata.version
+        self.in_flight: dict[ProducerBatch, None] = {}
+        """Batches in requests that were not answered, also expired ones."""
+        self.ended: deque[Outcome] = deque()
+        """Outcomes whose callbacks have not been run; the driver runs them without the lock."""
+
+    def poll(self, now: float) -> None:
+        """Do all that is due now; never waits."""
+        accumulator = self._accumulator
+        self._nodes.poll(now)
+        if accumulator.incomplete:
+            self._expire(now)
+        self._ask_for_metadata(now)
+        if self._transactions is not None:
+            self._step_transaction(self._transactions, now)
+        if self._metadata.version != self._seen_version:
+            self._seen_version = self._metadata.version
+            accumulator.wake_moved(self._metadata.leader, now)
+        accumulator.wake_timers(now)
+        while accumulator.ready and self._drain(now):
+            pass
+
+    def next_deadline(self, now: float) -> float:
+        """When `poll` has something to do at the latest, if nothing happens before."""
+        # While no node can be asked for metadata, it is a connection's turn, not the metadata's.
+        times = [inf if self._has_no_node else now + self._metadata.due_in(now)]
+        timer = self._accumulator.next_timer()
+        if timer is not None:
+            times.append(timer)
+        if self._accumulator.incomplete:
+            oldest = next(iter(self._accumulator.incomplete))
+            times.append(oldest.created_at + self._delivery_timeout_s)
+        deadline = self._nodes.next_deadline()
+        if deadline is not None:
+            times.append(deadline)
+        if self._transactions is not None:
+            deadline = self._transactions.next_deadline(now)
+            if deadline is not None:
+                times.append(deadline)
+        return min(times)
+
+    def fail_all(self, error: Exception, *, also_in_flight: bool) -> None:
+        """End every batch with `error`; those in flight only if asked for."""
+        for batch in list(self._accumulator.incomplete):
+            if also_in_flight or not batch.in_flight:
+                self._accumulator.remove(batch)
+                self._fail(batch, error)
+
+    # -- metadata and transactions ------------------------------------------------------------
+
+    def _ask_for_metadata(self, now: float) -> None:
+        self._has_no_node = False
+        if self._nodes.failure_count != self._failures:
+            self._failures = self._nodes.failure_count
+            self._metadata.request_update()
+        if self._metadata.due_in(now) > 0:
+            return
+        node = self._nodes.least_loaded(self._metadata.nodes, now)
+        if node is None:
+            self._metadata.no_node(now)
+            return
+        if not self._nodes.connect(node, now):
+            self._has_no_node = True
+            return
+        asked = self._metadata.next_request(now)
+        if asked is None:
+            return
+
+        version = self._nodes.version_of(node.id, ApiKey.METADATA)
+
+        def take(answer: Message | NodeError | None) -> None:
+            if isinstance(answer, MetadataResponse):
+                self._metadata.answered(asked.token, answer, self._monotonic(), version=version)
+            else:
+                assert isinstance(answer, Exception)
+                self._metadata.failed(asked.token, answer, self._monotonic())
+
+        self._nodes.send(
+            node.id, asked.body, now=now, done=take, timeout_ms=self._config.request_timeout_ms
+        )
+
+    def _step_transaction(self, transactions: TransactionManager, now: float) -> None:
+        """Send the next request about the producer's identity or its transaction, if any."""
+        transactions.resolve_sequences(now)
+        if transactions.is_aborting_batches:
+            self._abort_batches(transactions)
+        request = transactions.next_request(now, has_incomplete=bool(self._accumulator.incomplete))
+        if request is None:
+            return
+        if request.coordinator is None:
+            node = self._nodes.least_loaded(self._metadata.nodes, now)
+        else:
+            node = request.node
+        if node is None or not self._nodes.connect(node, now):
+            failure = None if node is None else self._nodes.failure(node.id)
+            if failure is None or request.coordinator is None:
+                transactions.put_back(request)
+            else:
+                transactions.answered(request, failure, now)
+            return
+        if request.coordinator is CoordinatorKeyType.TRANSACTION:
+            version = self._nodes.version_of(node.id, ApiKey.INIT_PRODUCER_ID)
+            transactions.note_coordinator(init_producer_id_version=version)
+
+        def done(answer: Message | NodeError | None) -> None:
+            assert answer is not None, "the requests of a transaction are answered"
+            transactions.answered(request, answer, self._monotonic())
+
+        self._nodes.send(
+            node.id, request.body, now=now, done=done, timeout_ms=self._config.request_timeout_ms
+        )
+
+    def _abort_batches(self, transactions: TransactionManager) -> None:
+        """Fail what was never sent; what has a number may be in the log, and goes on."""
+        is_over = transactions.state is State.FATAL_ERROR
+        for batch in list(self._accumulator.incomplete):
+            if not batch.in_flight and (is_over or batch.base_sequence < 0):
+                self._accumulator.remove(batch)
+                self._fail(batch, transactions.abort_reason())
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def _drain(self, now: float) -> bool:
+        """Send at most one request to each node; whether any was sent."""
+        requests: dict[int, Batches] = {}
+        sizes: dict[int, int] = {}
+        busy: set[int] = set()
+        for partition in list(self._accumulator.ready):
+            leader = self._metadata.leader(partition)
+            if leader is None:
+                self._metadata.add_topic(partition.topic, now)
+                self._metadata.request_topic(partition.topic)
+                continue
+            node_id = leader.node_id
+            if node_id in busy:
+                continue
+            if not self._can_take(node_id, requests, now):
+                self._stuck.setdefault(node_id, now)
+                busy.add(node_id)
+                continue
+            batch = self._accumulator.queues[partition][0]
+            if self._transactions is not None and not self._transactions.may_drain(batch):
+                continue
+            size = sizes.get(node_id, 0) + batch.size
+            if node_id in requests and size > self._config.max_request_size:
+                busy.add(node_id)
+                continue
+            self._accumulator.take(partition, now)
+            batch.leader = leader
+            requests.setdefault(node_id, {})[partition] = self._prepared(batch)
+            sizes[node_id] = size
+        for node_id, batches in requests.items():
+            self._stuck.pop(node_id, None)
+            self._send(node_id, batches, now)
+        return bool(requests)
+
+    def slow_nodes(self, timeout_s: float) -> frozenset[int]:
+        """Nodes that have taken nothing for so long though there was something to send."""
+        now = self._monotonic()
+        return frozenset(
+            node_id for node_id, since in self._stuck.items() if now - since > timeout_s
+        )
+
+    def _can_take(self, node_id: int, requests: dict[int, Batches], now: float) -> bool:
+        if node_id in requests or self._nodes.is_ready(node_id, now):
+            return True
+        node = self._metadata.node(node_id)
+        return node is not None and self._nodes.connect(node, now)
+
+    def _prepared(self, batch: ProducerBatch) -> ProducerBatch:
+        """The batch with its identity and its bytes, ready for a request."""
+        if self._transactions is not None:
+            self._transactions.assign(batch)
+        supply = self._accumulator.supply
+        batch.encode(supply.pool, self._config, supply.ratios)
+        if self._is_muting:
+            self._accumulator.mute(batch.partition)
+        batch.in_flight = True
+        self.in_flight[batch] = None
+        return batch
+
+    def _send(self, node_id: int, batches: Batches, now: float) -> None:
+        is_answered = self._config.acks is not Acks.NONE
+        body = ProduceRequest(
+            transactional_id=self._config.transactional_id,
+            acks=self._config.acks,
+            timeout_ms=self._config.request_timeout_ms,
+            topic_data=_by_topic(batches),
+        )
+        self._metrics.sent(batches.values())
+        self._nodes.send(
+            node_id,
+            body,
+            now=now,
+            done=partial(self._answered, _Sent(node_id, batches, now)),
+            timeout_ms=self._config.request_timeout_ms,
+            has_answer=is_answered,
+        )
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def _answered(self, sent: "_Sent", answer: Message | NodeError | None) -> None:
+        node_id, batches, sent_at = sent
+        now = self._monotonic()
+        if answer is None:
+            for batch in batches.values():
+                self._landed(batch, now)
+                self._complete(batch, None)
+            return
+        if not isinstance(answer, ProduceResponse):
+            assert isinstance(answer, Exception)
+            self._lost(batches, answer, now)
+            return
+        self._metrics.answered(now - sent_at, answer.throttle_time_ms)
+        endpoints = {each.node_id: each for each in answer.node_endpoints}
+        waiting = dict(batches)
+        for topic in answer.responses:
+            for part in topic.partition_responses:
+                place = TopicPartition(topic.name, part.index)
+                if place not in waiting:
+                    continue
+                batch = waiting.pop(place)
+                leader = part.current_leader
+                if leader.leader_id >= 0 and leader.leader_id in endpoints:
+                    end = endpoints[leader.leader_id]
+                    self._metadata.update_leader(
+                        batch.partition,
+                        Leader(leader.leader_id, leader.leader_epoch),
+                        Node(end.node_id, end.host, end.port),
+                    )
+                self._judge(batch, part, now)
+        if waiting:
+            left_out = ", ".join(map(str, waiting))
+            error = MalformedAnswerError(f"broker {node_id}: an answer to Produce lacks {left_out}")
+            self._lost(waiting, error, now)
+
+    def _lost(self, batches: Batches, error: Exception, now: float) -> None:
+        """No answer: the batches may have been written or not."""
+        self._metadata.request_update()
+        for batch in batches.values():
+            batch.last_error = error
+            self._landed(batch, now)
+            if batch.is_done:
+                continue
+            if isinstance(error, DisconnectedError) and self._can_retry(
+                batch, ErrorCode.NETWORK_EXCEPTION, log_start_offset=-1, now=now
+            ):
+                self._retry(batch, now)
+            else:
+                self._fail(batch, error, was_refused=False)
+
+    def _judge(self, batch: ProducerBatch, part: PartitionProduceResponse, now: float) -> None:
+        """What a partition's answer means for its batch."""
+        code = part.error_code
+        self._landed(batch, now)
+        if code in _STALE_METADATA:
+            self._metadata.request_update()
+        if batch.is_done:
+            return
+        if code in {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
+            self._complete(batch, part)
+            return
+        batch.last_error = error_for(code, about=f"{batch.partition}", said=part.error_message)
+        if code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
+            self._split(batch, now)
+        elif self._can_retry(batch, code, log_start_offset=part.log_start_offset, now=now):
+            self._retry(batch, now)
+        else:
+            is_known = code in set(ErrorCode) and code != ErrorCode.UNKNOWN_SERVER_ERROR
+            was_refused = is_known and not ErrorCode(code).is_retriable
+            self._fail(batch, batch.last_error, part, was_refused=was_refused)
+
+    def _landed(self, batch: ProducerBatch, now: float) -> None:
+        """A batch's request is over, whatever became of it."""
+        batch.in_flight = False
+        self.in_flight.pop(batch, None)
+        if self._is_muting:
+            self._accumulator.unmute(batch.partition, now)
+        if batch.is_done:
+            self._accumulator.supply.release(batch)
+
+    def _can_retry(
+        self, batch: ProducerBatch, code: int, *, log_start_offset: int, now: float
+    ) -> bool:
+        if (
+            now >= batch.created_at + self._delivery_timeout_s
+            or batch.attempts >= self._config.retries
+        ):
+            return False
+        if self._transactions is not None:
+            return self._transactions.can_retry(batch, code, log_start_offset=log_start_offset)
+        return code in set(ErrorCode) and ErrorCode(code).is_retriable
+
+    def _retry(self, batch: ProducerBatch, now: float) -> None:
+        self._metrics.retried(batch)
+        leader = self._metadata.leader(batch.partition)
+        is_moved = leader is not None and leader != batch.leader
+        self._accumulator.put_back(batch, now=now, place=self._place_of(batch), is_moved=is_moved)
+
+    def _split(self, batch: ProducerBatch, now: float) -> None:
+        """Send a batch that is too large for the topic as two."""
+        codec = self._config.compression_type
+        self._accumulator.supply.ratios.reset(batch.partition.topic, codec, batch.ratio)
+        parts = [part for _, part in batch.split()]
+        if self._transactions is not None:
+            self._transactions.split(batch, parts)
+        self._metrics.batch_split_total += 1
+        self._accumulator.end(batch)
+        self._accumulator.put_parts(parts, now=now, place=self._place_of(parts[0]))
+
+    def _place_of(self, batch: ProducerBatch) -> int:
+        """How many batches of the queue were numbered before this one."""
+        if self._transactions is None:
+            return 0
+        queue = self._accumulator.queues.get(batch.partition, ())
+        return self._transactions.place_in(queue, batch)
+
+    def _complete(self, batch: ProducerBatch, part: PartitionProduceResponse | None) -> None:
+        if part is not None:
+            batch.base_offset = part.base_offset
+            batch.log_append_time = part.log_append_time_ms
+            if part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                batch.base_offset = -1
+        if self._transactions is not None:
+            self._transactions.completed(batch, batch.base_offset)
+        self._end(batch)
+
+    def _fail(
+        self,
+        batch: ProducerBatch,
+        error: Exception,
+        part: PartitionProduceResponse | None = None,
+        *,
+        was_refused: bool = True,
+    ) -> None:
+        """End a batch in failure; `was_refused` unless it may be in the log all the same."""
+        batch.failure = error
+        if part is not None and part.record_errors:
+            batch.errors = {
+                each.batch_index: RejectedRecordError(
+                    f"{batch.partition}: "
+                    f"{each.batch_index_error_message or part.error_message or error}"
+                )
+                for each in part.record_errors
+            }
+            batch.failure = RejectedRecordError(
+                f"{batch.partition}: not written because {len(batch.errors)} other records of its "
+                f"batch were refused: {error}"
+            )
+        if self._transactions is not None:
+            code = 0 if part is None else part.error_code
+            self._transactions.failed(batch, error, code=code, was_refused=was_refused)
+        self._end(batch)
+
+    def _end(self, batch: ProducerBatch) -> None:
+        if batch.failure is None:
+            batch.columns = None
+        batch.close()
+        self._metrics.ended(batch)
+        if batch.is_forgotten and batch.failure is not None:
+            log.warning("%d records were not written: %s", batch.record_count, batch.failure)
+        self.ended += (each for each in batch.finish() if each.callbacks)
+        self._accumulator.end(batch)
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def _expire(self, now: float) -> None:
+        overdue = []
+        for batch in self._accumulator.incomplete:
+            if now < batch.created_at + self._delivery_timeout_s:
+                break
+            overdue.append(batch)
+        for batch in overdue:
+            self._accumulator.remove(batch)
+            self._fail(batch, self._overdue(batch, now), was_refused=False)
+
+    def _overdue(self, batch: ProducerBatch, now: float) -> DeliveryTimeoutError:
+        waited = round(now - batch.created_at, 1)
+        leader = self._metadata.leader(batch.partition)
+        if batch.last_error is not None:
+            reason = f"after {batch.attempts} attempts, the last one: {batch.last_error}"
+        elif batch.in_flight:
+            reason = "it was sent, and no answer has come"
+        elif leader is None:
+            reason = "no broker leads it"
+        else:
+            failure = self._nodes.failure(leader.node_id)
+            reason = str(failure or f"broker {leader.node_id} takes no more requests")
+        return DeliveryTimeoutError(
+            f"{batch.partition}: {batch.record_count or len(batch.values)} records were not "
+            f"acknowledged within {waited} s: {reason}; delivery.timeout.ms sets how long to try"
+        )
+
+
+def _by_topic(batches: Batches) -> tuple[TopicProduceData, ...]:
+    topics: dict[str, list[PartitionProduceData]] = {}
+    for (topic, number), batch in batches.items():
+        topics.setdefault(topic, []).append(
+            PartitionProduceData(index=number, records=batch.encoded)
+        )
+    return tuple(
+        TopicProduceData(name=name, partition_data=tuple(parts)) for name, parts in topics.items()
+    )

@@ -1,0 +1,77 @@
+"""Keys and values as bytes.
+
+Bytes are sent as they are, a `str` as UTF-8, and None as no value, which in a compacted topic
+deletes the key. For anything else a producer is given a serializer: any callable of one argument
+that returns one of these, such as `json.dumps`. Ready ones are here; their bytes are those of
+Kafka's own serializers of the same type.
+
+A serializer is not asked about None, so that none has to know of deletions.
+
+Not here: serializers that register a schema.
+"""
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from tailrace.client.producer.errors import SerializationError
+
+Serializer = Callable[[Any], bytes | bytearray | memoryview | str | None]
+"""Makes bytes, or something that can be sent as it is, of a key or a value."""
+
+_to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
+def serialize(data: object, serializer: Serializer | None, *, setting: str) -> bytes | None:
+    """The bytes of a key or value; a buffer that could change later is copied.
+
+    `setting` is the name that the serializer is set by: `key_serializer` or `value_serializer`.
+
+    Raises:
+        SerializationError: the serializer failed, with its error as the cause; or there is none
+            for this type; or it returned a type that cannot be sent.
+    """
+    if serializer is not None and data is not None:
+        try:
+            data = serializer(data)
+        except Exception as error:
+            raise SerializationError(
+                f"{setting} failed on a {type(data).__qualname__}: {error}"
+            ) from error
+    if data is None or type(data) is bytes:
+        return data
+    if isinstance(data, str):
+        try:
+            return data.encode()
+        except UnicodeEncodeError as error:
+            raise SerializationError(f"a str that UTF-8 cannot encode: {error}") from error
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    kind = type(data).__qualname__
+    if serializer is not None:
+        raise SerializationError(f"{setting} returned a {kind}, not bytes, str or None")
+    raise SerializationError(
+        f"a {kind} cannot be sent as it is: give bytes, str or None, or set {setting}"
+    )
+
+
+def serialize_json(value: object) -> str:
+    """JSON without spaces, as UTF-8; NaN and infinities, which JSON has not, raise ValueError."""
+    return _to_json(value)
+
+
+def serialize_long(value: int) -> bytes:
+    """8 bytes, big-endian, as Kafka's LongSerializer; a larger number raises struct.error."""
+    return struct.pack(">q", value)
+
+
+def serialize_double(value: float) -> bytes:
+    """8 bytes, big-endian IEEE 754, as Kafka's DoubleSerializer."""
+    return struct.pack(">d", value)
+
+
+def serialize_uuid(value: UUID) -> str:
+    """The 36 characters of a UUID, as Kafka's UUIDSerializer."""
+    return str(value)

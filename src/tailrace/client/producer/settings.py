@@ -1,0 +1,319 @@
+"""Every setting of a producer: Kafka's names, defaults and ranges. Times are ms, sizes bytes."""
+
+from typing import Final
+
+from tailrace.config import Setting
+
+INT32_MAX: Final = 2147483647
+INT64_MAX: Final = 9223372036854775807
+
+COMMON_SETTINGS: Final = (
+    Setting(
+        name="bootstrap.servers",
+        kind="string",
+        default="",
+        text="HOST:PORT of some brokers, with commas between; the others are learnt from them.",
+    ),
+    Setting(
+        name="client.id",
+        kind="string",
+        default="",
+        text="The producer's name in a broker's logs and quotas; `producer-N` if empty.",
+    ),
+    Setting(
+        name="request.timeout.ms",
+        kind="int",
+        default=30000,
+        low=0,
+        high=INT32_MAX,
+        text="How long a broker may take to answer before the connection is given up.",
+    ),
+    Setting(
+        name="retry.backoff.ms",
+        kind="int",
+        default=100,
+        low=0,
+        high=INT64_MAX,
+        text="Pause before the first retry; doubled for each further one.",
+    ),
+    Setting(
+        name="retry.backoff.max.ms",
+        kind="int",
+        default=1000,
+        low=0,
+        high=INT64_MAX,
+        text="Longest pause between retries.",
+    ),
+    Setting(
+        name="reconnect.backoff.ms",
+        kind="int",
+        default=50,
+        low=0,
+        high=INT64_MAX,
+        text="Pause before connecting again; doubled for each failure.",
+    ),
+    Setting(
+        name="reconnect.backoff.max.ms",
+        kind="int",
+        default=1000,
+        low=0,
+        high=INT64_MAX,
+        text="Longest pause between attempts to connect.",
+    ),
+    Setting(
+        name="connections.max.idle.ms",
+        kind="int",
+        default=540000,
+        low=-1,
+        high=INT64_MAX,
+        text="Close a connection that nothing went over for so long; -1 never.",
+    ),
+    Setting(
+        name="socket.connection.setup.timeout.ms",
+        kind="int",
+        default=10000,
+        low=1,
+        high=INT64_MAX,
+        text="How long a connection may take to be opened; doubled for each failure.",
+    ),
+    Setting(
+        name="socket.connection.setup.timeout.max.ms",
+        kind="int",
+        default=30000,
+        low=1,
+        high=INT64_MAX,
+        text="Longest time for opening a connection.",
+    ),
+    Setting(
+        name="metadata.max.age.ms",
+        kind="int",
+        default=300000,
+        low=0,
+        high=INT64_MAX,
+        text="Ask for topics and leaders anew after so long, whatever happens.",
+    ),
+    Setting(
+        name="metadata.recovery.strategy",
+        kind="string",
+        default="rebootstrap",
+        choices=("none", "rebootstrap"),
+        text="Go back to bootstrap.servers when no known broker can be reached, or not.",
+    ),
+    Setting(
+        name="security.protocol",
+        kind="string",
+        default="PLAINTEXT",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        text="Whether connections are encrypted, and whether the client says who it is.",
+    ),
+    Setting(
+        name="sasl.mechanism",
+        kind="string",
+        default="PLAIN",
+        choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        text="How the client proves who it is.",
+    ),
+    Setting(name="sasl.username", kind="string", default="", text="The user's name, for SASL."),
+    Setting(
+        name="sasl.password",
+        kind="string",
+        default="",
+        text="The user's password, for SASL; never logged.",
+    ),
+    Setting(
+        name="ssl.truststore.location",
+        kind="string",
+        default="",
+        text=(
+            "PEM file with the authorities that brokers' certificates are checked against; "
+            "the system's if empty."
+        ),
+    ),
+    Setting(
+        name="ssl.keystore.location",
+        kind="string",
+        default="",
+        text=(
+            "PEM file with the client's certificate chain, and its key unless "
+            "`ssl.key.location` has it."
+        ),
+    ),
+    Setting(
+        name="ssl.key.location",
+        kind="string",
+        default="",
+        text="PEM file with the client's private key.",
+    ),
+    Setting(
+        name="ssl.key.password",
+        kind="string",
+        default="",
+        text="Password of the private key; never logged.",
+    ),
+    Setting(
+        name="ssl.endpoint.identification.algorithm",
+        kind="string",
+        default="https",
+        choices=("https", ""),
+        text="Check that a broker's certificate has the host's name (https), or not (empty).",
+    ),
+)
+"""Settings of anything that connects to a cluster."""
+
+PRODUCER_SETTINGS: Final = (
+    *COMMON_SETTINGS,
+    Setting(
+        name="acks",
+        kind="string",
+        default="all",
+        choices=("all", "-1", "1", "0"),
+        text=(
+            "Who must have a batch before it counts as written: all replicas in sync, the "
+            "leader, nobody."
+        ),
+    ),
+    Setting(
+        name="enable.idempotence",
+        kind="bool",
+        default=True,
+        text="Write each record exactly once and in order, however often it has to be sent.",
+    ),
+    Setting(
+        name="retries",
+        kind="int",
+        default=INT32_MAX,
+        low=0,
+        high=INT32_MAX,
+        text="How often a batch is sent again; `delivery.timeout.ms` is the better bound.",
+    ),
+    Setting(
+        name="max.in.flight.requests.per.connection",
+        kind="int",
+        default=5,
+        low=1,
+        high=INT32_MAX,
+        text=(
+            "Requests on their way to one broker at a time; at most 5 keep order with idempotence."
+        ),
+    ),
+    Setting(
+        name="batch.size",
+        kind="int",
+        default=16384,
+        low=0,
+        high=INT32_MAX,
+        text="Bytes that a batch is filled up to, before compression.",
+    ),
+    Setting(
+        name="tailrace.columns.batch.size",
+        kind="int",
+        default=1000000,
+        low=1,
+        high=INT32_MAX,
+        text="Bytes that a batch of `send_many` is filled up to; at most `max.request.size`.",
+    ),
+    Setting(
+        name="linger.ms",
+        kind="int",
+        default=5,
+        low=0,
+        high=INT64_MAX,
+        text=(
+            "How long a batch waits for more records. A caller that waits for a receipt ends "
+            "the waiting."
+        ),
+    ),
+    Setting(
+        name="buffer.memory",
+        kind="int",
+        default=33554432,
+        low=0,
+        high=INT64_MAX,
+        text=(
+            "Bytes of memory for records that are not acknowledged yet; `send` waits when it "
+            "is full."
+        ),
+    ),
+    Setting(
+        name="max.block.ms",
+        kind="int",
+        default=60000,
+        low=0,
+        high=INT64_MAX,
+        text="How long `send` may wait for memory and for metadata.",
+    ),
+    Setting(
+        name="max.request.size",
+        kind="int",
+        default=1048576,
+        low=0,
+        high=INT32_MAX,
+        text="Largest request, and so largest record.",
+    ),
+    Setting(
+        name="delivery.timeout.ms",
+        kind="int",
+        default=120000,
+        low=0,
+        high=INT32_MAX,
+        text="A record has its outcome after so long at most, counted from `send`.",
+    ),
+    Setting(
+        name="compression.type",
+        kind="string",
+        default="none",
+        choices=("none", "gzip", "snappy", "lz4", "zstd"),
+        text="Codec of the batches.",
+    ),
+    Setting(
+        name="compression.level",
+        kind="int",
+        default=-1,
+        low=-131072,
+        high=22,
+        text="How hard gzip, lz4 or zstd try; -1 for the codec's own default.",
+    ),
+    Setting(
+        name="partitioner.adaptive.partitioning.enable",
+        kind="bool",
+        default=True,
+        text="Give records without key rather to partitions whose queues are short.",
+    ),
+    Setting(
+        name="partitioner.availability.timeout.ms",
+        kind="int",
+        default=0,
+        low=0,
+        high=INT64_MAX,
+        text="Give none to a broker that has taken nothing for so long; 0 never looks.",
+    ),
+    Setting(
+        name="partitioner.ignore.keys",
+        kind="bool",
+        default=False,
+        text="Choose the partition as if records had no keys.",
+    ),
+    Setting(
+        name="metadata.max.idle.ms",
+        kind="int",
+        default=300000,
+        low=5000,
+        high=INT64_MAX,
+        text="Forget a topic that nothing was sent to for so long.",
+    ),
+    Setting(
+        name="transactional.id",
+        kind="string",
+        default="",
+        text="Name of the producer across restarts; transactions need one.",
+    ),
+    Setting(
+        name="transaction.timeout.ms",
+        kind="int",
+        default=60000,
+        low=1,
+        high=INT32_MAX,
+        text="The coordinator aborts a transaction that is open for longer.",
+    ),
+)
+"""All settings of a producer."""

@@ -1,0 +1,121 @@
+"""`RequestQueue`: the requests of a transaction that wait, who takes them, and when.
+
+One is on its way at a time. Which goes first is said by its priority, then by the order in which
+they came; a coordinator that is not known is looked up first.
+
+Not here: why a request is made and what its answer means (`manager`).
+"""
+
+from collections.abc import Callable
+
+from tailrace.client.nodes import Backoff, Node
+from tailrace.client.producer.errors import BrokerRefusedError
+from tailrace.client.producer.transactions.requests import (
+    Pending,
+    Priority,
+    TransactionRequest,
+    find_coordinator,
+)
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.messages.find_coordinator import CoordinatorKeyType, FindCoordinatorResponse
+
+
+class RequestQueue:
+    """Requests that wait, and the one that is on its way."""
+
+    def __init__(self, backoff: Backoff, *, transactional_id: str) -> None:
+        self._backoff = backoff
+        self._transactional_id = transactional_id
+        self._waiting: list[TransactionRequest] = []
+        self._coordinators: dict[tuple[CoordinatorKeyType, str], Node] = {}
+        self.in_flight: TransactionRequest | None = None
+        """Handed out and not answered."""
+
+    def add(self, request: TransactionRequest) -> None:
+        """Have a request sent."""
+        self._waiting.append(request)
+
+    def has(self, key: ApiKey) -> bool:
+        """Whether a request of this API waits."""
+        return any(request.key is key for request in self._waiting)
+
+    def first(self) -> TransactionRequest | None:
+        """The one that goes next."""
+        return min(self._waiting, key=lambda each: each.priority, default=None)
+
+    def remove(self, request: TransactionRequest) -> None:
+        """Do not send it after all."""
+        self._waiting.remove(request)
+
+    def take(self, now: float) -> TransactionRequest | None:
+        """Hand out the next one, or the look-up of who takes it; None while that one pauses."""
+        request = self.first()
+        if request is None:
+            return None
+        if request.coordinator is not None:
+            request.node = self._coordinators.get((request.coordinator, request.group_id))
+            if request.node is None and request.ready_at <= now:
+                self._look_up(request.coordinator, request.group_id)
+                return self.take(now)
+        if request.ready_at > now:
+            return None
+        self._waiting.remove(request)
+        self.in_flight = request
+        return request
+
+    def put_back(self, request: TransactionRequest) -> None:
+        """It could not be sent."""
+        self.in_flight = None
+        self._waiting.append(request)
+
+    def forget_coordinator(self, request: TransactionRequest) -> None:
+        """Have the coordinator that took this request looked up again."""
+        if request.coordinator is not None:
+            self._coordinators.pop((request.coordinator, request.group_id), None)
+
+    def retry(self, request: TransactionRequest, now: float, *, limit_s: float) -> None:
+        """Send it again after a pause of at most `limit_s`."""
+        pause_s = self._backoff.pause_s(request.failures)
+        request.failures += 1
+        request.ready_at = now + min(pause_s, limit_s)
+        self._waiting.append(request)
+
+    def drop(
+        self, error: Exception, which: Callable[[TransactionRequest], bool] = lambda _: True
+    ) -> None:
+        """Fail those that wait and are meant."""
+        dropped = [request for request in self._waiting if which(request)]
+        self._waiting = [request for request in self._waiting if not which(request)]
+        for request in dropped:
+            request.pending.finish(error)
+
+    def next_deadline(self, now: float) -> float | None:
+        """When the pause of the next one ends, if there is one."""
+        request = self.first()
+        if self.in_flight is not None or request is None or request.ready_at <= now:
+            return None
+        return request.ready_at
+
+    def _look_up(self, kind: CoordinatorKeyType, group_id: str) -> None:
+        name = group_id or self._transactional_id
+        self.add(
+            TransactionRequest(
+                key=ApiKey.FIND_COORDINATOR,
+                priority=Priority.FIND_COORDINATOR,
+                coordinator=None,
+                pending=Pending(),
+                make=lambda: find_coordinator(kind, name),
+                accept=lambda answer: self._located((kind, group_id), answer),
+            )
+        )
+
+    def _located(
+        self, key: tuple[CoordinatorKeyType, str], answer: FindCoordinatorResponse
+    ) -> None:
+        """Take note of the one coordinator: in a list from v4, in the answer itself before."""
+        found = answer.coordinators[0] if len(answer.coordinators) == 1 else answer
+        if len(answer.coordinators) > 1 or not found.host:
+            raise BrokerRefusedError(
+                f"FindCoordinator named {len(answer.coordinators)} coordinators for one key"
+            )
+        self._coordinators[key] = Node(found.node_id, found.host, found.port)

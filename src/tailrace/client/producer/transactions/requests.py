@@ -1,0 +1,351 @@
+"""The requests of a transaction: what each says, and what each error code in its answer means.
+
+    InitProducerId       an id and epoch; who had the transactional id before is fenced
+    AddPartitionsToTxn   before the first batch for a partition in each transaction
+    AddOffsetsToTxn      before the first offsets of a consumer group
+    TxnOffsetCommit      the offsets, to the coordinator of the group
+    EndTxn               commit or abort
+    FindCoordinator      who takes the others
+
+Not here: when which is sent (`manager`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from tailrace.client.nodes import Node
+from tailrace.client.producer.errors import (
+    AuthorizationError,
+    BrokerRefusedError,
+    ProducerFencedError,
+    TransactionAbortableError,
+)
+from tailrace.client.producer.transactions.sequences import Producer
+from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from tailrace.protocol.messages.find_coordinator import CoordinatorKeyType, FindCoordinatorRequest
+from tailrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+GROUP_MEMBER_SINCE: Final = 3
+"""First version of TxnOffsetCommit that says which member of the group consumed (KIP-447)."""
+
+
+class OffsetAndMetadata(NamedTuple):
+    """How far a partition is consumed."""
+
+    offset: int
+    """Of the next record to consume."""
+    leader_epoch: int = -1
+    """Of the last consumed record; -1 if it is not known."""
+    metadata: str | None = ""
+    """The consumer's own words."""
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """A consumer group, and the member of it that consumed, so that an old member is refused."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+    @property
+    def names_member(self) -> bool:
+        """Whether the group's coordinator has a member to check."""
+        return self != ConsumerGroupMetadata(self.group_id)
+
+
+def offsets_of(
+    offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets with or without more about them, as ones with it."""
+    return {
+        TopicPartition(*partition): OffsetAndMetadata(each) if isinstance(each, int) else each
+        for partition, each in offsets.items()
+    }
+
+
+def group_of(group: str | ConsumerGroupMetadata) -> ConsumerGroupMetadata:
+    """A group by its name alone, or with what is known of the member."""
+    return ConsumerGroupMetadata(group) if isinstance(group, str) else group
+
+
+class Pending:
+    """An operation that has been asked for and whose outcome comes later."""
+
+    __slots__ = ("_callbacks", "error", "is_done", "is_taken")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.is_taken = False
+        """Whether the caller has learnt the outcome; until then only the same call may follow."""
+        self.error: Exception | None = None
+        """Why it failed, if it is done and did."""
+        self._callbacks: list[Callable[[], None]] = []
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Call this once it is done: now, if it is."""
+        if self.is_done:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def finish(self, error: Exception | None = None) -> None:
+        """It succeeded, or failed with `error`; the first outcome counts."""
+        if self.is_done:
+            return
+        self.is_done, self.error = True, error
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def take(self) -> None:
+        """Return if it succeeded; raises why it failed."""
+        assert self.is_done, "asked for an outcome that is not there"
+        self.is_taken = True
+        if self.error is not None:
+            raise self.error
+
+
+class Priority(IntEnum):
+    """Which of the waiting requests goes first."""
+
+    FIND_COORDINATOR = 0
+    INIT_PRODUCER_ID = 1
+    ADD_PARTITIONS_OR_OFFSETS = 2
+    END_TXN = 3
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class TransactionRequest:
+    """A request that waits to be sent, or for its answer."""
+
+    key: ApiKey
+    priority: Priority
+    make: Callable[[], Message]
+    """The body, with the producer's identity of the moment."""
+    pending: Pending
+    coordinator: CoordinatorKeyType | None = CoordinatorKeyType.TRANSACTION
+    """Which coordinator takes it; None: any node."""
+    group_id: str = ""
+    """Of the group's coordinator, for those that go there."""
+    node: Node | None = None
+    """That coordinator, when the request is handed out."""
+    first_version: int = 0
+    """The lowest version that can carry it."""
+    accept: Callable[[Any], None]
+    """Takes an answer without an error."""
+    failures: int = 0
+    """Attempts so far."""
+    ready_at: float = 0.0
+    """Monotonic seconds; it is not sent before."""
+
+    @property
+    def body(self) -> Message:
+        """What to send."""
+        return self.make()
+
+
+class Verdict(IntEnum):
+    """What an error code asks for; of several in one answer the largest counts."""
+
+    DONE = 0
+    ABORT_UNLESS_RETRIED = 1
+    """As ABORT, if nothing else in the answer asks for another attempt."""
+    RETRY = 2
+    RELOCATE = 3
+    """Find the coordinator, then retry."""
+    ABORT = 4
+    """The transaction must be aborted; the producer can go on."""
+    ABORT_AND_BUMP = 5
+    """Likewise, and with a new epoch; FATAL if the coordinator is too old for that (KIP-360)."""
+    FATAL = 6
+    """The producer can only be closed."""
+
+
+_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+_UNAUTHORIZED = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+FATAL_IN_PRODUCE: Final = frozenset(
+    {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+"""Codes in the answer to a batch after which the producer can only be closed."""
+
+_COMMON = {
+    ErrorCode.NONE: Verdict.DONE,
+    ErrorCode.NOT_COORDINATOR: Verdict.RELOCATE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Verdict.RELOCATE,
+    ErrorCode.TRANSACTION_ABORTABLE: Verdict.ABORT,
+}
+_OF_TRANSACTION = {
+    ErrorCode.UNKNOWN_PRODUCER_ID: Verdict.ABORT_AND_BUMP,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Verdict.ABORT_AND_BUMP,
+}
+_OF_API: dict[ApiKey, dict[ErrorCode, Verdict]] = {
+    ApiKey.FIND_COORDINATOR: {
+        ErrorCode.NOT_COORDINATOR: Verdict.RETRY,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: Verdict.RETRY,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORT,
+    },
+    ApiKey.INIT_PRODUCER_ID: {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Verdict.ABORT,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.ABORT,
+    },
+    ApiKey.ADD_PARTITIONS_TO_TXN: {
+        **_OF_TRANSACTION,
+        **dict.fromkeys(_FENCED, Verdict.FATAL),
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Verdict.FATAL,
+        ErrorCode.INVALID_TXN_STATE: Verdict.FATAL,
+    },
+    ApiKey.ADD_OFFSETS_TO_TXN: {
+        **_OF_TRANSACTION,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORT,
+    },
+    ApiKey.TXN_OFFSET_COMMIT: {
+        ErrorCode.REQUEST_TIMED_OUT: Verdict.RELOCATE,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: Verdict.ABORT,
+        ErrorCode.FENCED_INSTANCE_ID: Verdict.ABORT,
+        ErrorCode.UNKNOWN_MEMBER_ID: Verdict.ABORT,
+        ErrorCode.ILLEGAL_GENERATION: Verdict.ABORT,
+    },
+    ApiKey.END_TXN: _OF_TRANSACTION,
+}
+"""Where an API differs from `_COMMON`; codes in neither are retried if Kafka does so."""
+
+
+def verdict_on(key: ApiKey, code: int) -> Verdict:
+    """What to do about an error code in the answer of an API, as Kafka's own client does."""
+    if code not in set(ErrorCode):
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+    known = ErrorCode(code)
+    found = _OF_API[key].get(known, _COMMON.get(known))
+    if found is not None:
+        return found
+    if known.is_retriable:
+        return Verdict.RETRY
+    is_of_partition = key is ApiKey.ADD_PARTITIONS_TO_TXN
+    return Verdict.ABORT_UNLESS_RETRIED if is_of_partition else Verdict.FATAL
+
+
+def error_codes(key: ApiKey, answer: Any) -> list[tuple[str, int]]:  # noqa: ANN401 - six classes
+    """The error codes of an answer, each with what it is about."""
+    match key:
+        case ApiKey.ADD_PARTITIONS_TO_TXN:
+            return [
+                (f"{topic.name}-{each.partition_index}", each.partition_error_code)
+                for topic in answer.results_by_topic_v3_and_below
+                for each in topic.results_by_partition
+            ]
+        case ApiKey.TXN_OFFSET_COMMIT:
+            return [
+                (f"{topic.name}-{each.partition_index}", each.error_code)
+                for topic in answer.topics
+                for each in topic.partitions
+            ]
+        case ApiKey.FIND_COORDINATOR if answer.coordinators:
+            return [(each.key, each.error_code) for each in answer.coordinators]
+        case _:
+            return [("", answer.error_code)]
+
+
+def error_of(
+    key: ApiKey, verdict: Verdict, codes: Iterable[tuple[str, int]], *, is_fatal: bool
+) -> Exception:
+    """The error for the codes that led to a verdict other than to retry."""
+    found = [(about, code) for about, code in codes if verdict_on(key, code) is verdict]
+    causes = [each for each in found if each[1] != ErrorCode.OPERATION_NOT_ATTEMPTED] or found
+    code = causes[0][1]
+    known = ErrorCode(code) if code in set(ErrorCode) else None
+    words = f"error {code}" if known is None else f"{known.message} ({known.name})"
+    about = ", ".join(about for about, each in causes if about and each == code)
+    message = f"{key.title}{' of ' * bool(about)}{about}: {words}"
+    if known in _FENCED:
+        return ProducerFencedError(f"{message}; another producer has this transactional.id now")
+    if known in _UNAUTHORIZED:
+        return AuthorizationError(message)
+    if is_fatal:
+        return BrokerRefusedError(message, code=code)
+    return TransactionAbortableError(message)
+
+
+def find_coordinator(kind: CoordinatorKeyType, key: str) -> FindCoordinatorRequest:
+    """Who coordinates this key? In the fields of all versions."""
+    return FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=(key,))
+
+
+def add_partitions(
+    transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+) -> AddPartitionsToTxnRequest:
+    """Take these partitions in."""
+    topics = groupby(sorted(partitions), key=lambda each: each.topic)
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=producer.id,
+        v3_and_below_producer_epoch=producer.epoch,
+        v3_and_below_topics=tuple(
+            AddPartitionsToTxnTopic(name=name, partitions=tuple(each.partition for each in group))
+            for name, group in topics
+        ),
+    )
+
+
+def offset_commit(
+    transactional_id: str,
+    producer: Producer,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    *,
+    group: ConsumerGroupMetadata,
+) -> TxnOffsetCommitRequest:
+    """Commit these offsets with the transaction."""
+    topics = groupby(sorted(offsets), key=lambda each: each.topic)
+    return TxnOffsetCommitRequest(
+        transactional_id=transactional_id,
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        group_id=group.group_id,
+        generation_id=group.generation_id,
+        member_id=group.member_id,
+        group_instance_id=group.group_instance_id,
+        topics=tuple(
+            TxnOffsetCommitRequestTopic(
+                name=name, partitions=tuple(_offset(each, offsets[each]) for each in partitions)
+            )
+            for name, partitions in topics
+        ),
+    )
+
+
+def _offset(
+    partition: TopicPartition, consumed: OffsetAndMetadata
+) -> TxnOffsetCommitRequestPartition:
+    return TxnOffsetCommitRequestPartition(
+        partition_index=partition.partition,
+        committed_offset=consumed.offset,
+        committed_leader_epoch=consumed.leader_epoch,
+        committed_metadata=consumed.metadata,
+    )

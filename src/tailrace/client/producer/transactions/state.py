@@ -1,0 +1,39 @@
+"""`State`: where a producer with an identity is, and how it gets from one place to another.
+
+    UNINITIALIZED ─ INITIALIZING ─ READY ─ IN_TRANSACTION ─┬─ COMMITTING ── READY
+          ▲                                    │           └─ ABORTING ──── READY, or INITIALIZING
+          └─────────────────────────── ABORTABLE_ERROR ────────┘            for a new epoch
+                                         FATAL_ERROR: from anywhere, and only `close` is left
+
+Without a transactional id it goes to READY by itself and stays there.
+
+Not here: what is done on the way (`manager`).
+"""
+
+from enum import Enum
+
+
+class State(Enum):
+    """Where the producer is."""
+
+    UNINITIALIZED = "uninitialized"
+    INITIALIZING = "initializing"
+    READY = "ready"
+    IN_TRANSACTION = "in a transaction"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    ABORTABLE_ERROR = "in a failed transaction"
+    FATAL_ERROR = "failed"
+
+
+REACHED_FROM: dict[State, frozenset[State]] = {
+    State.UNINITIALIZED: frozenset({State.READY, State.ABORTABLE_ERROR}),
+    State.INITIALIZING: frozenset({State.UNINITIALIZED, State.ABORTING}),
+    State.READY: frozenset({State.INITIALIZING, State.COMMITTING, State.ABORTING}),
+    State.IN_TRANSACTION: frozenset({State.READY}),
+    State.COMMITTING: frozenset({State.IN_TRANSACTION}),
+    State.ABORTING: frozenset({State.IN_TRANSACTION, State.ABORTABLE_ERROR}),
+    State.ABORTABLE_ERROR: frozenset({State.IN_TRANSACTION, State.COMMITTING, State.INITIALIZING}),
+    State.FATAL_ERROR: frozenset(State),
+}
+"""From where each state is reached."""

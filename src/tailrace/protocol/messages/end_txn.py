@@ -1,0 +1,40 @@
+"""EndTxn (26): a producer commits or aborts its transaction.
+
+    v2   PRODUCER_FENCED                    v3   flexible
+
+v4 adds an error and changes no field. v5 is not here: with it the coordinator bumps the epoch at
+the end of every transaction, which is another protocol (KIP-890).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tailrace.protocol.fields import wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTxnRequest:
+    """End the transaction."""
+
+    flexible_since: ClassVar[int] = 3
+
+    transactional_id: str = wire("string")
+    """The transactional id."""
+    producer_id: int = wire("int64")
+    """The producer's id."""
+    producer_epoch: int = wire("int16")
+    """Its epoch."""
+    committed: bool = wire("bool")
+    """Whether to commit; else it is aborted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTxnResponse:
+    """Whether the coordinator has written down the end."""
+
+    flexible_since: ClassVar[int] = 3
+
+    throttle_time_ms: int = wire("int32")
+    """How long the client is held back by a quota."""
+    error_code: int = wire("int16")
+    """0, or why not."""

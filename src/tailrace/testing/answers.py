@@ -1,0 +1,454 @@
+"""What the nodes of a `ScriptedCluster` answer: one function for each request, and all refusals.
+
+Not here: faults on the way (`script`), and connections (`cluster`).
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+from tailrace.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tailrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from tailrace.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from tailrace.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from tailrace.protocol.messages.leadership import LeaderIdAndEpoch, NodeEndpoint
+from tailrace.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tailrace.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from tailrace.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from tailrace.records.batch import Batch
+from tailrace.testing.partition_log import Appended
+from tailrace.testing.script import Fault
+
+if TYPE_CHECKING:
+    from tailrace.testing.cluster import ScriptedCluster, ScriptedNode
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class SentBatch(NamedTuple):
+    """A batch as it reached a node, whatever came of it."""
+
+    at: float
+    """Virtual seconds."""
+    node_id: int
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    error: ErrorCode
+
+
+def metadata(
+    cluster: "ScriptedCluster", node: "ScriptedNode", body: MetadataRequest
+) -> MetadataResponse:
+    """The living nodes, and who leads what."""
+    names = tuple(each.name or "" for each in body.topics or ())
+    cluster.asked_topics.append(names)
+    return MetadataResponse(
+        brokers=tuple(
+            MetadataResponseBroker(node_id=each.id, host="node", port=each.port)
+            for each in cluster.nodes.values()
+            if each.is_alive
+        ),
+        cluster_id="scripted",
+        controller_id=node.id,
+        topics=tuple(_topic(cluster, name) for name in names),
+    )
+
+
+def _topic(cluster: "ScriptedCluster", name: str) -> MetadataResponseTopic:
+    found = [(place, led) for place, led in cluster.partitions.items() if place.topic == name]
+    error = cluster.topic_errors.get(name, ErrorCode.NONE)
+    if not error and not _LEGAL.fullmatch(name):
+        error = ErrorCode.INVALID_TOPIC_EXCEPTION
+    if not error and not found:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if error:
+        return MetadataResponseTopic(error_code=error, name=name)
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=name,
+        partitions=tuple(
+            MetadataResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if led.leader < 0 else ErrorCode.NONE,
+                partition_index=place.partition,
+                leader_id=led.leader,
+                leader_epoch=led.epoch,
+            )
+            for place, led in found
+        ),
+    )
+
+
+def produce(
+    cluster: "ScriptedCluster", node: "ScriptedNode", body: ProduceRequest
+) -> ProduceResponse | None:
+    """Append what this node leads; an error with acks=0 closes the connection, in place of it."""
+
+    def appended(place: TopicPartition, data: Any) -> Appended:  # noqa: ANN401 - bytes or none
+        return _append(cluster, node, body.transactional_id or "", place, data=data)
+
+    answer = _each_batch(cluster, node, body, appended)
+    if body.acks:
+        return answer
+    if any(part.error_code for topic in answer.responses for part in topic.partition_responses):
+        node.kill()
+        node.revive()
+    return None
+
+
+def _append(
+    cluster: "ScriptedCluster",
+    node: "ScriptedNode",
+    name: str,
+    place: TopicPartition,
+    *,
+    data: Any,  # noqa: ANN401 - bytes of some kind
+) -> Appended:
+    """Append a batch if this node leads, and if its transaction is open and has the partition."""
+    led = cluster.partitions.get(place)
+    if led is None:
+        return Appended(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if led.leader != node.id:
+        return Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    batch = Batch(memoryview(data))
+    if batch.is_transactional:
+        known = cluster.coordinator.transactions.get(name)
+        if known is None or (known.producer_id, known.epoch) != (
+            batch.producer_id,
+            batch.producer_epoch,
+        ):
+            return Appended(ErrorCode.INVALID_PRODUCER_EPOCH)
+        if not cluster.coordinator.has(name, place):
+            return Appended(ErrorCode.INVALID_TXN_STATE)
+    return led.log.append(data)
+
+
+def _each_batch(
+    cluster: "ScriptedCluster",
+    node: "ScriptedNode",
+    body: ProduceRequest,
+    judge: Callable[[TopicPartition, Any], Appended],
+) -> ProduceResponse:
+    """An answer with what `judge` says to each batch."""
+    ends: dict[int, NodeEndpoint] = {}
+    topics = []
+    for topic in body.topic_data:
+        parts = []
+        for each in topic.partition_data:
+            place = TopicPartition(topic.name, each.index)
+            outcome = judge(place, each.records)
+            _note(cluster, node, place, each.records, error=outcome.error)
+            led = cluster.partitions.get(place)
+            hint = LeaderIdAndEpoch()
+            if (
+                outcome.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+                and led is not None
+                and led.leader in cluster.nodes
+                and led.leader != node.id
+                and cluster.gives_hints
+            ):
+                hint = LeaderIdAndEpoch(leader_id=led.leader, leader_epoch=led.epoch)
+                ends[led.leader] = NodeEndpoint(
+                    node_id=led.leader, host="node", port=cluster.nodes[led.leader].port
+                )
+            parts.append(
+                PartitionProduceResponse(
+                    index=each.index,
+                    error_code=outcome.error,
+                    base_offset=outcome.base_offset,
+                    log_start_offset=-1 if led is None else led.log.start_offset,
+                    current_leader=hint,
+                )
+            )
+        topics.append(TopicProduceResponse(name=topic.name, partition_responses=tuple(parts)))
+    return ProduceResponse(
+        responses=tuple(topics),
+        throttle_time_ms=cluster.throttle_ms,
+        node_endpoints=tuple(ends.values()),
+    )
+
+
+def _note(
+    cluster: "ScriptedCluster",
+    node: "ScriptedNode",
+    place: TopicPartition,
+    data: Any,  # noqa: ANN401 - bytes of some kind
+    *,
+    error: ErrorCode,
+) -> None:
+    batch = Batch(memoryview(data))
+    cluster.sent.append(
+        SentBatch(
+            cluster.outside.loop.time(),
+            node.id,
+            place,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.record_count,
+            error,
+        )
+    )
+
+
+def init_producer_id(
+    cluster: "ScriptedCluster", node: "ScriptedNode", body: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    """A new id, or the next epoch of a transactional one."""
+    if body.transactional_id is None:
+        return InitProducerIdResponse(
+            error_code=0, producer_id=cluster.coordinator.new_producer(), producer_epoch=0
+        )
+    if node.id != cluster.coordinator_id:
+        return InitProducerIdResponse(error_code=ErrorCode.NOT_COORDINATOR)
+    error, producer_id, epoch = cluster.coordinator.init(
+        body.transactional_id, body.producer_id, body.producer_epoch
+    )
+    return InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=epoch)
+
+
+def find_coordinator(
+    cluster: "ScriptedCluster",
+    node: "ScriptedNode",  # noqa: ARG001 - every node knows
+    body: FindCoordinatorRequest,
+    error: ErrorCode = ErrorCode.NONE,
+) -> FindCoordinatorResponse:
+    """The one coordinator, as a list and as of before v4."""
+    node_id = cluster.coordinator_id
+    port = cluster.nodes[node_id].port
+    if not error and not cluster.nodes[node_id].is_alive:
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return FindCoordinatorResponse(
+        error_code=error,
+        node_id=node_id,
+        host="node",
+        port=port,
+        coordinators=tuple(
+            Coordinator(
+                key=key,
+                node_id=node_id,
+                host="node",
+                port=port,
+                error_code=error,
+                error_message=None,
+            )
+            for key in body.coordinator_keys
+        ),
+    )
+
+
+def add_partitions(
+    cluster: "ScriptedCluster", node: "ScriptedNode", body: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    """Take partitions into the transaction."""
+    name = body.v3_and_below_transactional_id
+    producer = body.v3_and_below_producer_id, body.v3_and_below_producer_epoch
+    error = _check(cluster, node, name, *producer)
+    places = {
+        TopicPartition(topic.name, number)
+        for topic in body.v3_and_below_topics
+        for number in topic.partitions
+    }
+    if not error and not places <= set(cluster.partitions):
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not error:
+        cluster.coordinator.add(name, places)
+    return _partitions_answer(body, error)
+
+
+def _partitions_answer(
+    body: AddPartitionsToTxnRequest, error: ErrorCode
+) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(
+        throttle_time_ms=0,
+        results_by_topic_v3_and_below=tuple(
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=tuple(
+                    AddPartitionsToTxnPartitionResult(
+                        partition_index=number, partition_error_code=error
+                    )
+                    for number in topic.partitions
+                ),
+            )
+            for topic in body.v3_and_below_topics
+        ),
+    )
+
+
+def add_offsets(
+    cluster: "ScriptedCluster", node: "ScriptedNode", body: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse:
+    """Take a group's offsets into the transaction."""
+    error = _check(cluster, node, body.transactional_id, body.producer_id, body.producer_epoch)
+    if not error:
+        cluster.coordinator.add_group(body.transactional_id, body.group_id)
+    return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=error)
+
+
+def txn_offset_commit(
+    cluster: "ScriptedCluster", node: "ScriptedNode", body: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    """Keep offsets until the transaction's end."""
+    error = _check(cluster, node, body.transactional_id, body.producer_id, body.producer_epoch)
+    if not error:
+        known = cluster.coordinator.transactions[body.transactional_id]
+        if body.group_id not in known.groups:
+            error = ErrorCode.INVALID_TXN_STATE
+        else:
+            known.offsets |= {
+                (body.group_id, TopicPartition(topic.name, each.partition_index)): (
+                    each.committed_offset
+                )
+                for topic in body.topics
+                for each in topic.partitions
+            }
+    return _offsets_answer(body, error)
+
+
+def _offsets_answer(body: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        throttle_time_ms=0,
+        topics=tuple(
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=each.partition_index, error_code=error
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in body.topics
+        ),
+    )
+
+
+def end_txn(
+    cluster: "ScriptedCluster", node: "ScriptedNode", body: EndTxnRequest
+) -> EndTxnResponse:
+    """Commit or abort."""
+    error = _check(cluster, node, body.transactional_id, body.producer_id, body.producer_epoch)
+    if not error:
+        error = cluster.coordinator.end(body.transactional_id, is_commit=body.committed)
+    return EndTxnResponse(throttle_time_ms=0, error_code=error)
+
+
+def _check(
+    cluster: "ScriptedCluster", node: "ScriptedNode", name: str, *producer: int
+) -> ErrorCode:
+    if node.id != cluster.coordinator_id:
+        return ErrorCode.NOT_COORDINATOR
+    return cluster.coordinator.check(name, *producer)
+
+
+ANSWERS: Final[dict[ApiKey, Callable[..., Message | None]]] = {
+    ApiKey.METADATA: metadata,
+    ApiKey.PRODUCE: produce,
+    ApiKey.INIT_PRODUCER_ID: init_producer_id,
+    ApiKey.FIND_COORDINATOR: find_coordinator,
+    ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions,
+    ApiKey.ADD_OFFSETS_TO_TXN: add_offsets,
+    ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit,
+    ApiKey.END_TXN: end_txn,
+}
+"""Who answers what; ApiVersions is the cluster's own affair."""
+
+
+def refusal(
+    cluster: "ScriptedCluster",
+    node: "ScriptedNode",
+    body: Any,  # noqa: ANN401 - any request
+    fault: Fault,
+) -> Message:
+    """The answer with the fault's error; other partitions of a Produce request are appended."""
+    error = fault.error
+    match body:
+        case ProduceRequest():
+
+            def judge(place: TopicPartition, data: Any) -> Appended:  # noqa: ANN401
+                if fault.partition in {None, place}:
+                    return Appended(error)
+                return _append(cluster, node, body.transactional_id or "", place, data=data)
+
+            return _each_batch(cluster, node, body, judge)
+        case MetadataRequest():
+            names = tuple(each.name or "" for each in body.topics or ())
+            answer = metadata(cluster, node, body)
+            topics = tuple(MetadataResponseTopic(error_code=error, name=name) for name in names)
+            return MetadataResponse(
+                brokers=answer.brokers, cluster_id="scripted", topics=topics, controller_id=node.id
+            )
+        case ApiVersionsRequest():
+            return ApiVersionsResponse(error_code=error)
+        case FindCoordinatorRequest():
+            return find_coordinator(cluster, node, body, error)
+        case InitProducerIdRequest():
+            return InitProducerIdResponse(error_code=error)
+        case AddPartitionsToTxnRequest():
+            return _partitions_answer(body, error)
+        case TxnOffsetCommitRequest():
+            return _offsets_answer(body, error)
+        case AddOffsetsToTxnRequest():
+            return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=error)
+        case _:
+            return EndTxnResponse(throttle_time_ms=0, error_code=error)
+
+
+def spoiled(answer: ProduceResponse, fault: Fault) -> ProduceResponse:
+    """The answer to batches that were appended, with an error all the same."""
+    return replace(
+        answer,
+        responses=tuple(
+            replace(
+                topic,
+                partition_responses=tuple(
+                    replace(part, error_code=fault.error, base_offset=-1)
+                    if fault.partition in {None, TopicPartition(topic.name, part.index)}
+                    else part
+                    for part in topic.partition_responses
+                ),
+            )
+            for topic in answer.responses
+        ),
+    )

@@ -1,0 +1,332 @@
+"""`ScriptedCluster`: a stand-in for a Kafka cluster on the memory network, for tests of clients.
+
+    with virtual_runtime() as outside:
+        cluster = ScriptedCluster(outside, nodes=3)
+        cluster.create_topic("t", partitions=4)
+        cluster.script.add(ApiKey.PRODUCE, How.CUT_AFTER)
+        ...a client with bootstrap.servers=cluster.bootstrap...
+
+Its nodes answer ApiVersions, Metadata, Produce and the requests of transactions as brokers do: one
+request of a connection after the other. Replicas are perfect: whoever leads a partition has all of
+its log. What goes wrong is said by `script`, `move`, `kill` and `revive`.
+
+Not here: consumers, the log's rules (`partition_log`), transactions (`coordinator`).
+
+Invariant: everything happens in turns of the cluster's own loop, and nothing by chance.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tailrace.model import TopicPartition
+from tailrace.protocol import frames
+from tailrace.protocol.apis import SPOKEN, Api, ApiKey
+from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from tailrace.protocol.messages.produce import ProduceRequest, ProduceResponse
+from tailrace.runtime.network import Listener, Socket
+from tailrace.testing.answers import ANSWERS, SentBatch, refusal, spoiled
+from tailrace.testing.coordinator import ScriptedCoordinator
+from tailrace.testing.outside import Outside
+from tailrace.testing.partition_log import ScriptedLog
+from tailrace.testing.script import Fault, How, Script
+
+if TYPE_CHECKING:
+    from tailrace.protocol.errors import ErrorCode
+
+GARBAGE = b"\x7f\xff\xff\xffHTTP/1.1 400 Bad Request\r\n"
+"""Bytes that begin no frame."""
+
+
+@dataclass(slots=True)
+class Led:
+    """A partition: its log, and who leads it."""
+
+    leader: int
+    """-1: nobody."""
+    epoch: int = 0
+    log: ScriptedLog = field(default_factory=ScriptedLog)
+
+
+@dataclass(slots=True, kw_only=True)
+class Request:
+    """A request that waits for its turn."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    body: Any
+
+
+class Channel:
+    """A node's end of one connection."""
+
+    def __init__(self, node: "ScriptedNode", socket: Socket) -> None:
+        self.node = node
+        self.is_open = True
+        self._socket = socket
+        self._received = bytearray()
+        self._unsent = bytearray()
+        self._requests: deque[Request] = deque()
+        self._swapped: bytes = b""
+        self._is_busy = False
+        self._is_lost = False
+        socket.watch_reads(self._readable)
+
+    def close(self) -> None:
+        """End the connection."""
+        self.is_open = False
+        self._requests.clear()
+        self._socket.close()
+
+    def _readable(self) -> None:
+        chunk = bytearray(1 << 16)
+        while self.is_open:
+            try:
+                count = self._socket.receive_into(memoryview(chunk))
+            except OSError:
+                count = 0
+            if count is None:
+                break
+            if not count:
+                self.close()
+                return
+            self._received += chunk[:count]
+            self._take_frames()
+        self._send(b"")
+
+    def _take_frames(self) -> None:
+        while len(self._received) >= 4:
+            end = 4 + int.from_bytes(self._received[:4], "big")
+            if len(self._received) < end:
+                return
+            frame = memoryview(bytes(self._received[4:end]))
+            del self._received[:end]
+            header, position = frames.read_request_header(frame, apis=SPOKEN)
+            api = SPOKEN[header.api_key]
+            self._requests.append(
+                Request(
+                    api=api,
+                    version=header.api_version,
+                    correlation_id=header.correlation_id,
+                    body=frames.decode_body(
+                        api.request, header.api_version, frame, position=position
+                    ),
+                )
+            )
+            self._next()
+
+    def _next(self) -> None:
+        """Serve requests until one has to wait for its answer."""
+        while self._requests and not self._is_busy and not self._is_lost and self.is_open:
+            self._serve(self._requests.popleft())
+
+    def _serve(self, request: Request) -> None:
+        cluster = self.node.cluster
+        partitions = set()
+        if isinstance(request.body, ProduceRequest):
+            partitions = partitions_of(request.body)
+        cluster.counts[request.api.key] = cluster.counts.get(request.api.key, 0) + 1
+        fault = cluster.script.next_fault(request.api.key, partitions)
+        how = None if fault is None else fault.how
+        if how in {How.LOSE, How.CUT}:
+            self._is_lost = True
+            if how is How.CUT:
+                self.close()
+            return
+        answer = cluster.act(self.node, request, fault)
+        if how in {How.LOSE_REPLY, How.CUT_AFTER, How.GARBAGE}:
+            self._is_lost = True
+            if how is How.GARBAGE:
+                self._send(GARBAGE)
+            elif how is How.CUT_AFTER:
+                self.close()
+            return
+        if answer is None:
+            return
+        if fault is not None and how is How.EDIT:
+            answer = fault.edit(answer)
+        data = frames.encode_response(
+            request.api, answer, version=request.version, correlation_id=request.correlation_id
+        )
+        if how is How.TWICE:
+            data += data
+        if how is How.SWAP and not self._swapped:
+            self._swapped = data
+            return
+        data, self._swapped = data + self._swapped, b""
+        if fault is None or not fault.delay_s:
+            self._send(data)
+            return
+        self._is_busy = True
+        cluster.outside.loop.call_later(fault.delay_s, self._late, data)
+
+    def _late(self, data: bytes) -> None:
+        self._is_busy = False
+        if self.is_open:
+            self._send(data)
+            self._next()
+
+    def _send(self, data: bytes) -> None:
+        self._unsent += data
+        while self._unsent and self.is_open:
+            try:
+                sent = self._socket.send([bytes(self._unsent)])
+            except OSError:
+                self.close()
+                return
+            if not sent:
+                return
+            del self._unsent[:sent]
+
+
+class ScriptedNode:
+    """One broker of the cluster."""
+
+    def __init__(self, cluster: "ScriptedCluster", node_id: int) -> None:
+        self.cluster = cluster
+        self.id = node_id
+        self.channels: list[Channel] = []
+        self._listener: Listener | None = None
+        self.port = 0
+        self.revive()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it takes connections."""
+        return self._listener is not None
+
+    def revive(self) -> None:
+        """Take connections, on the same port as before."""
+        if self._listener is None:
+            self._listener = self.cluster.outside.network.listen("node", self.port, self._accepted)
+            self.port = self._listener.port
+
+    def kill(self) -> None:
+        """Close everything at once; what was not answered never is."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        channels, self.channels = self.channels, []
+        for channel in channels:
+            channel.close()
+
+    def _accepted(self, socket: Socket) -> None:
+        self.channels = [each for each in self.channels if each.is_open]
+        self.channels.append(Channel(self, socket))
+
+
+class ScriptedCluster:
+    """Nodes 1 to `nodes`, their topics, and what goes wrong with them."""
+
+    def __init__(self, outside: Outside, *, nodes: int = 1) -> None:
+        self.outside = outside
+        self.script = Script()
+        self.partitions: dict[TopicPartition, Led] = {}
+        self.coordinator = ScriptedCoordinator(lambda partition: self.partitions[partition].log)
+        self.coordinator_id = 1
+        """The node that coordinates all transactions and groups."""
+        self.gives_hints = True
+        """Whether a node that does not lead says who does (KIP-951)."""
+        self.topic_errors: dict[str, ErrorCode] = {}
+        """Topics that Metadata answers with an error."""
+        self.throttle_ms = 0
+        """In every answer to Produce."""
+        self.versions: dict[ApiKey, int] = {}
+        """The last version that is served, where it is not the last one that there is; -1: none."""
+        self.counts: dict[ApiKey, int] = {}
+        """Requests so far."""
+        self.asked_topics: list[tuple[str, ...]] = []
+        """The topics of each Metadata request so far."""
+        self.sent: list[SentBatch] = []
+        """Every batch so far, in the order in which they came."""
+        self.nodes = {number: ScriptedNode(self, number) for number in range(1, nodes + 1)}
+
+    @property
+    def bootstrap(self) -> str:
+        """`bootstrap.servers` for it."""
+        return ",".join(f"node:{each.port}" for each in self.nodes.values())
+
+    def create_topic(self, name: str, *, partitions: int = 1) -> None:
+        """Make a topic, or give it more partitions; nodes lead them by turns."""
+        ids = list(self.nodes)
+        for number in range(partitions):
+            place = TopicPartition(name, number)
+            if place not in self.partitions:
+                self.partitions[place] = Led(ids[number % len(ids)])
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic and its records."""
+        self.partitions = {
+            place: led for place, led in self.partitions.items() if place.topic != name
+        }
+
+    def log(self, topic: str = "t", partition: int = 0) -> ScriptedLog:
+        """The log of a partition."""
+        return self.partitions[TopicPartition(topic, partition)].log
+
+    def move(self, partition: TopicPartition, node_id: int) -> None:
+        """Let another node lead a partition; -1: nobody."""
+        led = self.partitions[partition]
+        led.leader = node_id
+        led.epoch += 1
+
+    def kill(self, node_id: int) -> None:
+        """Let a node die; what it led, the next living one leads, if there is one."""
+        self.nodes[node_id].kill()
+        living = [each.id for each in self.nodes.values() if each.is_alive]
+        for place, led in self.partitions.items():
+            if led.leader == node_id and living:
+                self.move(place, living[place.partition % len(living)])
+        if self.coordinator_id == node_id and living:
+            self.coordinator_id = living[0]
+
+    def revive(self, node_id: int) -> None:
+        """Let a node come back; it leads what it still led when it died."""
+        self.nodes[node_id].revive()
+
+    def heal(self) -> None:
+        """Nothing goes wrong any more, all nodes live, and every partition is led."""
+        self.script.heal()
+        self.throttle_ms = 0
+        self.topic_errors.clear()
+        for node in self.nodes.values():
+            node.revive()
+        for place, led in self.partitions.items():
+            if led.leader < 0:
+                self.move(place, 1)
+
+    def count(self, api: ApiKey) -> int:
+        """How many requests of an API have come so far."""
+        return self.counts.get(api, 0)
+
+    def act(self, node: ScriptedNode, request: Request, fault: Fault | None) -> Message | None:
+        """Carry a request out, and return its answer; None if it gets none."""
+        key = request.api.key
+        if fault is not None and fault.how is How.ERROR:
+            return refusal(self, node, request.body, fault)
+        if key is ApiKey.API_VERSIONS:
+            return ApiVersionsResponse(api_keys=self._offered())
+        answer = ANSWERS[key](self, node, request.body)
+        if fault is not None and fault.how is How.ERROR_AFTER:
+            if isinstance(answer, ProduceResponse):
+                return spoiled(answer, fault)
+            return refusal(self, node, request.body, fault)
+        return answer
+
+    def _offered(self) -> tuple[ApiVersion, ...]:
+        return tuple(
+            ApiVersion(api_key=key, min_version=api.first_version, max_version=last)
+            for key, api in SPOKEN.items()
+            if (last := self.versions.get(api.key, api.last_version)) >= api.first_version
+        )
+
+
+def partitions_of(body: ProduceRequest) -> set[TopicPartition]:
+    """The partitions that a request has batches for."""
+    return {
+        TopicPartition(topic.name, each.index)
+        for topic in body.topic_data
+        for each in topic.partition_data
+    }

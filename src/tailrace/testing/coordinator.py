@@ -1,0 +1,122 @@
+"""`ScriptedCoordinator`: producer ids, transactions and the offsets of groups, as Kafka keeps them.
+
+Classic transactions (KIP-98, KIP-360, KIP-447): partitions are added by the producer, the end
+writes a marker to each at once, and who gets the same transactional id again fences the one before.
+
+Not here: who answers a request, and what is lost on the way (`cluster`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.testing.partition_log import ScriptedLog
+
+EPOCH_MAX = 32_767
+
+
+class Phase(Enum):
+    """Where a transaction is."""
+
+    EMPTY = "none was begun"
+    ONGOING = "it has partitions or offsets"
+    COMMITTED = "the last one was committed"
+    ABORTED = "the last one was aborted"
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What is known of a transactional id."""
+
+    producer_id: int
+    epoch: int = 0
+    last_epoch: int = -1
+    """The epoch before, by which a repeated request for the next is known."""
+    phase: Phase = Phase.EMPTY
+    partitions: set[TopicPartition] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
+    offsets: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    """Those that wait for the end, by group."""
+
+
+class ScriptedCoordinator:
+    """The transactions of a cluster."""
+
+    def __init__(self, log_of: Callable[[TopicPartition], ScriptedLog]) -> None:
+        self.transactions: dict[str, Transaction] = {}
+        self.offsets: dict[tuple[str, TopicPartition], int] = {}
+        """Committed offsets by group."""
+        self.ends: list[bool] = []
+        """The ends of transactions so far: whether each was a commit."""
+        self._log_of = log_of
+        self._next_id = 1000
+
+    def new_producer(self) -> int:
+        """An id that nobody has."""
+        self._next_id += 1
+        return self._next_id
+
+    def init(self, name: str, producer_id: int, epoch: int) -> tuple[ErrorCode, int, int]:
+        """An id and epoch for a transactional id; what was open is aborted."""
+        known = self.transactions.get(name)
+        if known is None:
+            known = self.transactions[name] = Transaction(self.new_producer())
+            return ErrorCode.NONE, known.producer_id, known.epoch
+        if producer_id >= 0 and (producer_id, epoch) == (known.producer_id, known.last_epoch):
+            return ErrorCode.NONE, known.producer_id, known.epoch
+        if producer_id >= 0 and (producer_id, epoch) != (known.producer_id, known.epoch):
+            return ErrorCode.PRODUCER_FENCED, -1, -1
+        if known.phase is Phase.ONGOING:
+            self._finish(known, is_commit=False, epoch=known.epoch + 1)
+        known.last_epoch = known.epoch
+        known.epoch += 1
+        if known.epoch >= EPOCH_MAX:
+            known.producer_id, known.epoch, known.last_epoch = self.new_producer(), 0, -1
+        known.phase = Phase.EMPTY
+        return ErrorCode.NONE, known.producer_id, known.epoch
+
+    def check(self, name: str, producer_id: int, epoch: int) -> ErrorCode:
+        """Whether that is the producer that has the transactional id now."""
+        known = self.transactions.get(name)
+        if known is None or known.producer_id != producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return ErrorCode.NONE if known.epoch == epoch else ErrorCode.PRODUCER_FENCED
+
+    def add(self, name: str, partitions: set[TopicPartition]) -> None:
+        """Take partitions into the transaction."""
+        known = self.transactions[name]
+        known.phase = Phase.ONGOING
+        known.partitions |= partitions
+
+    def add_group(self, name: str, group: str) -> None:
+        """Take a group's offsets into the transaction."""
+        known = self.transactions[name]
+        known.phase = Phase.ONGOING
+        known.groups.add(group)
+
+    def has(self, name: str | None, partition: TopicPartition) -> bool:
+        """Whether a batch for the partition belongs to an open transaction."""
+        known = self.transactions.get(name or "")
+        return known is not None and known.phase is Phase.ONGOING and partition in known.partitions
+
+    def end(self, name: str, *, is_commit: bool) -> ErrorCode:
+        """End the transaction; asking for the same end again changes nothing."""
+        known = self.transactions[name]
+        if known.phase is Phase.ONGOING:
+            self._finish(known, is_commit=is_commit, epoch=known.epoch)
+            return ErrorCode.NONE
+        is_same = known.phase is (Phase.COMMITTED if is_commit else Phase.ABORTED)
+        return ErrorCode.NONE if is_same else ErrorCode.INVALID_TXN_STATE
+
+    def _finish(self, known: Transaction, *, is_commit: bool, epoch: int) -> None:
+        for partition in known.partitions:
+            self._log_of(partition).end_transaction(known.producer_id, epoch, is_commit=is_commit)
+        if is_commit:
+            self.offsets |= known.offsets
+        known.phase = Phase.COMMITTED if is_commit else Phase.ABORTED
+        known.partitions.clear()
+        known.groups.clear()
+        known.offsets.clear()
+        self.ends.append(is_commit)

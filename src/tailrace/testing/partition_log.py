@@ -1,0 +1,150 @@
+"""`ScriptedLog`: the log of one partition as a Kafka leader keeps it, in memory.
+
+It checks each batch's CRC and reads its records, and keeps the leader's rules for producers with an
+id (KIP-98, KIP-360): the next sequence number, the last five batches, epochs that never fall, and
+which records a transaction's end has made visible.
+
+Not here: transactions of many partitions, and who leads (`cluster`).
+
+Invariant: a record is in `records` if and only if a leader took it.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Buffer
+from tailrace.records.batch import Batch, CorruptBatchError, read_batches
+from tailrace.records.builder import records_of
+
+REMEMBERED = 5
+"""Batches of a producer by which a leader knows one that is sent again."""
+
+
+class AppendedRecord(NamedTuple):
+    """A record in the log."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    producer_id: int
+    is_transactional: bool
+
+
+class Appended(NamedTuple):
+    """What a leader says to a batch."""
+
+    error: ErrorCode
+    base_offset: int = -1
+
+
+@dataclass(slots=True)
+class KnownProducer:
+    """What a leader knows of a producer."""
+
+    epoch: int
+    last_sequence: int = -1
+    """-1: nothing was written in this epoch."""
+    batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    """First and last sequence number and base offset of the newest."""
+
+
+class ScriptedLog:
+    """One partition's records."""
+
+    def __init__(self) -> None:
+        self.records: list[AppendedRecord] = []
+        self.producers: dict[int, KnownProducer] = {}
+        self.start_offset = 0
+        self.end_offset = 0
+        self.batch_bytes_max = 1 << 30
+        """Larger batches are too large."""
+        self._outcomes: dict[int, bool] = {}
+        """Whether a transactional record was committed, by its offset; those without are open."""
+
+    def values(self) -> list[bytes | None]:
+        """The values of all records, in order, whether visible or not."""
+        return [each.value for each in self.records]
+
+    def visible(self) -> list[AppendedRecord]:
+        """What a `read_committed` consumer sees: up to the first open transaction."""
+        seen = []
+        for each in self.records:
+            if each.is_transactional and each.offset not in self._outcomes:
+                break
+            if not each.is_transactional or self._outcomes[each.offset]:
+                seen.append(each)
+        return seen
+
+    def forget_producers(self) -> None:
+        """As when the records of all producers were deleted, or too old."""
+        self.producers.clear()
+        self.start_offset = self.end_offset
+
+    def append(self, data: Buffer) -> Appended:
+        """Take one batch, if the rules allow it."""
+        try:
+            ((_, batch),) = read_batches(memoryview(data))
+            batch.check()
+            records = list(records_of(batch))
+        except (CorruptBatchError, ValueError):
+            return Appended(ErrorCode.CORRUPT_MESSAGE)
+        if len(memoryview(data)) > self.batch_bytes_max:
+            return Appended(ErrorCode.MESSAGE_TOO_LARGE)
+        if batch.producer_id >= 0:
+            refused = self._check(batch)
+            if refused is not None:
+                return refused
+        base_offset = self.end_offset
+        self.end_offset += batch.record_count
+        self.records += (
+            AppendedRecord(
+                base_offset + place,
+                each.timestamp,
+                each.key,
+                each.value,
+                tuple((key, value) for key, value in each.headers),
+                batch.producer_id,
+                batch.is_transactional,
+            )
+            for place, each in enumerate(records)
+        )
+        if batch.producer_id >= 0:
+            known = self.producers[batch.producer_id]
+            known.last_sequence = batch.last_sequence
+            known.batches.append((batch.base_sequence, batch.last_sequence, base_offset))
+        return Appended(ErrorCode.NONE, base_offset)
+
+    def end_transaction(self, producer_id: int, epoch: int, *, is_commit: bool) -> None:
+        """Write the marker that makes the producer's open records visible, or never so."""
+        self.end_offset += 1
+        for each in self.records:
+            if each.producer_id == producer_id and each.is_transactional:
+                self._outcomes.setdefault(each.offset, is_commit)
+        known = self.producers.get(producer_id)
+        if known is None or known.epoch < epoch:
+            self.producers[producer_id] = KnownProducer(epoch)
+
+    def _check(self, batch: Batch) -> Appended | None:
+        """Why a batch is not appended; notes the epoch of one that is."""
+        known = self.producers.get(batch.producer_id)
+        if known is None:
+            # Kafka takes any number from a producer that it does not know (any more).
+            self.producers[batch.producer_id] = KnownProducer(batch.producer_epoch)
+            return None
+        if batch.producer_epoch < known.epoch:
+            return Appended(ErrorCode.INVALID_PRODUCER_EPOCH)
+        if batch.producer_epoch > known.epoch:
+            if batch.base_sequence != 0:
+                return Appended(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            self.producers[batch.producer_id] = KnownProducer(batch.producer_epoch)
+            return None
+        for first, last, base_offset in known.batches:
+            if (first, last) == (batch.base_sequence, batch.last_sequence):
+                return Appended(ErrorCode.NONE, base_offset)
+        if batch.base_sequence != (known.last_sequence + 1) % (1 << 31):
+            return Appended(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        return None

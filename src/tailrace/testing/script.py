@@ -1,0 +1,104 @@
+"""`Script`: what goes wrong in a `ScriptedCluster`, and when.
+
+    cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    cluster.script.add(ApiKey.PRODUCE, How.CUT_AFTER, skip=2, partition=TopicPartition("t", 1))
+
+Each fault waits for the requests that it is for; of several the first that fits acts.
+
+Not here: what an undisturbed broker does (`cluster`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+
+
+class How(Enum):
+    """What a fault does to a request and its answer."""
+
+    ERROR = "an error is answered, and nothing is done"
+    ERROR_AFTER = "it is done, and an error is answered"
+    LOSE = "the request is lost, with all that follows on its connection"
+    LOSE_REPLY = "it is done, and the answer is lost, with all that follows on the connection"
+    CUT = "the connection is closed, and nothing is done"
+    CUT_AFTER = "it is done, and the connection is closed"
+    TWICE = "it is answered twice"
+    SWAP = "it is answered after the request that follows it"
+    GARBAGE = "it is done, and answered with bytes that are no frame"
+    DELAY = "it is done and answered, later"
+    EDIT = "it is done, and the answer is changed"
+
+
+@dataclass(slots=True, kw_only=True)
+class Fault:
+    """One disturbance; see `Script.add`."""
+
+    api: ApiKey
+    how: How
+    error: ErrorCode
+    partition: TopicPartition | None
+    skip: int
+    times: int
+    delay_s: float
+    edit: Callable[[Any], Any]
+
+
+class Script:
+    """The faults to come."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+
+    def add(
+        self,
+        api: ApiKey,
+        how: How,
+        *,
+        error: ErrorCode = ErrorCode.NONE,
+        partition: TopicPartition | None = None,
+        skip: int = 0,
+        times: int = 1,
+        delay_s: float = 0.0,
+        edit: Callable[[Any], Any] = lambda answer: answer,
+    ) -> None:
+        """Disturb `times` requests of an API, after `skip` of them went undisturbed.
+
+        `error` is for those that answer one; in Produce for all batches, or that of `partition`
+        alone. With a partition, only requests that have it count. An answer comes `delay_s` later,
+        and holds up those behind it, as brokers do. `edit` makes another answer of the right one.
+        """
+        self.faults.append(
+            Fault(
+                api=api,
+                how=how,
+                error=error,
+                partition=partition,
+                skip=skip,
+                times=times,
+                delay_s=delay_s,
+                edit=edit,
+            )
+        )
+
+    def heal(self) -> None:
+        """Nothing goes wrong any more."""
+        self.faults.clear()
+
+    def next_fault(self, api: ApiKey, partitions: set[TopicPartition]) -> Fault | None:
+        """The fault that this request meets; it is used up by that."""
+        for fault in self.faults:
+            if fault.api is not api or (fault.partition and fault.partition not in partitions):
+                continue
+            if fault.skip:
+                fault.skip -= 1
+                continue
+            fault.times -= 1
+            if not fault.times:
+                self.faults.remove(fault)
+            return fault
+        return None

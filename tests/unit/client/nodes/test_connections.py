@@ -1,0 +1,553 @@
+"""Connections of one client: made, lost, paused for, chosen, given up."""
+
+import random
+from functools import partial
+
+import pytest
+
+from tailrace.client.nodes import (
+    Backoff,
+    DisconnectedError,
+    Node,
+    NodesConfig,
+    Outcome,
+    RequestTimedOutError,
+)
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.messages.metadata import MetadataRequest
+from tests.unit.client.nodes.stand_in import METADATA, Client, StandIn, stage
+
+CONSTANT = NodesConfig(client_id="test", reconnect_backoff_ms=100, reconnect_backoff_max_ms=100)
+"""Pauses that are all the same."""
+
+
+def test_a_host_without_an_address_is_not_reachable() -> None:
+    """A name that no look-up finds is a failure like any other, with its reason."""
+    with stage() as (outside, broker, client):
+        outside.network.unknown_hosts.add("nowhere")
+
+        async def main() -> None:
+            node = broker.node(host="nowhere")
+            assert not client.nodes.connect(node, client.now)
+            await client.settle()
+            assert isinstance(client.failure(node), DisconnectedError)
+            assert "not known" in str(client.failure(node))
+
+        outside.run(main())
+
+
+def test_a_refused_connection_is_tried_again_after_a_pause() -> None:
+    """Nobody listening is a failure, and a broker that comes up later is found."""
+    with stage() as (outside, broker, client):
+        accept = outside.network.ports.pop(broker.listener.port)
+
+        async def main() -> None:
+            node = broker.node()
+            assert not client.nodes.connect(node, client.now)
+            await client.settle()
+            assert "nobody listens" in str(client.failure(node))
+            assert client.nodes.failure_count == 1
+            outside.network.ports[node.port] = accept
+            assert not client.nodes.connect(node, client.now)
+            await client.become_ready(node)
+            assert client.nodes.failure(node.id) is None
+
+        outside.run(main())
+
+
+def test_closing_tells_those_who_wait() -> None:
+    """After close nothing is in flight, nothing is ready, and the broker sees the end."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            node = broker.node()
+            await client.become_ready(node)
+            client.ask(node)
+            await client.settle()
+            client.nodes.close()
+            assert [type(error) for error in client.outcomes] == [DisconnectedError]
+            assert client.nodes.in_flight(node.id) == 0
+            assert not client.nodes.is_ready(node.id, client.now)
+            assert client.nodes.next_deadline() is None
+            await outside.pass_time(0.01)
+            assert broker.channel.is_closed
+
+        outside.run(main())
+
+
+def test_a_connection_that_is_never_answered_times_out() -> None:
+    """Two nodes that neither take nor refuse connections fail after the setup time, not before."""
+    with stage() as (outside, broker, client):
+        other = StandIn(outside)
+
+        async def main() -> None:
+            nodes = [broker.node(1), other.node(2)]
+            outside.network.silent_ports.update(node.port for node in nodes)
+            for node in nodes:
+                client.nodes.connect(node, client.now)
+            await client.pass_time(7.9)
+            assert [client.nodes.failure(node.id) for node in nodes] == [None, None]
+            await client.pass_time(4.2)
+            for node in nodes:
+                assert isinstance(client.failure(node), RequestTimedOutError)
+                assert "setup.timeout" in str(client.failure(node))
+
+        outside.run(main())
+
+
+def test_the_time_for_setup_grows_with_failures() -> None:
+    """Each connection that never got ready gives the next more time, up to the longest."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            node = broker.node()
+            outside.network.silent_ports.add(node.port)
+            times = []
+            for _ in range(4):
+                assert not client.nodes.connect(node, client.now)
+                times.append(client.nodes.connect_delay(node.id, client.now))
+                await client.pass_time(40)
+            assert times[0] == pytest.approx(10, rel=0.2)
+            assert times[1] == pytest.approx(20, rel=0.2)
+            assert times[2] > 23
+            assert times[3] <= 30
+
+        outside.run(main())
+
+
+def test_a_broker_that_takes_the_connection_and_says_nothing_times_out() -> None:
+    """A connection on which versions are never answered fails after the setup time."""
+    with stage() as (outside, broker, client):
+        broker.rules[ApiKey.API_VERSIONS] = broker.asked.append
+
+        async def main() -> None:
+            node = broker.node()
+            client.nodes.connect(node, client.now)
+            await client.settle()
+            assert client.nodes.in_flight(node.id) == 1
+            await client.pass_time(12.1)
+            assert isinstance(client.failure(node), RequestTimedOutError)
+            assert client.outcomes == []
+
+        outside.run(main())
+
+
+def test_the_least_loaded_node_is_one_that_can_be_asked() -> None:
+    """A connecting node may be chosen, a ready one is, and none while its pause lasts."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            node = broker.node()
+            assert client.nodes.least_loaded([node], client.now) == node
+            client.nodes.connect(node, client.now)
+            assert client.nodes.least_loaded([node], client.now) == node
+            await client.become_ready(node)
+            assert client.nodes.least_loaded([node], client.now) == node
+            assert client.nodes.has_ready([node], client.now)
+            broker.channel.close()
+            await client.settle()
+            assert not client.nodes.connect(node, client.now)
+            assert client.nodes.least_loaded([node], client.now) is None
+            assert not client.nodes.has_ready([node], client.now)
+            assert client.nodes.least_loaded([], client.now) is None
+
+        outside.run(main())
+
+
+def test_a_full_node_is_ready_though_it_cannot_be_asked() -> None:
+    """A node with as many requests as are allowed is not chosen, but it is there."""
+    with stage(NodesConfig(client_id="test", in_flight_max=1)) as (outside, broker, client):
+
+        async def main() -> None:
+            node = broker.node()
+            await client.become_ready(node)
+            client.ask(node)
+            assert client.nodes.least_loaded([node], client.now) is None
+            assert client.nodes.has_ready([node], client.now)
+
+        outside.run(main())
+
+
+def test_the_node_with_the_fewest_requests_is_chosen() -> None:
+    """Of nodes that are ready the one with the least in flight is asked, before any that is not."""
+    with stage() as (outside, broker, client):
+        other = StandIn(outside)
+        third = Node(3, "broker", 9)
+
+        async def main() -> None:
+            nodes = [broker.node(1), other.node(2), third]
+            for node in nodes[:2]:
+                await client.become_ready(node)
+            client.ask(nodes[0])
+            for _ in range(20):
+                assert client.nodes.least_loaded(nodes, client.now) == nodes[1]
+            client.ask(nodes[1])
+            client.ask(nodes[1])
+            for _ in range(20):
+                assert client.nodes.least_loaded(nodes, client.now) == nodes[0]
+
+        outside.run(main())
+
+
+def test_nodes_that_cannot_be_reached_are_tried_in_turn() -> None:
+    """Of nodes without a connection the one that was tried longest ago is next."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            nodes = [broker.node(number) for number in range(3)]
+            for _ in range(10):
+                chosen = []
+                for _ in nodes:
+                    node = client.nodes.least_loaded(nodes, client.now)
+                    assert node is not None
+                    chosen.append(node)
+                    client.nodes.connect(node, client.now)
+                    client.nodes.disconnect(node.id, client.now)
+                    await client.pass_time(2)
+                assert sorted(chosen) == nodes
+
+        outside.run(main())
+
+
+def test_there_is_no_pause_before_the_first_connection() -> None:
+    """A node that was never tried, or is connected, needs no pause."""
+    for config in (None, CONSTANT):
+        with stage(config) as (outside, broker, client):
+
+            async def main(broker: StandIn = broker, client: Client = client) -> None:
+                node = broker.node()
+                assert client.nodes.connect_delay(node.id, client.now) == 0
+                await client.become_ready(node)
+                assert client.nodes.connect_delay(node.id, client.now) == float("inf")
+
+            outside.run(main())
+
+
+async def lose(broker: StandIn, client: Client, node: Node) -> float:
+    """Have the broker end the connection; the pause that follows."""
+    broker.channel.close()
+    await client.settle()
+    lost_ago = 0.02
+    return client.nodes.connect_delay(node.id, client.now) + lost_ago
+
+
+def test_pauses_grow_with_failures() -> None:
+    """The pause after a loss doubles with each failure and starts anew once a node is ready."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            node = broker.node()
+            await client.become_ready(node)
+            assert await lose(broker, client, node) == pytest.approx(0.05, abs=0.025)
+            accept = outside.network.ports.pop(node.port)
+            pauses = []
+            for _ in range(7):
+                await client.pass_time(2)
+                client.nodes.connect(node, client.now)
+                client.poll()
+                await outside.pass_time(0)
+                await outside.pass_time(0)
+                client.poll()
+                pauses.append(client.nodes.connect_delay(node.id, client.now))
+            for number, pause in enumerate(pauses[:4]):
+                assert pause == pytest.approx(0.1 * 2**number, rel=0.2)
+            assert max(pauses) <= 1
+            outside.network.ports[node.port] = accept
+            await client.become_ready(node)
+            assert await lose(broker, client, node) == pytest.approx(0.05, abs=0.025)
+
+        outside.run(main())
+
+
+def test_pauses_without_room_to_grow_are_constant() -> None:
+    """With the same first and longest pause each one is exactly that long."""
+    with stage(CONSTANT) as (outside, broker, client):
+
+        async def main() -> None:
+            node = broker.node()
+            await client.become_ready(node)
+            broker.listener.close()
+            broker.channel.close()
+            for _ in range(4):
+                await outside.pass_time(0)
+                await outside.pass_time(0)
+                client.poll()
+                assert client.nodes.connect_delay(node.id, client.now) == pytest.approx(0.1)
+                await client.pass_time(0.2)
+                client.nodes.connect(node, client.now)
+
+        outside.run(main())
+
+
+def test_pauses_have_chance_and_limits() -> None:
+    """A pause is within a fifth of its mean and never above the limit; a limit below wins."""
+    pauses = Backoff(100, 1000, random.Random(1))
+    first = {pauses.pause_s(0) for _ in range(100)}
+    assert len(first) > 50
+    assert 0.08 <= min(first) <= max(first) <= 0.12
+    assert max(pauses.pause_s(1000) for _ in range(100)) == 1.0
+    assert min(pauses.pause_s(1000) for _ in range(100)) >= 0.8
+    assert Backoff(500, 200, random.Random(1)).pause_s(3) == 0.2
+    assert Backoff(0, 100, random.Random(1)).pause_s(3) == 0
+
+
+def test_a_lost_connection_fails_what_is_in_flight_in_order() -> None:
+    """Both requests of a connection that the broker ends fail as disconnected, oldest first."""
+    with stage() as (outside, broker, client):
+        order: list[tuple[int, Outcome]] = []
+
+        def take(number: int, outcome: Outcome) -> None:
+            order.append((number, outcome))
+
+        async def main() -> None:
+            node = broker.node()
+            await client.become_ready(node)
+            for number in range(2):
+                client.nodes.send(
+                    node.id,
+                    MetadataRequest(),
+                    now=client.now,
+                    done=partial(take, number),
+                    timeout_ms=1000,
+                )
+            await client.settle()
+            broker.channel.close()
+            await client.settle()
+            assert [(number, type(error)) for number, error in order] == [
+                (0, DisconnectedError),
+                (1, DisconnectedError),
+            ]
+            assert client.nodes.in_flight(node.id) == 0
+
+        outside.run(main())
+
+
+def test_a_cut_connection_fails_what_is_in_flight() -> None:
+    """A reset is told as one, and nothing is left behind."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            node = broker.node()
+            await client.become_ready(node)
+            client.ask(node)
+            await client.settle()
+            outside.network.connections[-1].cut()
+            await client.settle()
+            assert [type(error) for error in client.outcomes] == [DisconnectedError]
+            assert "cut" in str(client.outcomes[0])
+            await client.become_ready(node)
+
+        outside.run(main())
+
+
+def test_a_connection_that_breaks_while_sending_fails_the_request() -> None:
+    """A request onto a connection that is gone already fails as disconnected, in a later poll."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            node = broker.node()
+            await client.become_ready(node)
+            outside.network.connections[-1].cut()
+            client.ask(node)
+            assert client.outcomes == []
+            await client.settle()
+            assert [type(error) for error in client.outcomes] == [DisconnectedError]
+
+        outside.run(main())
+
+
+def test_a_lost_answer_costs_the_connection() -> None:
+    """An answer that never arrives, though the request did, ends in a timeout."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            node = broker.node()
+            await client.become_ready(node)
+            theirs = broker.channel.socket
+            theirs.loses_sends = True  # type: ignore[attr-defined]
+            client.ask(node, timeout_ms=500)
+            await client.settle()
+            broker.asked[0].answer(METADATA)
+            await client.pass_time(0.6)
+            assert [type(error) for error in client.outcomes] == [RequestTimedOutError]
+
+        outside.run(main())
+
+
+def test_a_late_answer_is_still_an_answer() -> None:
+    """An answer that was held back on the way arrives when it is let go."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            node = broker.node()
+            await client.become_ready(node)
+            client.ask(node)
+            await client.settle()
+            broker.channel.socket.hold()  # type: ignore[attr-defined]
+            broker.asked[0].answer(METADATA)
+            await client.pass_time(5)
+            assert client.outcomes == []
+            broker.channel.socket.release()  # type: ignore[attr-defined]
+            await client.settle()
+            assert client.outcomes == [METADATA]
+
+        outside.run(main())
+
+
+def test_each_loss_while_versions_are_asked_for_doubles_the_pause() -> None:
+    """What is asked while a connection is set up fails silently, and the pauses grow."""
+    with stage() as (outside, broker, client):
+        broker.rules[ApiKey.API_VERSIONS] = lambda asked: asked.connection.close()
+
+        async def main() -> None:
+            node = broker.node()
+            for number in range(5):
+                client.nodes.connect(node, client.now)
+                for _ in range(10):
+                    await outside.pass_time(0)
+                client.poll()
+                assert client.outcomes == []
+                assert client.nodes.in_flight(node.id) == 0
+                delay = client.nodes.connect_delay(node.id, client.now)
+                assert delay == pytest.approx(0.05 * 2**number, rel=0.2)
+                await client.pass_time(delay)
+
+        outside.run(main())
+
+
+def test_giving_up_while_versions_are_asked_for_tells_nobody() -> None:
+    """A connection that is given up before it is ready has nobody who waits."""
+    with stage() as (outside, broker, client):
+        broker.rules[ApiKey.API_VERSIONS] = broker.asked.append
+
+        async def main() -> None:
+            node = broker.node()
+            client.nodes.connect(node, client.now)
+            await client.settle()
+            assert client.nodes.in_flight(node.id) == 1
+            client.nodes.disconnect(node.id, client.now)
+            assert client.nodes.in_flight(node.id) == 0
+            await client.settle()
+            assert client.outcomes == []
+
+        outside.run(main())
+
+
+def test_giving_up_a_connection_begins_a_pause_once() -> None:
+    """A node that was given up is not ready and has a pause; giving it up again adds none."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            node = broker.node()
+            await client.become_ready(node)
+            client.nodes.disconnect(node.id, client.now)
+            assert not client.nodes.is_ready(node.id, client.now)
+            assert client.nodes.failure(node.id) is not None
+            assert client.nodes.connect_delay(node.id, client.now) > 0
+            await client.pass_time(1)
+            assert client.nodes.connect_delay(node.id, client.now) == 0
+            client.nodes.disconnect(node.id, client.now)
+            assert client.nodes.connect_delay(node.id, client.now) == 0
+
+        outside.run(main())
+
+
+def test_an_attempt_that_was_given_up_leaves_nothing_behind() -> None:
+    """Giving up while connecting is clean: other nodes connect, and later the same one."""
+    with stage() as (outside, broker, client):
+        other = StandIn(outside)
+
+        async def main() -> None:
+            first, second = broker.node(1), other.node(2)
+            outside.network.silent_ports.add(first.port)
+            client.nodes.connect(first, client.now)
+            await client.settle()
+            client.nodes.disconnect(first.id, client.now)
+            await client.settle()
+            await client.become_ready(second)
+            outside.network.silent_ports.clear()
+            await client.become_ready(first)
+            assert client.nodes.is_ready(second.id, client.now)
+
+        outside.run(main())
+
+
+def test_a_connection_that_comes_too_late_is_closed() -> None:
+    """A connection that arrives in the turn in which its node is given up does not stay open."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            node = broker.node()
+            client.nodes.connect(node, client.now)
+            while not broker.channels:
+                await outside.pass_time(0)
+            client.nodes.disconnect(node.id, client.now)
+            await client.settle()
+            assert broker.channel.is_closed
+            assert broker.asked == []
+
+        outside.run(main())
+
+
+def test_each_attempt_begins_with_another_address() -> None:
+    """Which of a host's addresses is tried first moves on with each attempt, lost or refused."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            node = broker.node()
+            accept = outside.network.ports.pop(node.port)
+            for _ in range(2):
+                client.nodes.connect(node, client.now)
+                await client.pass_time(2)
+            outside.network.ports[node.port] = accept
+            await client.become_ready(node)
+            broker.channel.close()
+            await client.pass_time(2)
+            await client.become_ready(node)
+            assert outside.network.firsts == [0, 1, 2, 3]
+
+        outside.run(main())
+
+
+def test_an_unused_connection_is_closed() -> None:
+    """After connections.max.idle.ms without a request a connection ends; with one it stays."""
+    with stage(NodesConfig(client_id="test", connections_max_idle_ms=60_000)) as (
+        outside,
+        broker,
+        client,
+    ):
+
+        async def main() -> None:
+            node = broker.node()
+            await client.become_ready(node)
+            await client.pass_time(50)
+            client.ask(node, timeout_ms=200_000)
+            await client.pass_time(100)
+            broker.asked[0].answer(METADATA)
+            await client.pass_time(59)
+            assert client.nodes.is_ready(node.id, client.now)
+            await client.pass_time(2)
+            assert not client.nodes.is_ready(node.id, client.now)
+            assert broker.channel.is_closed
+            assert client.outcomes == [METADATA]
+            await client.become_ready(node)
+
+        outside.run(main())
+
+
+def test_a_node_that_moved_is_found_at_its_new_address() -> None:
+    """Once its old connection has ended, a node is looked for where it is said to be, at once."""
+    with stage() as (outside, broker, client):
+        other = StandIn(outside)
+
+        async def main() -> None:
+            await client.become_ready(broker.node(1))
+            assert client.nodes.connect(other.node(1), client.now)
+            broker.channel.close()
+            await client.settle()
+            client.nodes.connect(other.node(1), client.now)
+            await client.settle()
+            assert client.nodes.is_ready(1, client.now)
+            assert len(other.channels) == 1
+
+        outside.run(main())

@@ -1,0 +1,200 @@
+"""Partitions by key, by turns, by chance, and the sticky ones of records without a key."""
+
+import random
+import zlib
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.client.producer.partitioners import (
+    ConsistentRandomPartitioner,
+    Partitioner,
+    RoundRobinPartitioner,
+    StickyPartitioner,
+    murmur2,
+    partition_of_key,
+)
+
+KAFKA_VECTORS = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+def sticky(batch_size: int) -> StickyPartitioner:
+    """A sticky partitioner with chance from a fixed seed."""
+    return StickyPartitioner(batch_size, random.Random(7))
+
+
+def choices(partitioner: StickyPartitioner, count: int, available: tuple[int, ...]) -> Counter[int]:
+    """How often each partition is chosen in a thousand changes."""
+    found: Counter[int] = Counter()
+    for _ in range(1000):
+        found[partitioner.partition("t", count, available)] += 1
+        partitioner.appended("t", 1, has_open_batch=False)
+    return found
+
+
+def slow_murmur2(data: bytes) -> int:
+    """MurmurHash2 step by step, byte by byte, from its definition."""
+    mixed = (0x9747B28C ^ len(data)) & 0xFFFFFFFF
+    for start in range(0, len(data) - len(data) % 4, 4):
+        word = sum(data[start + each] << 8 * each for each in range(4))
+        word = word * 0x5BD1E995 % 2**32
+        word ^= word >> 24
+        word = word * 0x5BD1E995 % 2**32
+        mixed = mixed * 0x5BD1E995 % 2**32 ^ word
+    rest = data[len(data) - len(data) % 4 :]
+    for index, each in enumerate(rest):
+        mixed ^= each << 8 * index
+    if rest:
+        mixed = mixed * 0x5BD1E995 % 2**32
+    mixed ^= mixed >> 13
+    mixed = mixed * 0x5BD1E995 % 2**32
+    mixed ^= mixed >> 15
+    return mixed - 2**32 if mixed >= 2**31 else mixed
+
+
+@pytest.mark.parametrize(("key", "expected"), KAFKA_VECTORS.items())
+def test_murmur2_is_kafkas(key: bytes, expected: int) -> None:
+    """The hashes that Kafka's own tests give come out."""
+    assert murmur2(key) == expected
+
+
+@given(st.binary(max_size=100))
+def test_murmur2_follows_its_definition(key: bytes) -> None:
+    """Keys of any length hash as the definition says, read byte by byte."""
+    assert murmur2(key) == slow_murmur2(key)
+
+
+@given(st.binary(max_size=100), st.integers(1, 1000))
+def test_a_key_always_goes_to_the_same_partition(key: bytes, partition_count: int) -> None:
+    """Partition of a key: the hash without its sign, modulo the number of all partitions."""
+    expected = (slow_murmur2(key) & 0x7FFFFFFF) % partition_count
+    assert partition_of_key(key, partition_count) == expected
+    assert partition_of_key(bytes(bytearray(key)), partition_count) == expected
+
+
+def test_a_partition_is_kept_for_a_batchs_worth_of_bytes() -> None:
+    """The partition changes after batch.size bytes and not before."""
+    partitioner = sticky(300)
+    for _ in range(50):
+        first = partitioner.partition("t", 100, ())
+        for size in (100, 100, 99):
+            partitioner.appended("t", size, has_open_batch=False)
+            assert partitioner.partition("t", 100, ()) == first
+        partitioner.appended("t", 1, has_open_batch=False)
+        partitioner.partition("t", 100, ())
+    found = choices(sticky(1), 100, ())
+    assert len(found) == 100
+
+
+def test_an_open_batch_delays_the_change_up_to_twice_its_size() -> None:
+    """No batch is left half full, unless twice batch.size went to its partition."""
+    partitioner = sticky(100)
+    partitioner.partition("t", 1000, ())
+    first = partitioner.partition("t", 1000, ())
+    partitioner.appended("t", 199, has_open_batch=True)
+    assert partitioner.partition("t", 1000, ()) == first
+    partitioner.appended("t", 1, has_open_batch=True)
+    assert partitioner.partition("t", 1000, ()) != first
+
+
+def test_topics_have_partitions_of_their_own() -> None:
+    """Bytes of one topic do not count for another."""
+    partitioner = sticky(10)
+    first = partitioner.partition("a", 1000, ())
+    partitioner.partition("b", 1000, ())
+    partitioner.appended("b", 10, has_open_batch=False)
+    assert partitioner.partition("a", 1000, ()) == first
+
+
+def test_partitions_without_a_leader_are_not_chosen() -> None:
+    """Only available partitions are chosen, all of them alike; any if none is available."""
+    found = choices(sticky(1), 3, (0, 2))
+    assert set(found) == {0, 2}
+    assert min(found.values()) > 400
+    assert set(choices(sticky(1), 3, ())) == {0, 1, 2}
+    assert set(choices(sticky(1), 2, (1,))) == {1}
+    assert set(choices(sticky(1), 1, ())) == {0}
+
+
+def test_short_queues_are_chosen_more_often() -> None:
+    """Frequencies are the longest queue plus one, minus each partition's own."""
+    partitioner = sticky(1)
+    partitioner.update_load("t", {0: 5, 1: 0, 2: 3, 3: 0, 4: 1})
+    found = choices(partitioner, 5, (0, 1, 2, 3, 4))
+    weights = {0: 1, 1: 6, 2: 3, 3: 6, 4: 5}
+    for partition, weight in weights.items():
+        assert found[partition] == pytest.approx(1000 * weight / 21, abs=45)
+
+
+def test_a_partition_that_is_left_out_of_the_load_is_spared() -> None:
+    """A slow leader's partition gets nothing, although it is available; nor does a lost one."""
+    partitioner = sticky(1)
+    partitioner.update_load("t", {0: 2, 2: 2, 9: 0})
+    found = choices(partitioner, 3, (0, 1, 2))
+    assert set(found) == {0, 2}
+    assert min(found.values()) > 400
+
+
+def test_without_sizes_the_choice_is_uniform() -> None:
+    """An empty load says that nothing is known, so available partitions are chosen alike."""
+    partitioner = sticky(1)
+    partitioner.update_load("t", {0: 9, 1: 0})
+    partitioner.update_load("t", {})
+    assert min(choices(partitioner, 2, (0, 1)).values()) > 400
+
+
+def test_a_topic_made_anew_with_fewer_partitions_gets_a_valid_one() -> None:
+    """A partition that no longer exists is left at once."""
+    partitioner = sticky(1000)
+    partitioner.partition("t", 1, (0,))
+    partitioner.update_load("t", {7: 0})
+    partitioner.appended("t", 1000, has_open_batch=False)
+    assert partitioner.partition("t", 8, (7,)) == 7
+    assert partitioner.partition("t", 2, (0, 1)) in {0, 1}
+
+
+def test_a_batch_size_of_nothing_is_refused() -> None:
+    """A partition that takes no bytes would change for ever."""
+    with pytest.raises(ValueError, match=r"batch\.size"):
+        sticky(0)
+
+
+@pytest.mark.parametrize("key", [b"key", None])
+def test_turns_ignore_the_key_and_skip_partitions_without_a_leader(key: bytes | None) -> None:
+    """Each available partition gets the same number of records; the topics have own turns."""
+    partitioner: Partitioner = RoundRobinPartitioner()
+    found: Counter[int] = Counter()
+    for number in range(30):
+        found[partitioner.partition("a", key, b"", partition_count=4, available=(0, 2, 3))] += 1
+        if number % 5 == 0:
+            partitioner.partition("b", key, b"", partition_count=4, available=(0, 2, 3))
+    assert found == {0: 10, 2: 10, 3: 10}
+
+
+def test_turns_go_through_all_partitions_if_none_has_a_leader() -> None:
+    """Records are kept for partitions that will have a leader again."""
+    partitioner = RoundRobinPartitioner()
+    turns = [partitioner.partition("a", None, b"", partition_count=3, available=()) for _ in "1234"]
+    assert turns == [0, 1, 2, 0]
+
+
+def test_librdkafkas_rule_is_crc32_of_the_key_or_chance() -> None:
+    """A key's partition is its CRC-32 modulo all partitions; without a key it is any available."""
+    partitioner: Partitioner = ConsistentRandomPartitioner(random.Random(7))
+    for key in (b"a", b"1234", b"a longer key"):
+        found = partitioner.partition("t", key, b"", partition_count=17, available=(1, 2))
+        assert found == zlib.crc32(key) % 17
+    chosen = {
+        partitioner.partition("t", key, b"", partition_count=17, available=(1, 2))
+        for key in (None, b"") * 50
+    }
+    assert chosen == {1, 2}

@@ -1,0 +1,88 @@
+"""Real connections on an event loop: made in both directions, refused, given up."""
+
+import asyncio
+
+from tailrace.runtime.network import Socket, SocketNetwork, without_front
+
+
+async def connected(
+    network: SocketNetwork, host: str, port: int, *, first: int = 0
+) -> Socket | OSError:
+    """What comes of an attempt to connect."""
+    outcome: asyncio.Future[Socket | OSError] = asyncio.get_running_loop().create_future()
+    network.connect(host, port, outcome.set_result, first=first)
+    assert not outcome.done()
+    return await asyncio.wait_for(outcome, 20)
+
+
+def test_a_connection_reaches_its_listener() -> None:
+    """By number and by name, both ends are there and bytes go through."""
+
+    async def main() -> None:
+        network = SocketNetwork()
+        accepted: asyncio.Queue[Socket] = asyncio.Queue()
+        listener = network.listen("127.0.0.1", 0, accepted.put_nowait)
+        for host in ("127.0.0.1", "localhost"):
+            ours = await connected(network, host, listener.port, first=1)
+            assert not isinstance(ours, OSError)
+            theirs = await accepted.get()
+            assert ours.send([b"hello"]) == 5
+            readable = asyncio.Event()
+            theirs.watch_reads(readable.set)
+            await readable.wait()
+            buffer = bytearray(10)
+            assert theirs.receive_into(memoryview(buffer)) == 5
+            assert buffer[:5] == b"hello"
+            ours.close()
+            theirs.close()
+        listener.close()
+
+    asyncio.run(main())
+
+
+def test_failures_are_outcomes() -> None:
+    """A closed port and a name that does not exist are told as errors, not raised."""
+
+    async def main() -> None:
+        network = SocketNetwork()
+        listener = network.listen("127.0.0.1", 0, lambda socket: socket.close())
+        listener.close()
+        refused = await connected(network, "127.0.0.1", listener.port)
+        assert isinstance(refused, ConnectionRefusedError)
+        assert isinstance(await connected(network, "no.such.host.invalid", 1), OSError)
+
+    asyncio.run(main())
+
+
+def test_an_attempt_that_was_given_up_tells_nothing() -> None:
+    """After cancel there is no outcome, and nothing keeps the loop."""
+
+    async def main() -> None:
+        network = SocketNetwork()
+        listener = network.listen("127.0.0.1", 0, lambda socket: socket.close())
+        found: list[Socket | OSError] = []
+        network.connect("127.0.0.1", listener.port, found.append)()
+        cancel = network.connect("127.0.0.1", listener.port, found.append)
+        later = connected(network, "127.0.0.1", listener.port)
+        cancel()
+        ours = await later
+        assert not isinstance(ours, OSError)
+        ours.close()
+        listener.close()
+        assert found == []
+
+    asyncio.run(main())
+
+
+def test_what_is_left_of_buffers() -> None:
+    """Sent bytes are taken from the front, across and inside of buffers, empty ones too."""
+    buffers: list[bytes | bytearray | memoryview] = [
+        b"abc",
+        b"",
+        bytearray(b"de"),
+        memoryview(b"fgh"),
+    ]
+    whole = b"abcdefgh"
+    for size in range(9):
+        left = without_front(list(buffers), size)
+        assert b"".join(bytes(buffer) for buffer in left) == whole[size:]
