@@ -20,6 +20,7 @@ from benchmarks.macro.directories import (
 )
 from benchmarks.macro.fetch import measure_fetch
 from benchmarks.macro.produce import measure_produce
+from benchmarks.macro.producers import measure_producers
 from benchmarks.macro.spark import measure_spark
 from benchmarks.macro.startup import measure_memory, measure_startup
 from benchmarks.measure import Bench, Figure
@@ -31,6 +32,7 @@ STAGES: dict[str, Callable[[Bench], list[Figure]]] = {
     "startup": measure_startup,
     "memory": measure_memory,
     "produce": measure_produce,
+    "producers": measure_producers,
     "fetch": measure_fetch,
     "append": measure_append,
     "lookup": measure_lookup,

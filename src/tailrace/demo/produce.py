@@ -1,6 +1,4 @@
-"""Topics and records into a broker, through confluent-kafka: somebody else's client.
-
-Nothing here knows Tailrace; the bytes cross a real socket to whatever listens there.
+"""Topics and records into a broker, over a real socket to whatever listens there.
 
 How a run continues an interrupted one. The producer is idempotent and waits for `acks=all`, so
 each partition holds an unbroken prefix of the records meant for it, in their order: no gap, no
@@ -18,28 +16,25 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-
+from tailrace.client import ClusterReader
+from tailrace.client.admin import create_topic
+from tailrace.client.producer import Producer
 from tailrace.demo.flights import TopicRecords
-from tailrace.errors import FatalError
+from tailrace.errors import FatalError, TailraceError
+from tailrace.model import SpecialTimestamp, TopicPartition
 
 WAIT_SECONDS_MAX = 30
 """For any answer of a broker on this machine; it usually comes within a millisecond."""
 
-POLL_EVERY = 1000
-"""Records between two looks at errors: often enough for a smooth bar, rare enough to be free."""
-
 SETTINGS = {
-    "enable.idempotence": True,
-    "acks": "all",
     "compression.type": "lz4",
-    "linger.ms": 20,
-    "queue.buffering.max.messages": 200_000,
-    "message.timeout.ms": WAIT_SECONDS_MAX * 1000,
-    "delivery.report.only.error": True,
+    "tailrace.columns.batch.size": 100_000,
+    "max.block.ms": WAIT_SECONDS_MAX * 1000,
+    "request.timeout.ms": WAIT_SECONDS_MAX * 1000,
+    "delivery.timeout.ms": 2 * WAIT_SECONDS_MAX * 1000,
 }
-"""Of the producer, by librdkafka's names."""
+"""Of the producer, where they are not Kafka's defaults. Batches that are not as large as they could
+be make a bar that moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,26 +58,32 @@ def end_offsets(records: TopicRecords, *, bootstrap_servers: str) -> list[int]:
         FatalError: the broker does not answer, refuses, or has the topic with another number
             of partitions.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     topic = records.topic
+    cluster = ClusterReader(bootstrap_servers, timeout_ms=WAIT_SECONDS_MAX * 1000)
     try:
-        known = admin.list_topics(timeout=WAIT_SECONDS_MAX).topics
-        if topic not in known:
-            new = NewTopic(topic, records.partition_count, 1, config=records.settings)
-            admin.create_topics([new], request_timeout=WAIT_SECONDS_MAX)[topic].result()
+        known = cluster.partitions([topic]).get(topic)
+        if known is None:
+            create_topic(
+                bootstrap_servers,
+                topic,
+                partition_count=records.partition_count,
+                settings=records.settings,
+            )
             return [0] * records.partition_count
-        count = len(known[topic].partitions)
-        if count != records.partition_count:
+        if len(known) != records.partition_count:
             raise FatalError(
-                f"topic {topic} has {count} partitions, the demo needs "
+                f"topic {topic} has {len(known)} partitions, the demo needs "
                 f"{records.partition_count}. Run the demo without --keep"
             )
-        latest = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(count)}
-        answers = admin.list_offsets(latest, request_timeout=WAIT_SECONDS_MAX)
-        offsets = {place.partition: answer.result().offset for place, answer in answers.items()}
-    except KafkaException as error:
+        latest = {TopicPartition(topic, each): int(SpecialTimestamp.LATEST) for each in known}
+        offsets = cluster.list_offsets(latest)
+    except FatalError:
+        raise
+    except TailraceError as error:
         raise FatalError(f"topic {topic} at {bootstrap_servers}: {error}") from error
-    return [offsets[number] for number in range(count)]
+    finally:
+        cluster.close()
+    return [offsets[each] for each in latest]
 
 
 def produce(
@@ -104,40 +105,18 @@ def produce(
     topic = records.topic
     partitions = records.partitions()
     missing = _missing(records, partitions=partitions, present=present)
-    errors: list[KafkaError] = []
-    # No Python code runs for a record that went well: a Ctrl-C inside of such a callback comes
-    # out of confluent-kafka 2.16 as a SystemError.
-    producer = Producer(
-        SETTINGS
-        | {
-            "bootstrap.servers": bootstrap_servers,
-            "on_delivery": lambda error, _message: errors.append(error),
-        }
-    )
-    shown = 0
+    columns = {
+        "key": [records.keys[index] for index in missing],
+        "value": [records.values[index] for index in missing],
+        "timestamp": [records.timestamps_ms[index] for index in missing],
+        "partition": [partitions[index] for index in missing],
+    }
     try:
-        for sent, index in enumerate(missing, start=1):
-            _send(
-                producer,
-                topic,
-                key=records.keys[index],
-                value=records.values[index],
-                partition=partitions[index],
-                timestamp=records.timestamps_ms[index],
-            )
-            if sent % POLL_EVERY == 0:
-                producer.poll(0)
-                shown += _show(sent - len(producer), shown=shown, progress=progress)
-                _require_no_errors(topic, errors)
-        while waiting := producer.flush(0.1):
-            shown += _show(len(missing) - waiting, shown=shown, progress=progress)
-            _require_no_errors(topic, errors)
-        _require_no_errors(topic, errors)
-    finally:
-        # After an error or Ctrl-C the queue would be sent on while the broker goes away.
-        producer.purge()
-        producer.flush(1)
-    _show(len(missing), shown=shown, progress=progress)
+        with Producer(SETTINGS, bootstrap_servers=bootstrap_servers) as producer:
+            summary = producer.send_many(topic, columns, progress=progress)
+        summary.raise_errors()
+    except TailraceError as error:
+        raise FatalError(f"topic {topic}: a record was not taken: {error}") from error
     _require_all(records, partitions=partitions, bootstrap_servers=bootstrap_servers)
     return Produced(
         topic=topic,
@@ -146,22 +125,6 @@ def produce(
         bytes=sum(len(records.values[n]) + len(records.keys[n] or b"") for n in missing),
         seconds=time.monotonic() - started,
     )
-
-
-def _show(done: int, *, shown: int, progress: Callable[[int], object]) -> int:
-    """Tell `progress` how many records are done beyond those shown, and return that number."""
-    # Requests on their way count as outstanding too, so the figure can dip below the last one.
-    new = max(done - shown, 0)
-    progress(new)
-    return new
-
-
-def _require_no_errors(topic: str, errors: list[KafkaError]) -> None:
-    """Raises FatalError if any record was refused."""
-    if errors:
-        raise FatalError(
-            f"topic {topic}: a record was not taken: {errors[0]} ({len(errors)} errors so far)"
-        )
 
 
 def _require_all(records: TopicRecords, *, partitions: list[int], bootstrap_servers: str) -> None:
@@ -198,20 +161,3 @@ def _missing(records: TopicRecords, *, partitions: list[int], present: list[int]
             "Run the demo without --keep"
         )
     return missing
-
-
-def _send(producer: Producer, topic: str, **message: object) -> None:
-    """Queue one record; where the queue is full, wait until the broker has taken some.
-
-    Raises:
-        FatalError: the client itself refuses the record.
-    """
-    while True:
-        try:
-            producer.produce(topic, **message)
-        except BufferError:
-            producer.poll(0.1)
-        except KafkaException as error:
-            raise FatalError(f"topic {topic}: a record was not taken: {error}") from error
-        else:
-            return

@@ -24,6 +24,7 @@ from tailrace.protocol import codec
 from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError, UnencodableMessageError
 from tailrace.protocol.fields import Buffer, Message
+from tailrace.protocol.messages.api_versions import ApiVersionsResponse
 from tailrace.protocol.primitives import read_tagged
 
 M = TypeVar("M", bound=Message)
@@ -242,7 +243,8 @@ def read_correlation_id(frame: memoryview) -> int:
 def decode_response(api: Api, version: int, frame: memoryview) -> Message:
     """The body of a response frame without its size; records are views of the frame.
 
-    An ApiVersions response with UNSUPPORTED_VERSION is read as v0, whatever was asked (KIP-511).
+    An ApiVersions response with UNSUPPORTED_VERSION is read as v0, whatever was asked (KIP-511). If
+    it is not v0 either, it names no versions: librdkafka's mock cluster (2.16) answers so.
 
     Raises:
         MalformedMessageError: the bytes are not that response.
@@ -254,5 +256,12 @@ def decode_response(api: Api, version: int, frame: memoryview) -> Message:
     if api.key is ApiKey.API_VERSIONS and len(frame) >= position + _ERROR_CODE.size:
         (code,) = _ERROR_CODE.unpack_from(frame, position)
         if code == ErrorCode.UNSUPPORTED_VERSION:
-            version = 0
+            return _unsupported_version(frame, position)
     return decode_body(api.response, version, frame, position=position)
+
+
+def _unsupported_version(frame: memoryview, position: int) -> ApiVersionsResponse:
+    try:
+        return decode_body(ApiVersionsResponse, 0, frame, position=position)
+    except MalformedMessageError:
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

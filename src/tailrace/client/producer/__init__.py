@@ -13,6 +13,7 @@ Not here: connections (`tailrace.client.nodes`).
 """
 
 from tailrace.client.producer.aio import AsyncProducer
+from tailrace.client.producer.hooks import BatchHook, BatchInfo
 from tailrace.client.producer.interceptors import ProducerInterceptor
 from tailrace.client.producer.many import SendSummary
 from tailrace.client.producer.partitioners import (
@@ -35,6 +36,8 @@ from tailrace.client.producer.transactions.requests import (
 
 __all__ = [
     "AsyncProducer",
+    "BatchHook",
+    "BatchInfo",
     "ConsistentRandomPartitioner",
     "ConsumerGroupMetadata",
     "OffsetAndMetadata",

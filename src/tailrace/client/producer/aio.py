@@ -12,7 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from math import inf
 from types import TracebackType
@@ -31,6 +31,7 @@ from tailrace.client.producer.errors import (
 )
 from tailrace.client.producer.explanations import why_no_end, why_no_memory, why_no_topic
 from tailrace.client.producer.face import Face
+from tailrace.client.producer.hooks import BatchHook
 from tailrace.client.producer.interceptors import ProducerInterceptor
 from tailrace.client.producer.loading import is_worth_waiting, load_beside
 from tailrace.client.producer.many import SendSummary
@@ -101,7 +102,7 @@ class LoopDriver:
 
     def move(self) -> None:
         """Send what may be sent, without waiting."""
-        self._engine.poll(self.loop.time())
+        self._engine.sender.poll(self.loop.time())
         self.stirred()
 
     def noticed(self) -> None:
@@ -135,7 +136,8 @@ class LoopDriver:
         engine = self._engine
         with engine.lock:
             now = self.loop.time()
-            deadline = engine.poll(now)
+            engine.sender.poll(now)
+            deadline = engine.sender.next_deadline(now)
         load_beside()
         if self._timer is not None:
             self._timer.cancel()
@@ -147,9 +149,9 @@ class LoopDriver:
         turned, self._turned = self._turned, None
         if turned is not None:
             turned.set_result(None)
-        ended = self._engine.sender.ended
-        while ended:
-            ended.popleft().run_callbacks()
+        calls = self._engine.sender.calls
+        while calls:
+            calls.popleft()()
 
     # -- Waiting, for receipts ----------------------------------------------------------------
 
@@ -199,6 +201,7 @@ class AsyncProducer(Face):
         value_serializer: Serializer | None = None,
         partitioner: Partitioner | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
+        hooks: Sequence[BatchHook] = (),
         runtime: Runtime | None = None,
         **more_settings: object,
     ) -> None:
@@ -208,6 +211,8 @@ class AsyncProducer(Face):
         self._lines: dict[str, deque[Queued]] = {}
         self._line_bytes = 0
         self._pumps: set[asyncio.Task[None]] = set()
+        self._given_up: tuple[str, Pending] | None = None
+        """A step of a transaction whose outcome nobody has waited for to the end."""
         engine = Engine(
             config,
             Parts(
@@ -215,6 +220,7 @@ class AsyncProducer(Face):
                 value_serializer=value_serializer,
                 partitioner=partitioner,
                 interceptors=interceptors,
+                hooks=hooks,
             ),
             network=outside.network,
             wall=time.time if runtime is None else lambda: outside.clock.now_ms() / 1000,
@@ -226,13 +232,15 @@ class AsyncProducer(Face):
         self._settle(engine)
         self._driver.start(engine)
 
-    async def send_many(self, topic: str, rows: object) -> SendSummary:
+    async def send_many(
+        self, topic: str, rows: object, *, progress: Callable[[int], object] | None = None
+    ) -> SendSummary:
         """Send many rows and wait until each has its outcome; see `Producer.send_many`."""
         from tailrace.client.producer.columns import chunks_of
 
         engine, driver = self._engine, self._driver
         engine.check_columns()
-        summary = SendSummary(topic)
+        summary = SendSummary(topic, progress)
         for chunk in chunks_of(rows):
             engine.check_open()
             await self._wait_for_topic(ProducerRecord(topic), self._max_block())
@@ -254,8 +262,11 @@ class AsyncProducer(Face):
                 summary.add(batch)
                 driver.move()
                 summary.settle()
+                summary.tell()
             await asyncio.sleep(0)
-        await self._until(summary.settle)
+        while not summary.is_over:
+            await self._until(summary.has_news)
+            summary.tell()
         return summary
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as `Producer`
@@ -272,6 +283,7 @@ class AsyncProducer(Face):
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """Records sent in the block are visible together, or never; see `Producer.transaction`."""
+        await self._settle_transaction()
         if self._transactional().state is State.UNINITIALIZED:
             await self._finish("init_transactions", self._transactional().init_transactions)
         self._transactional().begin()
@@ -281,9 +293,20 @@ class AsyncProducer(Face):
             await self._finish("commit", self._transactional().commit)
         except BaseException:
             self._end_lines(TransactionAbortedError("not sent: its transaction was aborted"))
-            if self._can_abort():
+            if self._given_up is None and self._can_abort():
                 await self._finish("abort", self._transactional().abort)
             raise
+
+    async def _settle_transaction(self) -> None:
+        """See to the end of a step that took too long, and of the transaction that it was in."""
+        if self._given_up is not None:
+            what, pending = self._given_up
+            with suppress(TailraceError):
+                await self._finish(what, lambda: pending)
+            if not pending.is_done:
+                raise TransactionTimeoutError(why_no_end(self._engine, what))
+            if self._can_abort():
+                await self._finish("abort", self._transactional().abort)
 
     async def send_offsets_to_transaction(
         self,
@@ -292,20 +315,25 @@ class AsyncProducer(Face):
     ) -> None:
         """Commit a group's offsets with the transaction; see `Producer`."""
         committed, consumer = offsets_of(offsets), group_of(group)
-        await self._finish(
-            "send_offsets_to_transaction",
-            lambda: self._transactional().send_offsets(committed, consumer),
-        )
+        try:
+            await self._finish(
+                "send_offsets_to_transaction",
+                lambda: self._transactional().send_offsets(committed, consumer),
+            )
+        finally:
+            self._given_up = None
 
     async def _finish(self, what: str, start: Callable[[], Pending]) -> None:
         """Start a step of a transaction and wait for its end."""
         with self._engine.flushing():
             pending = start()
+            self._given_up = what, pending
             try:
                 async with asyncio.timeout_at(self._max_block()):
                     await self._until(lambda: pending.is_done)
             except TimeoutError:
                 raise TransactionTimeoutError(why_no_end(self._engine, what)) from None
+        self._given_up = None
         pending.take()
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as `Producer`
@@ -468,7 +496,8 @@ class AsyncProducer(Face):
         batch.is_forgotten |= queued.is_forgotten
 
         def finish() -> None:
-            self._engine.sender.ended += (each for each in queued.finish() if each.callbacks)
+            ended = queued.finish()
+            self._engine.sender.calls += (each.run_callbacks for each in ended if each.callbacks)
 
         batch.add_watcher(finish)
         if queued.watchers:

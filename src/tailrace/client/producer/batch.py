@@ -166,6 +166,7 @@ class ProducerBatch(Outcome):
         "last_error",
         "leader",
         "log_append_time",
+        "number",
         "parent",
         "parts",
         "pause_s",
@@ -218,6 +219,8 @@ class ProducerBatch(Outcome):
         self.encoded: memoryview | None = None
         self.block: bytearray | None = None
         """Memory of `encoded` that goes back to the pool."""
+        self.number = -1
+        """Of the batches that hooks have heard of; -1: they have not."""
         self.in_flight = False
         """It is in a request that has not been answered."""
         self.attempts = 0

@@ -63,7 +63,7 @@ class ThreadDriver:
     def move(self) -> None:
         """Send what may be sent and take in what has come, without waiting."""
         self._moves += 1
-        self._turn(self._network.wait(0))
+        self._turn(self._network.wait(0) if self._engine.sender.in_flight else [])
 
     def noticed(self) -> None:
         """Something new waits for a time that the own thread may not know of."""
@@ -73,6 +73,9 @@ class ThreadDriver:
     def until(self, is_over: Callable[[], bool], deadline: float) -> bool:
         """Move bytes until `is_over()`; False if that takes until `deadline`, monotonic seconds."""
         self.move()
+        return self._until(is_over, deadline)
+
+    def _until(self, is_over: Callable[[], bool], deadline: float) -> bool:
         try:
             while not is_over():
                 now = time.monotonic()
@@ -115,11 +118,12 @@ class ThreadDriver:
 
     def _turn(self, events: list[tuple[int, int]]) -> None:
         self._network.run(events)
-        self._planned = self._engine.poll(time.monotonic())
+        self._engine.sender.poll(time.monotonic())
 
     def _lead(self, deadline: float) -> None:
         """Wait in the kernel, without the lock, until something happens; then turn."""
         now = time.monotonic()
+        self._planned = self._engine.sender.next_deadline(now)
         timeout = max(0.0, min(deadline, self._planned, _FAR_S + now) - now)
         self._is_led = True
         lock = self._engine.lock
@@ -157,12 +161,12 @@ class ThreadDriver:
 
     def _call_back(self) -> None:
         """Run the callbacks that are due, without the lock."""
-        ended = self._engine.sender.ended
-        while ended:
-            outcome = ended.popleft()
+        calls = self._engine.sender.calls
+        while calls:
+            call = calls.popleft()
             self._engine.lock.release()
             try:
-                outcome.run_callbacks()
+                call()
             finally:
                 self._engine.lock.acquire()
 
@@ -175,7 +179,9 @@ class ThreadDriver:
             if outcome.is_done:
                 return True
             self._engine.hurry(outcome)
-            return self.until(lambda: outcome.is_done, deadline)
+            if self._engine.accumulator.ready:
+                self.move()
+            return self._until(lambda: outcome.is_done, deadline)
 
     def call_back(self, outcome: Outcome, index: int, callback: DeliveryCallback) -> None:
         """Have the callback called by the own thread, or here and now if there is the outcome."""

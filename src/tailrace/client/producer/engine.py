@@ -41,6 +41,7 @@ from tailrace.client.producer.errors import (
     RejectedRecordError,
 )
 from tailrace.client.producer.gate import Gate
+from tailrace.client.producer.hooks import BatchHook, BatchHooks
 from tailrace.client.producer.interceptors import ProducerInterceptor, ProducerInterceptors
 from tailrace.client.producer.metadata import ProducerMetadata
 from tailrace.client.producer.metrics import Metrics
@@ -75,6 +76,7 @@ class Parts:
     value_serializer: Serializer | None = None
     partitioner: Partitioner | None = None
     interceptors: Sequence[ProducerInterceptor] = ()
+    hooks: Sequence[BatchHook] = ()
 
 
 class Engine:
@@ -139,6 +141,7 @@ class Engine:
             metadata=self.metadata,
             transactions=self.transactions,
             metrics=self.metrics,
+            hooks=BatchHooks(parts.hooks),
             monotonic=monotonic,
         )
         self.placement = Placement(
@@ -155,11 +158,6 @@ class Engine:
     def pool(self) -> BufferPool:
         """The memory of the batches."""
         return self.accumulator.supply.pool
-
-    def poll(self, now: float) -> float:
-        """Do all that is due, and return when there will be something to do at the latest."""
-        self.sender.poll(now)
-        return self.sender.next_deadline(now)
 
     # -- a record's way in --------------------------------------------------------------------
 

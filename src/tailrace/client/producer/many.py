@@ -6,6 +6,7 @@ Invariant: every row is counted once, as acknowledged or as one of the errors.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tailrace.client.producer.errors import RejectedRecordError
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 class SendSummary:
     """The outcome of `send_many`."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, progress: Callable[[int], object] | None = None) -> None:
         self.topic = topic
+        self._progress = progress
+        self._told_count = 0
         self.row_count = 0
         """Rows that were given."""
         self.acknowledged_count = 0
@@ -53,6 +56,26 @@ class SendSummary:
         while self._pending and self._pending[0].is_done:
             self._take(self._pending.popleft())
         return not self._pending
+
+    def has_news(self) -> bool:
+        """Take the outcomes that are there; whether there is any that `tell` has not told."""
+        return self.settle() or self._ended_count > self._told_count
+
+    @property
+    def is_over(self) -> bool:
+        """Whether each row that was added has its outcome."""
+        return not self._pending
+
+    @property
+    def _ended_count(self) -> int:
+        return self.acknowledged_count + len(self.errors)
+
+    def tell(self) -> None:
+        """Call `progress` with what is new; without the producer's lock."""
+        new = self._ended_count - self._told_count
+        self._told_count += new
+        if self._progress is not None and new:
+            self._progress(new)
 
     def _take(self, batch: "ProducerBatch") -> None:
         if batch.parts is not None:

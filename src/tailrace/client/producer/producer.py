@@ -7,11 +7,12 @@ with Producer(bootstrap_servers="localhost:9092") as producer:
 
 import atexit
 import logging
+import os
 import random
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
 from typing import Self
 
@@ -28,6 +29,7 @@ from tailrace.client.producer.errors import (
 )
 from tailrace.client.producer.explanations import why_no_end, why_no_memory, why_no_topic
 from tailrace.client.producer.face import Face
+from tailrace.client.producer.hooks import BatchHook
 from tailrace.client.producer.interceptors import ProducerInterceptor
 from tailrace.client.producer.loading import is_worth_waiting
 from tailrace.client.producer.many import SendSummary
@@ -72,11 +74,14 @@ class Producer(Face):
         value_serializer: Serializer | None = None,
         partitioner: Partitioner | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
+        hooks: Sequence[BatchHook] = (),
         **more_settings: object,
     ) -> None:
         config = parse_producer_config({**(settings or {}), **more_settings})
         network = PollingNetwork()
         self._driver = ThreadDriver(network)
+        self._given_up: tuple[str, Pending] | None = None
+        """The step of a transaction that is under way, also when its caller waits no more."""
         engine = Engine(
             config,
             Parts(
@@ -84,11 +89,12 @@ class Producer(Face):
                 value_serializer=value_serializer,
                 partitioner=partitioner,
                 interceptors=interceptors,
+                hooks=hooks,
             ),
             network=network,
             wall=time.time,
             monotonic=time.monotonic,
-            chance=random.SystemRandom(),
+            chance=random.Random(os.urandom(16)),  # noqa: S311 - spreads load and pauses
             waiting=self._driver,
             stirred=_nothing,
         )
@@ -96,13 +102,16 @@ class Producer(Face):
         self._driver.start(engine)
         _living.add(self)
 
-    def send_many(self, topic: str, rows: object) -> SendSummary:
+    def send_many(
+        self, topic: str, rows: object, *, progress: Callable[[int], object] | None = None
+    ) -> SendSummary:
         """Send many rows and wait until each has its outcome.
 
         `rows` is a pyarrow Table, RecordBatch or reader, a data frame that offers Arrow, a mapping
-        of columns, or an iterable of values, of (key, value) pairs or of named tuples; see
-        `tailrace.client.producer.columns` for the columns. Rows of a partition keep their order.
-        Each batch is encoded in one piece, without a Python object per row.
+        of columns, or an iterable of values, of (key, value) pairs or of named tuples;
+        `tailrace.client.producer.columns` has the names. Rows of a partition keep their order.
+        Each batch is encoded in one piece, without a Python object per row. `progress` is called
+        with the number of rows that have got their outcome since the last call.
 
         Returns what became of them; a row that cannot be sent leaves the others unharmed.
 
@@ -116,7 +125,7 @@ class Producer(Face):
 
         engine, driver = self._engine, self._driver
         engine.check_columns()
-        summary = SendSummary(topic)
+        summary = SendSummary(topic, progress)
         for chunk in chunks_of(rows):
             deadline = _max_block(engine)
             with engine.lock:
@@ -142,8 +151,11 @@ class Producer(Face):
                     summary.add(batch)
                     driver.move()
                     summary.settle()
-        with engine.lock:
-            driver.until(summary.settle, inf)
+                summary.tell()
+        while not summary.is_over:
+            with engine.lock:
+                driver.until(summary.has_news, inf)
+            summary.tell()
         return summary
 
     def flush(self, timeout: float | None = None) -> None:
@@ -173,6 +185,7 @@ class Producer(Face):
         """
         engine = self._engine
         with engine.lock:
+            self._settle_transaction()
             if self._transactional().state is State.UNINITIALIZED:
                 self._finish("init_transactions", self._transactional().init_transactions)
             self._transactional().begin()
@@ -182,9 +195,20 @@ class Producer(Face):
                 self._finish("commit", self._transactional().commit)
         except BaseException:
             with engine.lock:
-                if self._can_abort():
+                if self._given_up is None and self._can_abort():
                     self._finish("abort", self._transactional().abort)
             raise
+
+    def _settle_transaction(self) -> None:
+        """See to the end of a step that took too long, and of the transaction that it was in."""
+        if self._given_up is not None:
+            what, pending = self._given_up
+            with suppress(TailraceError):
+                self._finish(what, lambda: pending)
+            if not pending.is_done:
+                raise TransactionTimeoutError(why_no_end(self._engine, what))
+            if self._can_abort():
+                self._finish("abort", self._transactional().abort)
 
     def send_offsets_to_transaction(
         self,
@@ -204,18 +228,23 @@ class Producer(Face):
         committed, consumer = offsets_of(offsets), group_of(group)
         engine = self._engine
         with engine.lock:
-            self._finish(
-                "send_offsets_to_transaction",
-                lambda: self._transactional().send_offsets(committed, consumer),
-            )
+            try:
+                self._finish(
+                    "send_offsets_to_transaction",
+                    lambda: self._transactional().send_offsets(committed, consumer),
+                )
+            finally:
+                self._given_up = None
 
     def _finish(self, what: str, start: Callable[[], Pending]) -> None:
         """Start a step of a transaction and wait for its end, under the lock."""
         engine = self._engine
         with engine.flushing():
             pending = start()
+            self._given_up = what, pending
             if not self._driver.until(lambda: pending.is_done, _max_block(engine)):
                 raise TransactionTimeoutError(why_no_end(engine, what))
+        self._given_up = None
         pending.take()
 
     def close(self, timeout: float | None = None) -> None:

@@ -14,6 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from math import inf
 from typing import NamedTuple
 
@@ -25,13 +26,14 @@ from tailrace.client.nodes import (
     Nodes,
 )
 from tailrace.client.producer.accumulator import Accumulator
-from tailrace.client.producer.batch import Outcome, ProducerBatch
+from tailrace.client.producer.batch import ProducerBatch
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.errors import (
     DeliveryTimeoutError,
     RejectedRecordError,
     error_for,
 )
+from tailrace.client.producer.hooks import BatchHooks, BatchInfo
 from tailrace.client.producer.metadata import Leader, ProducerMetadata
 from tailrace.client.producer.metrics import Metrics
 from tailrace.client.producer.transactions import TransactionManager
@@ -90,6 +92,7 @@ class Sender:
         metadata: ProducerMetadata,
         transactions: TransactionManager | None,
         metrics: Metrics,
+        hooks: BatchHooks,
         monotonic: Callable[[], float],
     ) -> None:
         self._config = config
@@ -98,6 +101,8 @@ class Sender:
         self._metadata = metadata
         self._transactions = transactions
         self._metrics = metrics
+        self._hooks = hooks
+        self._numbers = count()
         self._monotonic = monotonic
         self._delivery_timeout_s = config.delivery_timeout_ms / 1000
         self._is_muting = config.max_in_flight_requests_per_connection == 1
@@ -108,8 +113,8 @@ class Sender:
         self._seen_version = metadata.version
         self.in_flight: dict[ProducerBatch, None] = {}
         """Batches in requests that were not answered, also expired ones."""
-        self.ended: deque[Outcome] = deque()
-        """Outcomes whose callbacks have not been run; the driver runs them without the lock."""
+        self.calls: deque[Callable[[], None]] = deque()
+        """Calls into the user's code that are due; the driver makes them, without the lock."""
 
     def poll(self, now: float) -> None:
         """Do all that is due now; never waits."""
@@ -118,7 +123,7 @@ class Sender:
         if accumulator.incomplete:
             self._expire(now)
         self._ask_for_metadata(now)
-        if self._transactions is not None:
+        if self._transactions is not None and not self._transactions.is_quiet:
             self._step_transaction(self._transactions, now)
         if self._metadata.version != self._seen_version:
             self._seen_version = self._metadata.version
@@ -284,7 +289,22 @@ class Sender:
             self._accumulator.mute(batch.partition)
         batch.in_flight = True
         self.in_flight[batch] = None
+        if self._hooks:
+            if batch.number < 0:
+                batch.number = next(self._numbers)
+            self.calls.append(partial(self._hooks.on_send, self._info(batch)))
         return batch
+
+    @staticmethod
+    def _info(batch: ProducerBatch) -> BatchInfo:
+        return BatchInfo(
+            number=batch.number,
+            partition=batch.partition,
+            record_count=batch.record_count,
+            byte_count=batch.size,
+            attempt=0 if batch.number < 0 else batch.attempts + 1,
+            base_offset=batch.base_offset,
+        )
 
     def _send(self, node_id: int, batches: Batches, now: float) -> None:
         is_answered = self._config.acks is not Acks.NONE
@@ -354,7 +374,9 @@ class Sender:
             ):
                 self._retry(batch, now)
             else:
-                self._fail(batch, error, was_refused=False)
+                is_overdue = now >= batch.created_at + self._delivery_timeout_s
+                reason = self._overdue(batch, now) if is_overdue else error
+                self._fail(batch, reason, was_refused=False)
 
     def _judge(self, batch: ProducerBatch, part: PartitionProduceResponse, now: float) -> None:
         """What a partition's answer means for its batch."""
@@ -412,6 +434,8 @@ class Sender:
         if self._transactions is not None:
             self._transactions.split(batch, parts)
         self._metrics.batch_split_total += 1
+        if self._hooks:
+            self.calls.append(partial(self._hooks.on_done, self._info(batch), batch.last_error))
         self._accumulator.end(batch)
         self._accumulator.put_parts(parts, now=now, place=self._place_of(parts[0]))
 
@@ -466,7 +490,9 @@ class Sender:
         self._metrics.ended(batch)
         if batch.is_forgotten and batch.failure is not None:
             log.warning("%d records were not written: %s", batch.record_count, batch.failure)
-        self.ended += (each for each in batch.finish() if each.callbacks)
+        self.calls += (each.run_callbacks for each in batch.finish() if each.callbacks)
+        if self._hooks:
+            self.calls.append(partial(self._hooks.on_done, self._info(batch), batch.failure))
         self._accumulator.end(batch)
 
     # -- time ---------------------------------------------------------------------------------

@@ -99,6 +99,16 @@ class TransactionManager:
         """Whether batches without a number (after a fatal error: all) fail with `abort_reason`."""
         return self.state in {State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR}
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether a poll has nothing to see to here: there is an identity, and all is well."""
+        return (
+            self.state is State.READY
+            and not self.is_transactional
+            and self.producer is not NO_PRODUCER
+            and self._sequences.is_resolved
+        )
+
     def abort_reason(self) -> Exception:
         """What those batches fail with."""
         return self.error or TransactionAbortedError("not sent: its transaction was aborted")

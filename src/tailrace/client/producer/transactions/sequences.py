@@ -242,6 +242,11 @@ class Sequences:
         """Put the parts of a batch in its place."""
         self.of(parent.partition).split(parent, parts)
 
+    @property
+    def is_resolved(self) -> bool:
+        """Whether it is known of every batch that ended whether it is in the log."""
+        return not self._unresolved and not self._to_restart
+
     def resolve(self) -> bool:
         """Look at the unresolved partitions; True if one has a gap, or may have.
 

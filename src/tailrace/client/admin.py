@@ -1,0 +1,62 @@
+"""`create_topic`: a new topic, asked for over the small blocking client.
+
+Not here: looking at topics (`metadata`), and everything else that administrators do.
+"""
+
+from collections.abc import Mapping
+
+from tailrace.client.connection import open_connection
+from tailrace.client.errors import UnreachableBrokerError, raise_for
+from tailrace.client.metadata import REQUEST_TIMEOUT_MS, parse_bootstrap
+from tailrace.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+def create_topic(
+    bootstrap: str,
+    name: str,
+    *,
+    partition_count: int,
+    replication_factor: int = -1,
+    settings: Mapping[str, str] | None = None,
+    timeout_ms: int = REQUEST_TIMEOUT_MS,
+) -> None:
+    """Create a topic, with the broker's own replication factor unless one is given.
+
+    Raises:
+        ConfigError: `bootstrap` is not a list like `host1:9092,host2:9092`.
+        UnreachableBrokerError: no broker of the list answers.
+        RemoteFatalError: the broker refuses: the topic exists, or a setting is wrong.
+        RemoteRetriableError: it may take it later.
+    """
+    configs = tuple(
+        CreatableTopicConfig(name=each, value=value) for each, value in (settings or {}).items()
+    )
+    wanted = CreatableTopic(
+        name=name,
+        num_partitions=partition_count,
+        replication_factor=replication_factor,
+        configs=configs,
+    )
+    failures = []
+    for address in parse_bootstrap(bootstrap):
+        try:
+            connection = open_connection(address, client_id="tailrace", timeout_ms=timeout_ms)
+        except UnreachableBrokerError as error:
+            failures.append(error)
+            continue
+        try:
+            answer = connection.request(
+                CreateTopicsRequest(topics=(wanted,), timeout_ms=timeout_ms), CreateTopicsResponse
+            )
+        finally:
+            connection.close()
+        for topic in answer.topics:
+            said = f": {topic.error_message}" if topic.error_message else ""
+            raise_for(topic.error_code, about=f"topic {name} at {address}{said}")
+        return
+    raise failures[0]

@@ -1,0 +1,69 @@
+"""`BatchHook`: what a program of yours may be told about each batch; for tracing and own metrics.
+
+Called per batch, never per record, by the thread or loop that also runs delivery callbacks, one at
+a time. What a hook raises is logged and otherwise without effect. Without hooks it costs nothing.
+
+Not here: changing records (`interceptors`), and counts that are kept anyway (`metrics`).
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tailrace.model import TopicPartition
+
+log = logging.getLogger(__name__)
+
+
+class BatchInfo(NamedTuple):
+    """A batch as it is in one request."""
+
+    number: int
+    """Of the producer's batches, from 0: the same each time it is sent and when it is done."""
+    partition: TopicPartition
+    record_count: int
+    byte_count: int
+    """Of the encoded batch."""
+    attempt: int
+    """1 for the first time it is sent."""
+    base_offset: int = -1
+    """Of its first record, once it is acknowledged and the broker has said so."""
+
+
+class BatchHook:
+    """Derive from this and give it to a producer as one of its `hooks`."""
+
+    def on_send(self, batch: BatchInfo) -> None:
+        """A batch goes out; again each time it is sent again."""
+
+    def on_done(self, batch: BatchInfo, error: Exception | None) -> None:
+        """A batch has its outcome; one that was never sent has attempt 0.
+
+        One that was too large for its topic ends with that error, and its parts are new batches.
+        """
+
+
+class BatchHooks:
+    """The hooks of a producer, each called in turn."""
+
+    def __init__(self, hooks: Sequence[BatchHook] = ()) -> None:
+        self._hooks = tuple(hooks)
+
+    def __bool__(self) -> bool:
+        return bool(self._hooks)
+
+    def on_send(self, batch: BatchInfo) -> None:
+        """Tell all."""
+        for each in self._hooks:
+            try:
+                each.on_send(batch)
+            except Exception:
+                log.exception("%s.on_send failed", type(each).__name__)
+
+    def on_done(self, batch: BatchInfo, error: Exception | None) -> None:
+        """Tell all."""
+        for each in self._hooks:
+            try:
+                each.on_done(batch, error)
+            except Exception:
+                log.exception("%s.on_done failed", type(each).__name__)

@@ -1,0 +1,401 @@
+"""Sequence numbers, epochs and transactions, as the brokers see them."""
+
+import asyncio
+
+import pytest
+
+from tailrace.client.producer.errors import (
+    ProducerFencedError,
+    TransactionAbortableError,
+    TransactionStateError,
+    TransactionTimeoutError,
+)
+from tailrace.errors import TailraceError
+from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.testing.script import How
+from tests.simulation.stage import T0, T1, Stage, check_empty, outcomes, play
+
+
+def test_numbers_follow_each_other_in_each_partition() -> None:
+    """Each batch has the id and epoch that the cluster gave, and the next number of its partition."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(batch_size=100) as producer:
+            stage.send(producer, 3, size=90)
+            stage.send(producer, 2, size=90, partition=1)
+            await producer.flush()
+        for place, count in ((T0, 3), (T1, 2)):
+            batches = [each for each in stage.cluster.sent if each.partition == place]
+            assert [each.base_sequence for each in batches] == list(range(count))
+            assert {each.producer_id for each in batches} == {1001}
+
+    play(main)
+
+
+@pytest.mark.parametrize("in_flight", [1, 5])
+def test_the_id_is_asked_for_until_it_is_given(in_flight: int) -> None:
+    """Records wait for the producer id, which is asked for again when an answer is lost."""
+
+    async def main(stage: Stage) -> None:
+        stage.cluster.script.add(
+            ApiKey.INIT_PRODUCER_ID, How.ERROR, error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        )
+        stage.cluster.script.add(ApiKey.INIT_PRODUCER_ID, How.CUT)
+        async with stage.producer(max_in_flight_requests_per_connection=in_flight) as producer:
+            await stage.send(producer)[0]
+            assert stage.cluster.count(ApiKey.INIT_PRODUCER_ID) == 3
+
+    play(main)
+
+
+def test_an_id_that_is_refused_fails_what_waits_and_is_asked_for_again() -> None:
+    """Without rights the records fail, and once the rights are there records are written."""
+
+    async def main(stage: Stage) -> None:
+        stage.cluster.script.add(
+            ApiKey.INIT_PRODUCER_ID,
+            How.ERROR,
+            error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            times=3,
+        )
+        async with stage.producer() as producer:
+            receipts = stage.send(producer, 2)
+            await stage.pass_time(5)
+            assert outcomes(receipts) == ["AuthorizationError"] * 2
+            await stage.send(producer)[0]
+
+    play(main)
+
+
+def test_a_gap_that_is_real_starts_a_new_epoch() -> None:
+    """Out of order for the first batch in flight: all go on in a new epoch, from number 0."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(batch_size=100) as producer:
+            await stage.send(producer)[0]
+            stage.cluster.script.add(
+                ApiKey.PRODUCE, How.ERROR, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            )
+            receipts = stage.send(producer, 3, size=90)
+            await producer.flush()
+            assert outcomes(receipts) == [""] * 3
+        stage.check_log()
+        last = stage.cluster.sent[-1]
+        assert (last.producer_epoch, last.base_sequence) == (1, 2)
+
+    play(main)
+
+
+def test_a_refused_batch_moves_the_numbers_of_those_behind_it() -> None:
+    """After a batch that the broker does not take, the others are written with other numbers."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(batch_size=100) as producer:
+            await stage.send(producer)[0]
+            stage.cluster.script.add(
+                ApiKey.PRODUCE, How.ERROR, error=ErrorCode.MESSAGE_TOO_LARGE, skip=1
+            )
+            receipts = stage.send(producer, 4, size=90)
+            await producer.flush()
+            assert outcomes(receipts) == ["", "RejectedRecordError", "", ""]
+        stage.check_log()
+
+    play(main)
+
+
+def test_a_leader_that_forgot_the_producer_takes_its_records_again() -> None:
+    """UNKNOWN_PRODUCER_ID: the numbers begin anew, and nothing is lost or repeated."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer() as producer:
+            await stage.send(producer)[0]
+            stage.cluster.log().forget_producers()
+            stage.cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=ErrorCode.UNKNOWN_PRODUCER_ID)
+            await stage.send(producer)[0]
+            assert stage.cluster.sent[-1].producer_epoch == 1
+            assert stage.cluster.sent[-1].base_sequence == 0
+        stage.check_log()
+
+    play(main)
+
+
+def test_a_duplicate_is_an_acknowledgement() -> None:
+    """DUPLICATE_SEQUENCE_NUMBER says that the record is there, though not where."""
+
+    async def main(stage: Stage) -> None:
+        stage.cluster.script.add(
+            ApiKey.PRODUCE, How.ERROR_AFTER, error=ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+        )
+        async with stage.producer() as producer:
+            assert (await stage.send(producer)[0]).offset == -1
+            await stage.send(producer)[0]
+        stage.check_log()
+
+    play(main)
+
+
+def test_after_a_batch_of_unknown_fate_the_numbers_go_on() -> None:
+    """A batch expired in flight: the next ones are written, in the old epoch or in a new one."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(delivery_timeout_ms=3000, request_timeout_ms=1000) as producer:
+            await stage.send(producer)[0]
+            stage.cluster.script.add(ApiKey.PRODUCE, How.LOSE, times=9)
+            (lost,) = stage.send(producer)
+            await producer.flush()
+            assert outcomes([lost]) == ["DeliveryTimeoutError"]
+            stage.cluster.script.heal()
+            await stage.send(producer)[0]
+            check_empty(producer)
+        stage.check_log()
+
+    play(main)
+
+
+def test_an_unsent_batch_that_expires_takes_no_number() -> None:
+    """Records that never left change nothing for those after them."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(delivery_timeout_ms=3000, request_timeout_ms=1000) as producer:
+            stage.cluster.move(T0, -1)
+            await stage.send(producer, partition=1)[0]
+            (lost,) = stage.send(producer)
+            await producer.flush()
+            assert outcomes([lost]) == ["DeliveryTimeoutError"]
+            stage.cluster.move(T0, 1)
+            await stage.send(producer)[0]
+            assert stage.cluster.sent[-1].base_sequence == 0
+            assert stage.cluster.sent[-1].producer_epoch == 0
+
+    play(main)
+
+
+def test_a_committed_transaction_is_visible_and_an_aborted_one_is_not() -> None:
+    """Records appear with the commit; an exception in the block aborts and goes on up."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(transactional_id="x") as producer:
+            async with producer.transaction():
+                await stage.send(producer, 1)[0]
+                stage.send(producer, 1, partition=1)
+                assert not stage.cluster.log().visible()
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction():
+                    await stage.send(producer)[0]
+                    raise ZeroDivisionError
+            async with producer.transaction():
+                stage.send(producer)
+        assert [each.value for each in stage.cluster.log().visible()] == [b"0", b"3"]
+        assert [each.value for each in stage.cluster.log(partition=1).visible()] == [b"1"]
+        assert stage.cluster.coordinator.ends == [True, False, True]
+
+    play(main)
+
+
+def test_a_commit_does_not_linger_and_waits_for_all_records() -> None:
+    """The end is asked for when every batch has its outcome, which is at once."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(
+            transactional_id="x", linger_ms=60_000, delivery_timeout_ms=200_000
+        ) as producer:
+            async with producer.transaction():
+                receipts = stage.send(producer, 3)
+            assert outcomes(receipts) == [""] * 3
+            assert stage.now < 1
+
+    play(main)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_RECORD]
+)
+def test_a_batch_that_fails_fails_its_transaction(code: ErrorCode) -> None:
+    """The commit raises, the transaction is aborted, and the next one can be committed."""
+
+    async def main(stage: Stage) -> None:
+        stage.cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=code)
+        async with stage.producer(transactional_id="x") as producer:
+            with pytest.raises(TailraceError, match=code.name):
+                async with producer.transaction():
+                    stage.send(producer)
+            async with producer.transaction():
+                stage.send(producer)
+        assert [each.value for each in stage.cluster.log().visible()] == [b"1"]
+
+    play(main)
+
+
+@pytest.mark.parametrize("topic", ["nowhere", "not legal", "t"])
+def test_a_record_that_cannot_be_sent_fails_its_transaction(topic: str) -> None:
+    """A transaction that lacks a record is not committed."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(transactional_id="x", max_block_ms=1000) as producer:
+            with pytest.raises(TransactionAbortableError):
+                async with producer.transaction():
+                    producer.send(topic, b"x" * (2_000_000 if topic == "t" else 1), partition=0)
+            async with producer.transaction():
+                stage.send(producer)
+        assert len(stage.cluster.log().visible()) == 1
+
+    play(main)
+
+
+def test_records_in_line_belong_to_their_transaction() -> None:
+    """A record that waits for metadata when its transaction is aborted is never written."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(transactional_id="x") as producer:
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction():
+                    (receipt,) = stage.send(producer)
+                    raise ZeroDivisionError
+            async with producer.transaction():
+                pass
+            assert outcomes([receipt]) == ["TransactionAbortedError"]
+        assert not stage.cluster.log().records
+
+    play(main)
+
+
+def test_a_commit_that_took_too_long_is_seen_to_before_the_next_transaction() -> None:
+    """After a TransactionTimeoutError the producer goes on when the coordinator answers again."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(
+            transactional_id="x", max_block_ms=2000, request_timeout_ms=1000
+        ) as producer:
+            stage.cluster.script.add(ApiKey.END_TXN, How.LOSE, times=3)
+            with pytest.raises(TransactionTimeoutError):
+                async with producer.transaction():
+                    stage.send(producer)
+            stage.cluster.script.heal()
+            async with producer.transaction():
+                stage.send(producer)
+        assert [each.value for each in stage.cluster.log().visible()] == [b"0", b"1"]
+
+    play(main)
+
+
+def test_an_id_that_took_too_long_is_waited_for_again() -> None:
+    """After a TransactionTimeoutError of the first transaction, the next one begins."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(transactional_id="x", max_block_ms=1000) as producer:
+            stage.cluster.script.add(ApiKey.INIT_PRODUCER_ID, How.DELAY, delay_s=2)
+            with pytest.raises(TransactionTimeoutError):
+                async with producer.transaction():
+                    pass
+            await stage.pass_time(2)
+            async with producer.transaction():
+                stage.send(producer)
+        assert len(stage.cluster.log().visible()) == 1
+
+    play(main)
+
+
+def test_a_coordinator_that_dies_is_looked_up_again() -> None:
+    """The transaction goes on with the new coordinator."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(transactional_id="x") as producer:
+            async with producer.transaction():
+                await stage.send(producer)[0]
+                stage.cluster.kill(1)
+                await stage.pass_time(1)
+            assert stage.cluster.coordinator.ends == [True]
+            assert stage.now < 10
+
+    play(main, nodes=2)
+
+
+def test_a_successor_fences_its_predecessor() -> None:
+    """Who has the transactional id no more gets ProducerFencedError, and its records stay out."""
+
+    async def main(stage: Stage) -> None:
+        old = stage.producer(transactional_id="x")
+        async with old.transaction():
+            await stage.send(old)[0]
+        with pytest.raises(ProducerFencedError):
+            async with old.transaction():
+                await stage.send(old)[0]
+                async with stage.producer(transactional_id="x") as new, new.transaction():
+                    stage.send(new)
+        await old.close()
+        assert [each.value for each in stage.cluster.log().visible()] == [b"0", b"2"]
+
+    play(main)
+
+
+def test_offsets_are_committed_with_the_transaction() -> None:
+    """A group's offsets are there after the commit, and only then."""
+    place = TopicPartition("in", 0)
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(transactional_id="x") as producer:
+            async with producer.transaction():
+                stage.send(producer)
+                await producer.send_offsets_to_transaction({place: 7}, "group")
+                assert not stage.cluster.coordinator.offsets
+            assert stage.cluster.coordinator.offsets == {("group", place): 7}
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction():
+                    await producer.send_offsets_to_transaction({place: 9}, "group")
+                    raise ZeroDivisionError
+            assert stage.cluster.coordinator.offsets == {("group", place): 7}
+
+    play(main)
+
+
+def test_a_forced_close_ends_a_commit_that_waits() -> None:
+    """Who waits for the end of a transaction is told that the producer was closed."""
+
+    async def main(stage: Stage) -> None:
+        stage.cluster.script.add(ApiKey.END_TXN, How.LOSE)
+        producer = stage.producer(transactional_id="x")
+
+        async def commit() -> None:
+            async with producer.transaction():
+                stage.send(producer)
+
+        task = asyncio.ensure_future(commit())
+        await stage.pass_time(1)
+        await producer.close(0)
+        async with asyncio.timeout(1):
+            (error,) = await asyncio.gather(task, return_exceptions=True)
+        assert type(error).__name__ in {"ClosedProducerError", "TransactionStateError"}
+
+    play(main)
+
+
+def test_transactions_need_their_setting_and_records_need_a_transaction() -> None:
+    """Calls that do not fit are refused with TransactionStateError."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer() as producer:
+            with pytest.raises(TransactionStateError):
+                async with producer.transaction():
+                    pass
+        async with stage.producer(transactional_id="x") as producer:
+            receipt = producer.send("t", b"v", partition=0)
+            await stage.pass_time(1)
+            assert outcomes([receipt]) == ["TransactionStateError"]
+
+    play(main)
+
+
+def test_a_batch_of_a_transaction_is_split_too() -> None:
+    """Parts of a batch that was too large are committed together."""
+
+    async def main(stage: Stage) -> None:
+        stage.cluster.log().batch_bytes_max = 250
+        async with stage.producer(transactional_id="x") as producer, producer.transaction():
+            receipts = stage.send(producer, 12, size=50)
+        assert outcomes(receipts) == [""] * 12
+        assert len(stage.cluster.log().visible()) == 12
+        stage.check_log()
+
+    play(main)
