@@ -43,8 +43,13 @@ class Stage:
         await self.outside.pass_time(seconds)
 
     def producer(self, **settings: Any) -> AsyncProducer:
-        """A producer of this cluster; nothing lingers unless told otherwise."""
-        given = {"bootstrap_servers": self.cluster.bootstrap, "linger_ms": 0} | settings
+        """A producer of this cluster, whose small batches do not linger unless told so."""
+        given: dict[str, Any] = {
+            "bootstrap_servers": self.cluster.bootstrap,
+            "linger_ms": 0,
+            "batch_size": 16384,
+        }
+        given |= settings
         return AsyncProducer(runtime=self.outside.runtime, **given)
 
     def send(

@@ -350,7 +350,7 @@ def fail(_: object) -> bytes:
     raise ZeroDivisionError("no")
 
 
-BAD = {
+BAD: dict[str, dict[str, Any]] = {
     "too large": {"value": b"x" * 2_000_000},
     "wrong type": {"value": Odd()},
     "lone surrogate": {"value": "\ud800"},
@@ -404,7 +404,9 @@ def test_a_serializer_that_raises_fails_its_record_alone() -> None:
             bad = producer.send("t", b"v", b"k", partition=0)
             good = producer.send("t", b"v", partition=0)
             await good
-            assert isinstance(bad.exception().__cause__, ZeroDivisionError)
+            error = bad.exception()
+            assert error is not None
+            assert isinstance(error.__cause__, ZeroDivisionError)
 
     play(main)
 
@@ -466,7 +468,7 @@ class Watching:
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """Mark the value."""
-        return record._replace(value=b"marked " + record.value) if record.value else record
+        return record._replace(value=b"marked %s" % record.value)
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
         """Keep it."""

@@ -150,7 +150,7 @@ def test_send_many_shows_its_progress() -> None:
     shown: list[int] = []
 
     async def scene(stage: Stage) -> None:
-        settings = {"tailrace.columns.batch.size": 1000, "max_request_size": 2000}
+        settings = {"batch_size": 1000, "max_request_size": 2000}
         async with stage.producer(**settings) as producer:
             rows = [b"x" * 300] * 99 + [b"too large" * 1000]
             summary = await producer.send_many("t", rows, progress=shown.append)

@@ -250,7 +250,7 @@ async def transact(
     return True
 
 
-@given(st.lists(TRANSACTION, max_size=5), SETTINGS)
+@given(st.lists(TRANSACTION, max_size=3), SETTINGS)
 def test_a_transaction_is_visible_whole_or_not_at_all(
     transactions: list[tuple[list[Step], bool]], chosen: dict[str, Any]
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.errors import ClosedProducerError
-from tailrace.client.producer.receipts import Receipt
+from tailrace.client.producer.receipts import DeliveryCallback, Receipt
 from tailrace.errors import ConfigError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -219,7 +219,7 @@ def test_memory_that_is_full_is_waited_for() -> None:
 
 
 def test_memory_that_stays_full_fails_records_after_max_block() -> None:
-    """Records that find no memory for `max.block.ms` fail; those that wait in line do not pile up."""
+    """Records that find no memory for `max.block.ms` fail, and those in line do not pile up."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(
@@ -242,7 +242,7 @@ def test_memory_that_stays_full_fails_records_after_max_block() -> None:
 
 
 def test_close_waits_for_all_records() -> None:
-    """Records in batches, lingering, and in line for metadata are written before `close` returns."""
+    """Records that linger, or wait in line for metadata, are written before `close` returns."""
 
     async def main(stage: Stage) -> None:
         producer = stage.producer(linger_ms=60_000, delivery_timeout_ms=200_000)
@@ -326,11 +326,12 @@ def test_callbacks_are_called_once_each_in_order() -> None:
             if number == 1:
                 raise ZeroDivisionError
 
+        def hearing(number: int) -> DeliveryCallback:
+            return lambda _metadata, _error: hear(number)
+
         async with stage.producer() as producer:
             for number in range(4):
-                producer.send(
-                    "t", b"v", partition=0, on_delivery=lambda _m, _e, number=number: hear(number)
-                )
+                producer.send("t", b"v", partition=0, on_delivery=hearing(number))
             await producer.flush()
             receipt = producer.send("t", b"v", partition=0)
             await receipt

@@ -28,7 +28,7 @@ WAIT_SECONDS_MAX = 30
 
 SETTINGS = {
     "compression.type": "lz4",
-    "tailrace.columns.batch.size": 100_000,
+    "batch.size": 100_000,
     "max.block.ms": WAIT_SECONDS_MAX * 1000,
     "request.timeout.ms": WAIT_SECONDS_MAX * 1000,
     "delivery.timeout.ms": 2 * WAIT_SECONDS_MAX * 1000,

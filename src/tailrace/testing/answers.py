@@ -125,9 +125,9 @@ def produce(
     """Append what this node leads; an error with acks=0 closes the connection, in place of it."""
 
     def appended(place: TopicPartition, data: Any) -> Appended:  # noqa: ANN401 - bytes or none
-        return _append(cluster, node, body.transactional_id or "", place, data=data)
+        return _append(cluster, node, place, name=body.transactional_id or "", data=data)
 
-    answer = _each_batch(cluster, node, body, appended)
+    answer = _each_batch(cluster, node, body, judge=appended)
     if body.acks:
         return answer
     if any(part.error_code for topic in answer.responses for part in topic.partition_responses):
@@ -139,9 +139,9 @@ def produce(
 def _append(
     cluster: "ScriptedCluster",
     node: "ScriptedNode",
-    name: str,
     place: TopicPartition,
     *,
+    name: str,
     data: Any,  # noqa: ANN401 - bytes of some kind
 ) -> Appended:
     """Append a batch if this node leads, and if its transaction is open and has the partition."""
@@ -167,6 +167,7 @@ def _each_batch(
     cluster: "ScriptedCluster",
     node: "ScriptedNode",
     body: ProduceRequest,
+    *,
     judge: Callable[[TopicPartition, Any], Appended],
 ) -> ProduceResponse:
     """An answer with what `judge` says to each batch."""
@@ -177,7 +178,7 @@ def _each_batch(
         for each in topic.partition_data:
             place = TopicPartition(topic.name, each.index)
             outcome = judge(place, each.records)
-            _note(cluster, node, place, each.records, error=outcome.error)
+            _note(cluster, node, place, data=each.records, error=outcome.error)
             led = cluster.partitions.get(place)
             hint = LeaderIdAndEpoch()
             if (
@@ -212,8 +213,8 @@ def _note(
     cluster: "ScriptedCluster",
     node: "ScriptedNode",
     place: TopicPartition,
-    data: Any,  # noqa: ANN401 - bytes of some kind
     *,
+    data: Any,  # noqa: ANN401 - bytes of some kind
     error: ErrorCode,
 ) -> None:
     batch = Batch(memoryview(data))
@@ -251,6 +252,7 @@ def find_coordinator(
     cluster: "ScriptedCluster",
     node: "ScriptedNode",  # noqa: ARG001 - every node knows
     body: FindCoordinatorRequest,
+    *,
     error: ErrorCode = ErrorCode.NONE,
 ) -> FindCoordinatorResponse:
     """The one coordinator, as a list and as of before v4."""
@@ -399,6 +401,7 @@ def refusal(
     cluster: "ScriptedCluster",
     node: "ScriptedNode",
     body: Any,  # noqa: ANN401 - any request
+    *,
     fault: Fault,
 ) -> Message:
     """The answer with the fault's error; other partitions of a Produce request are appended."""
@@ -409,9 +412,9 @@ def refusal(
             def judge(place: TopicPartition, data: Any) -> Appended:  # noqa: ANN401
                 if fault.partition in {None, place}:
                     return Appended(error)
-                return _append(cluster, node, body.transactional_id or "", place, data=data)
+                return _append(cluster, node, place, name=body.transactional_id or "", data=data)
 
-            return _each_batch(cluster, node, body, judge)
+            return _each_batch(cluster, node, body, judge=judge)
         case MetadataRequest():
             names = tuple(each.name or "" for each in body.topics or ())
             answer = metadata(cluster, node, body)
@@ -422,7 +425,7 @@ def refusal(
         case ApiVersionsRequest():
             return ApiVersionsResponse(error_code=error)
         case FindCoordinatorRequest():
-            return find_coordinator(cluster, node, body, error)
+            return find_coordinator(cluster, node, body, error=error)
         case InitProducerIdRequest():
             return InitProducerIdResponse(error_code=error)
         case AddPartitionsToTxnRequest():

@@ -305,14 +305,14 @@ class ScriptedCluster:
         """Carry a request out, and return its answer; None if it gets none."""
         key = request.api.key
         if fault is not None and fault.how is How.ERROR:
-            return refusal(self, node, request.body, fault)
+            return refusal(self, node, request.body, fault=fault)
         if key is ApiKey.API_VERSIONS:
             return ApiVersionsResponse(api_keys=self._offered())
         answer = ANSWERS[key](self, node, request.body)
         if fault is not None and fault.how is How.ERROR_AFTER:
             if isinstance(answer, ProduceResponse):
                 return spoiled(answer, fault)
-            return refusal(self, node, request.body, fault)
+            return refusal(self, node, request.body, fault=fault)
         return answer
 
     def _offered(self) -> tuple[ApiVersion, ...]:

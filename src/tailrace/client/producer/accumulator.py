@@ -74,8 +74,7 @@ class Accumulator:
         """Add a record to an open batch; its place, or None for want of room, which closes it."""
         self._gate.wait()
         try:
-            has_room = prepared.size <= batch.bytes_left or not batch.values
-            if has_room and self.supply.covers(batch):
+            if self.supply.makes_room(batch, prepared.size):
                 return batch.append(prepared, wall_s)
         finally:
             self._gate.leave(None)

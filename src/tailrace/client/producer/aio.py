@@ -482,7 +482,7 @@ class AsyncProducer(Face):
                 if placed is not None:
                     break
                 if not granted:
-                    size = self._engine.accumulator.supply.memory_for(record.topic, prepared.size)
+                    size = self._engine.accumulator.supply.memory_for(prepared.size)
                     granted = await self._wait_for_memory(size, queued.deadline)
         except BaseException:
             if granted:

@@ -175,6 +175,7 @@ class ProducerBatch(Outcome):
         "record_count",
         "reserved",
         "size_limit",
+        "size_max",
         "times",
         "values",
         "was_sequence_reset",
@@ -187,19 +188,23 @@ class ProducerBatch(Outcome):
         *,
         created_at: float,
         size_limit: int,
-        reserved: int,
+        size_max: int,
         count_limit: int,
+        reserved: int,
     ) -> None:
         super().__init__(partition, waiting)
         self.created_at = created_at
         """Monotonic seconds; `delivery.timeout.ms` counts from here."""
         self.size_limit = size_limit
+        """Bytes that there is memory for, before compression."""
         self.bytes_left = size_limit
-        """How many more bytes there is room for, before compression."""
+        """How many of these are not used yet."""
+        self.size_max = size_max
+        """Bytes that it may grow to."""
         self.reserved = reserved
         """Bytes taken from the buffer pool."""
         self.count_limit = count_limit
-        """Records that `reserved` covers."""
+        """Records that there is memory for."""
         self.values: list[bytes | None] = []
         self.times: list[float] = []
         """Wall clock seconds at `send`."""
@@ -307,7 +312,7 @@ class ProducerBatch(Outcome):
         fields = BatchFields(
             codec, config.compression_level, *identity, is_transactional=self.is_transactional
         )
-        block = pool.take_block()
+        block = pool.take_block() if 2 * self.size > pool.block_size else bytearray(self.size)
         if self.columns is not None:
             self.encoded = self.columns.encode(block, fields)
         else:
@@ -351,8 +356,9 @@ class ProducerBatch(Outcome):
                 self.waiting,
                 created_at=self.created_at,
                 size_limit=self.size_limit,
-                reserved=0,
+                size_max=self.size_max,
                 count_limit=0,
+                reserved=0,
             )
             part.columns = slice_
             part.parent = self

@@ -52,7 +52,6 @@ class ProducerConfig:
     retries: int
     max_in_flight_requests_per_connection: int
     batch_size: int
-    columns_batch_size: int
     linger_ms: int
     buffer_memory: int
     max_block_ms: int
@@ -89,9 +88,7 @@ def parse_producer_config(given: Mapping[str, object]) -> ProducerConfig:
     }
     values = parse_settings(PRODUCER_SETTINGS, texts)
     faults: list[str] = []
-    typed: dict[str, Any] = {
-        name.removeprefix("tailrace.").replace(".", "_"): value for name, value in values.items()
-    }
+    typed: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
     try:
         typed["bootstrap_servers"] = parse_bootstrap(str(values["bootstrap.servers"]))
     except ConfigError as error:

@@ -283,7 +283,7 @@ class Engine:
         return plan_chunk(
             chunk,
             partition_count=count,
-            batch_size=min(self.config.columns_batch_size, self.config.max_request_size),
+            batch_size=min(self.accumulator.supply.batch_size(topic), self.config.max_request_size),
             request_size_max=self.config.max_request_size,
             now_ms=int(self.wall() * 1000),
             ignores_keys=self.config.partitioner_ignore_keys,

@@ -37,6 +37,10 @@ _EPOCHS_SINCE = 9
 _NO_ID = UUID(int=0)
 
 
+_INSTANT_S = 1e-6
+"""Less than that is not waited for: added to a time, it may be lost in rounding."""
+
+
 class Leader(NamedTuple):
     """Who leads a partition."""
 
@@ -220,7 +224,8 @@ class ProducerMetadata:
             return math.inf
         is_wanted = self._new or self._wants > self._wants_met
         wanted_at = -math.inf if is_wanted else self._aged_at
-        return max(0.0, max(wanted_at, self._allowed_at) - now)
+        left = max(wanted_at, self._allowed_at) - now
+        return left if left > _INSTANT_S else 0.0
 
     def next_request(self, now: float) -> AskedMetadata | None:
         """The request to send now, if one is due; it must come back by `answered` or `failed`."""

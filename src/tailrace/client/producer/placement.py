@@ -82,7 +82,7 @@ class Placement:
         """A batch of the sticky partition takes no more records."""
         topic = batch.partition.topic
         size = batch.size_limit - batch.bytes_left
-        is_full = batch.bytes_left < batch.size_limit // 8
+        is_full = 8 * size > 7 * batch.size_max
         self._sticky.appended(
             topic, self._config.batch_size if is_full else size, has_open_batch=False
         )

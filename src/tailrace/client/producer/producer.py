@@ -315,7 +315,7 @@ class Producer(Face):
         now = time.monotonic()
         placed = engine.append(prepared, partition, now=now, wall_s=wall_s)
         if placed is None:
-            size = engine.accumulator.supply.memory_for(prepared.record.topic, prepared.size)
+            size = engine.accumulator.supply.memory_for(prepared.size)
             granted = self._wait_for_memory(size, deadline)
             placed = engine.append(
                 prepared, partition, now=time.monotonic(), wall_s=wall_s, granted=granted

@@ -430,6 +430,7 @@ class Sender:
         """Send a batch that is too large for the topic as two."""
         codec = self._config.compression_type
         self._accumulator.supply.ratios.reset(batch.partition.topic, codec, batch.ratio)
+        self._accumulator.supply.note_too_large(batch.partition.topic, batch.size)
         parts = [part for _, part in batch.split()]
         if self._transactions is not None:
             self._transactions.split(batch, parts)
@@ -486,14 +487,13 @@ class Sender:
     def _end(self, batch: ProducerBatch) -> None:
         if batch.failure is None:
             batch.columns = None
-        batch.close()
+        self._accumulator.end(batch)
         self._metrics.ended(batch)
         if batch.is_forgotten and batch.failure is not None:
             log.warning("%d records were not written: %s", batch.record_count, batch.failure)
         self.calls += (each.run_callbacks for each in batch.finish() if each.callbacks)
         if self._hooks:
             self.calls.append(partial(self._hooks.on_done, self._info(batch), batch.failure))
-        self._accumulator.end(batch)
 
     # -- time ---------------------------------------------------------------------------------
 

@@ -199,18 +199,13 @@ PRODUCER_SETTINGS: Final = (
     Setting(
         name="batch.size",
         kind="int",
-        default=16384,
+        default=1000000,
         low=0,
         high=INT32_MAX,
-        text="Bytes that a batch is filled up to, before compression.",
-    ),
-    Setting(
-        name="tailrace.columns.batch.size",
-        kind="int",
-        default=1000000,
-        low=1,
-        high=INT32_MAX,
-        text="Bytes that a batch of `send_many` is filled up to; at most `max.request.size`.",
+        text=(
+            "Bytes that a batch is filled up to. It takes memory as it grows, so the default can "
+            "be larger than Kafka's 16384."
+        ),
     ),
     Setting(
         name="linger.ms",

@@ -1,8 +1,9 @@
 """`BatchSupply`: new batches, and the memory that they and their records take.
 
-A batch takes its memory from the `BufferPool` when it is made: its size, which its records have
-while they wait and its bytes have afterwards, and `RECORD_MEMORY` for each record it is expected to
-hold. If more of them come, it takes more.
+A batch takes memory from the `BufferPool` as it grows: for a few records when it is made, and twice
+as much whenever that is used up, until it has `batch.size`. So a large `batch.size` costs the many
+partitions that see few records nothing. What it takes covers its records while they wait, with
+`RECORD_MEMORY` for each, and its bytes afterwards.
 
 Not here: where batches wait (`accumulator`), and waiting for memory (the faces).
 
@@ -21,8 +22,9 @@ from tailrace.model import Codec, TopicPartition
 if TYPE_CHECKING:
     from tailrace.client.producer.slices import ColumnSlice
 
-_RECORDS_EXPECTED_MAX = 256
-"""Most records that a new batch has memory for; doubled whenever they are used up."""
+_FIRST_BYTES = 4096
+_FIRST_RECORDS = 32
+"""What a new batch has memory for, unless its first record is larger."""
 
 _HEADROOM = 1.05
 """How much worse than expected a batch may compress and still fit (Kafka's own figure)."""
@@ -40,6 +42,8 @@ class BatchSupply:
         self._batch_size = config.batch_size
         self._codec = config.compression_type
         self._waiting = waiting
+        self._caps: dict[str, int] = {}
+        """Bytes that batches of a topic stay below, where its broker has refused larger ones."""
 
     def new_batch(
         self, partition: TopicPartition, *, size: int, now: float, granted: int = 0
@@ -48,17 +52,18 @@ class BatchSupply:
 
         `granted` bytes were taken from the pool for it already (`memory_for` that record).
         """
-        reserved = granted or self.memory_for(partition.topic, size)
+        reserved = granted or self.memory_for(size)
         if not granted and not self.pool.allocate(reserved):
             return None
-        limit = self._size_limit(partition.topic, size)
+        size_max = self._size_max(partition.topic)
         batch = ProducerBatch(
             partition,
             self._waiting,
             created_at=now,
-            size_limit=limit,
+            size_limit=max(min(_FIRST_BYTES, size_max), BATCH_OVERHEAD + size),
+            size_max=max(size_max, BATCH_OVERHEAD + size),
+            count_limit=_FIRST_RECORDS,
             reserved=reserved,
-            count_limit=_records_expected(limit, size),
         )
         batch.bytes_left -= BATCH_OVERHEAD
         return batch
@@ -75,8 +80,9 @@ class BatchSupply:
             self._waiting,
             created_at=now,
             size_limit=columns.size_bound,
-            reserved=reserved,
+            size_max=columns.size_bound,
             count_limit=0,
+            reserved=reserved,
         )
         batch.bytes_left = 0
         batch.columns = columns
@@ -84,26 +90,43 @@ class BatchSupply:
         batch.is_closed = True
         return batch
 
-    def memory_for(self, topic: str, size: int) -> int:
+    def memory_for(self, size: int) -> int:
         """Bytes that `new_batch` takes from the pool."""
-        limit = self._size_limit(topic, size)
-        wanted = limit + _records_expected(limit, size) * RECORD_MEMORY
-        return min(wanted, self.pool.total)
+        first = max(_FIRST_BYTES, BATCH_OVERHEAD + size) + _FIRST_RECORDS * RECORD_MEMORY
+        return min(first, self.pool.total)
 
     def memory_for_slice(self, columns: "ColumnSlice") -> int:
         """Bytes that `new_slice` takes from the pool."""
         return min(columns.size_bound, self.pool.total)
 
-    def covers(self, batch: ProducerBatch) -> bool:
-        """Whether there is memory for one more record, taken from the pool when it is due."""
-        if len(batch.values) < batch.count_limit:
+    def makes_room(self, batch: ProducerBatch, size: int) -> bool:
+        """Whether an open batch takes one more record; takes more memory where that is due."""
+        count = len(batch.values)
+        if not count:
             return True
-        more = batch.count_limit * RECORD_MEMORY
-        if not self.pool.allocate(min(more, self.pool.total)):
+        limit, records = batch.size_limit, batch.count_limit
+        if size > batch.bytes_left:
+            used = limit - batch.bytes_left
+            if used + size > batch.size_max:
+                return False
+            limit = min(max(2 * limit, used + size), batch.size_max)
+        if count >= records:
+            records *= 2
+        more = limit - batch.size_limit + (records - batch.count_limit) * RECORD_MEMORY
+        if more > self.pool.total or not self.pool.allocate(more):
             return False
-        batch.reserved += min(more, self.pool.total)
-        batch.count_limit *= 2
+        batch.reserved += more
+        batch.bytes_left += limit - batch.size_limit
+        batch.size_limit, batch.count_limit = limit, records
         return True
+
+    def note_too_large(self, topic: str, size: int) -> None:
+        """A broker has refused a batch of `size` bytes: make none of more than half of that."""
+        self._caps[topic] = max(1, size // 2)
+
+    def batch_size(self, topic: str) -> int:
+        """Bytes that a batch of the topic may have."""
+        return min(self._batch_size, self._caps.get(topic, self._batch_size))
 
     def release(self, batch: ProducerBatch) -> None:
         """Give a batch's memory back; again does nothing."""
@@ -114,13 +137,10 @@ class BatchSupply:
         if reserved:
             self.pool.deallocate(reserved)
 
-    def _size_limit(self, topic: str, size: int) -> int:
-        limit = self._batch_size
-        if self._codec is not Codec.NONE:
-            expected = self.ratios.estimate(topic, self._codec) * _HEADROOM
-            limit = int(limit / max(expected, _RATIO_MIN))
-        return max(limit, BATCH_OVERHEAD + size)
-
-
-def _records_expected(size_limit: int, size: int) -> int:
-    return min(_RECORDS_EXPECTED_MAX, size_limit // size + 1)
+    def _size_max(self, topic: str) -> int:
+        """Bytes of records that come to `batch.size` when they are compressed, as far as known."""
+        size = self.batch_size(topic)
+        if self._codec is Codec.NONE:
+            return size
+        expected = self.ratios.estimate(topic, self._codec) * _HEADROOM
+        return int(size / max(expected, _RATIO_MIN))

@@ -64,7 +64,13 @@ class NobodyWaits:
 def closed_batch(partition: TopicPartition = T0, count: int = 1) -> ProducerBatch:
     """A batch of `count` records that takes no more."""
     batch = ProducerBatch(
-        partition, NobodyWaits(), created_at=0.0, size_limit=1000, reserved=0, count_limit=count
+        partition,
+        NobodyWaits(),
+        created_at=0.0,
+        size_limit=1000,
+        size_max=1000,
+        count_limit=count,
+        reserved=0,
     )
     for _ in range(count):
         batch.append(Prepared(ProducerRecord(partition.topic), None, b"x", 10), 0.0)
