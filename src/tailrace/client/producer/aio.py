@@ -358,6 +358,7 @@ class AsyncProducer(Face):
             self._end_lines(ClosedProducerError("the producer was closed"))
             engine.end_close()
             self._driver.stop()
+            await asyncio.gather(*self._pumps, return_exceptions=True)
 
     async def __aenter__(self) -> Self:
         return self

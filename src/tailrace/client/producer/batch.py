@@ -166,6 +166,7 @@ class ProducerBatch(Outcome):
         "last_error",
         "leader",
         "log_append_time",
+        "may_be_written",
         "number",
         "parent",
         "parts",
@@ -228,6 +229,8 @@ class ProducerBatch(Outcome):
         """Of the batches that hooks have heard of; -1: they have not."""
         self.in_flight = False
         """It is in a request that has not been answered."""
+        self.may_be_written = False
+        """An attempt has ended without the broker saying that it was not."""
         self.attempts = 0
         """How often it was sent and not acknowledged."""
         self.last_attempt_at = created_at

@@ -69,6 +69,15 @@ _STALE_METADATA = frozenset(
 )
 """Errors after which somebody else may lead the partition."""
 
+_PERHAPS_WRITTEN = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Errors that a broker may answer for a batch that it has appended."""
+
 Batches = dict[TopicPartition, ProducerBatch]
 
 
@@ -366,6 +375,7 @@ class Sender:
         self._metadata.request_update()
         for batch in batches.values():
             batch.last_error = error
+            batch.may_be_written = True
             self._landed(batch, now)
             if batch.is_done:
                 continue
@@ -390,13 +400,16 @@ class Sender:
             self._complete(batch, part)
             return
         batch.last_error = error_for(code, about=f"{batch.partition}", said=part.error_message)
-        if code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
+        batch.may_be_written |= code in _PERHAPS_WRITTEN
+        if code == ErrorCode.MESSAGE_TOO_LARGE and self._may_split(batch):
             self._split(batch, now)
         elif self._can_retry(batch, code, log_start_offset=part.log_start_offset, now=now):
             self._retry(batch, now)
         else:
             is_known = code in set(ErrorCode) and code != ErrorCode.UNKNOWN_SERVER_ERROR
-            was_refused = is_known and not ErrorCode(code).is_retriable
+            was_refused = (
+                is_known and not ErrorCode(code).is_retriable and not batch.may_be_written
+            )
             self._fail(batch, batch.last_error, part, was_refused=was_refused)
 
     def _landed(self, batch: ProducerBatch, now: float) -> None:
@@ -425,6 +438,13 @@ class Sender:
         leader = self._metadata.leader(batch.partition)
         is_moved = leader is not None and leader != batch.leader
         self._accumulator.put_back(batch, now=now, place=self._place_of(batch), is_moved=is_moved)
+
+    def _may_split(self, batch: ProducerBatch) -> bool:
+        """Whether its records can be sent in parts: not if all of them may be in the log already.
+
+        The broker would know the whole batch again by its numbers, and not the parts.
+        """
+        return batch.record_count > 1 and (self._transactions is None or not batch.may_be_written)
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
         """Send a batch that is too large for the topic as two."""
