@@ -255,9 +255,10 @@ class AsyncProducer(Face):
                 if batch is None:
                     size = engine.accumulator.supply.memory_for_slice(columns)
                     granted = await self._wait_for_memory(size, self._max_block())
-                    batch = engine.append_slice(
-                        topic, columns, now=driver.loop.time(), granted=granted
-                    )
+                    with engine.returning(granted):
+                        batch = engine.append_slice(
+                            topic, columns, now=driver.loop.time(), granted=granted
+                        )
                     assert batch is not None, "memory was granted for this batch"
                 summary.add(batch)
                 driver.move()
@@ -571,5 +572,7 @@ class AsyncProducer(Face):
     def _dropped(self) -> None:
         engine = self._engine
         engine.begin_close()
-        engine.end_close()
-        self._driver.stop()
+        # Without its loop, a socket cannot be taken off it, and is closed when it is collected.
+        with suppress(RuntimeError):
+            engine.end_close()
+            self._driver.stop()

@@ -283,7 +283,7 @@ class Engine:
         return plan_chunk(
             chunk,
             partition_count=count,
-            batch_size=min(self.accumulator.supply.batch_size(topic), self.config.max_request_size),
+            batch_size=self.accumulator.supply.batch_size(topic),
             request_size_max=self.config.max_request_size,
             now_ms=int(self.wall() * 1000),
             ignores_keys=self.config.partitioner_ignore_keys,
@@ -349,6 +349,15 @@ class Engine:
                 error = failures[0]
         if error is not None:
             raise error
+
+    @contextmanager
+    def returning(self, granted: int) -> Iterator[None]:
+        """Give `granted` bytes back to the pool if the block fails to use them."""
+        try:
+            yield
+        except BaseException:
+            self.pool.deallocate(granted)
+            raise
 
     @contextmanager
     def flushing(self) -> Iterator[Callable[[], bool]]:

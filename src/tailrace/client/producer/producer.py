@@ -144,9 +144,10 @@ class Producer(Face):
                         granted = self._wait_for_memory(
                             engine.accumulator.supply.memory_for_slice(columns), _max_block(engine)
                         )
-                        batch = engine.append_slice(
-                            topic, columns, now=time.monotonic(), granted=granted
-                        )
+                        with engine.returning(granted):
+                            batch = engine.append_slice(
+                                topic, columns, now=time.monotonic(), granted=granted
+                            )
                         assert batch is not None, "memory was granted for this batch"
                     summary.add(batch)
                     driver.move()
@@ -317,9 +318,10 @@ class Producer(Face):
         if placed is None:
             size = engine.accumulator.supply.memory_for(prepared.size)
             granted = self._wait_for_memory(size, deadline)
-            placed = engine.append(
-                prepared, partition, now=time.monotonic(), wall_s=wall_s, granted=granted
-            )
+            with engine.returning(granted):
+                placed = engine.append(
+                    prepared, partition, now=time.monotonic(), wall_s=wall_s, granted=granted
+                )
             assert placed is not None, "memory was granted for this record"
         self._placed(*placed, on_delivery)
         if engine.should_move():
@@ -334,13 +336,14 @@ class Producer(Face):
         topic, partition = record.topic, record.partition
         started = time.monotonic()
         engine.metadata.add_topic(topic, started)
-        if partition is not None:
-            engine.metadata.request_topic(topic)
 
         def is_known() -> bool:
             engine.check_topic(topic)
             count = engine.metadata.partition_count(topic)
-            return count is not None and (partition or 0) < count
+            if count is None or (partition or 0) < count:
+                return count is not None
+            engine.metadata.request_topic(topic)
+            return False
 
         if not self._driver.until(is_known, deadline):
             raise MetadataTimeoutError(why_no_topic(engine, record, time.monotonic() - started))

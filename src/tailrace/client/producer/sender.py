@@ -24,6 +24,7 @@ from tailrace.client.nodes import (
     Node,
     NodeError,
     Nodes,
+    UnsupportedVersionError,
 )
 from tailrace.client.producer.accumulator import Accumulator
 from tailrace.client.producer.batch import ProducerBatch
@@ -187,7 +188,11 @@ class Sender:
         if asked is None:
             return
 
-        version = self._nodes.version_of(node.id, ApiKey.METADATA)
+        try:
+            version = self._nodes.version_of(node.id, ApiKey.METADATA)
+        except NodeError as error:
+            self._metadata.failed(asked.token, error, now)
+            return
 
         def take(answer: Message | NodeError | None) -> None:
             if isinstance(answer, MetadataResponse):
@@ -219,9 +224,19 @@ class Sender:
             else:
                 transactions.answered(request, failure, now)
             return
-        if request.coordinator is CoordinatorKeyType.TRANSACTION:
-            version = self._nodes.version_of(node.id, ApiKey.INIT_PRODUCER_ID)
-            transactions.note_coordinator(init_producer_id_version=version)
+        try:
+            version = self._nodes.version_of(node.id, request.key)
+            if version < request.first_version:
+                raise UnsupportedVersionError(
+                    f"{node}: takes {request.key.title} up to v{version}, and v"
+                    f"{request.first_version} is needed"
+                )
+            if request.coordinator is CoordinatorKeyType.TRANSACTION:
+                version = self._nodes.version_of(node.id, ApiKey.INIT_PRODUCER_ID)
+                transactions.note_coordinator(init_producer_id_version=version)
+        except UnsupportedVersionError as error:
+            transactions.answered(request, error, now)
+            return
 
         def done(answer: Message | NodeError | None) -> None:
             assert answer is not None, "the requests of a transaction are answered"
@@ -407,9 +422,7 @@ class Sender:
             self._retry(batch, now)
         else:
             is_known = code in set(ErrorCode) and code != ErrorCode.UNKNOWN_SERVER_ERROR
-            was_refused = (
-                is_known and not ErrorCode(code).is_retriable and not batch.may_be_written
-            )
+            was_refused = is_known and not ErrorCode(code).is_retriable and not batch.may_be_written
             self._fail(batch, batch.last_error, part, was_refused=was_refused)
 
     def _landed(self, batch: ProducerBatch, now: float) -> None:

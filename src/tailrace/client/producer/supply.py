@@ -39,7 +39,7 @@ class BatchSupply:
     def __init__(self, config: ProducerConfig, waiting: Waiting) -> None:
         self.pool = BufferPool(config.buffer_memory, config.batch_size)
         self.ratios = CompressionRatios()
-        self._batch_size = config.batch_size
+        self._batch_size = min(config.batch_size, config.max_request_size)
         self._codec = config.compression_type
         self._waiting = waiting
         self._caps: dict[str, int] = {}
