@@ -2,6 +2,7 @@
 
     docs/protocol.md          from the message tables
     docs/configuration.md     from the declared settings
+    docs/metrics.md           from the table of metrics
     docs/cli.md               from the command line itself
     docs/conformance.md       from tests/conformance/ and the docstrings of our tests
     docs/ARCHITECTURE.md      the file map between its two marks, from the modules' docstrings
@@ -17,6 +18,8 @@ import click
 
 from tailrace.broker.config import OWN_SETTINGS, TOPIC_DEFAULT_SETTINGS
 from tailrace.cli import commands
+from tailrace.client.producer.metrics import describe_metrics
+from tailrace.client.producer.settings import PRODUCER_SETTINGS
 from tailrace.config import describe_settings
 from tailrace.protocol.reference import describe as describe_protocol
 from tailrace.storage.config import TOPIC_SETTINGS
@@ -35,16 +38,33 @@ def configuration() -> str:
     return (
         "# Settings\n\n"
         + GENERATED
-        + "Names are Kafka's. Give them in a properties file (`tailrace serve --config FILE`), one "
-        "by one (`--override NAME=VALUE`), or as `Broker(data, settings={...})`. Unknown names and "
-        "values out of range are refused, all of them at once.\n\n"
-        "## Broker\n\n"
+        + "Names are Kafka's. Unknown names and values out of range are refused, all of them at "
+        "once.\n\n"
+        "## Broker\n\nGiven in a properties file (`tailrace serve --config FILE`), one by one "
+        "(`--override NAME=VALUE`), or as `Broker(data, settings={...})`.\n\n"
         + describe_settings(OWN_SETTINGS)
         + "\n## Topics\n\nGiven in CreateTopics, changed by IncrementalAlterConfigs while the "
         "broker runs; kept with the topic.\n\n"
         + describe_settings(TOPIC_SETTINGS)
         + "\n## Defaults for topics\n\nBroker settings that a topic without its own value gets.\n\n"
         + describe_settings(TOPIC_DEFAULT_SETTINGS)
+        + '\n## Producer\n\nGiven as `Producer({"linger.ms": 20})` or `Producer(linger_ms=20)`; '
+        "`AsyncProducer` has the same. `acks`, `retries` or "
+        "`max.in.flight.requests.per.connection` that rule idempotence out turn it off with a "
+        "warning, unless `enable.idempotence` was asked for: then they are refused.\n\n"
+        + describe_settings(PRODUCER_SETTINGS)
+    )
+
+
+def metrics() -> str:
+    """docs/metrics.md."""
+    return (
+        "# Metrics\n\n"
+        + GENERATED
+        + "## Producer\n\nWhat `Producer.metrics()` and `AsyncProducer.metrics()` return: numbers "
+        "by Kafka's names. Totals, averages and maxima are over the producer's whole life; take "
+        "differences of totals for rates. Those of a topic are `NAME{topic=TOPIC}`.\n\n"
+        + describe_metrics()
     )
 
 
@@ -74,9 +94,9 @@ def conformance() -> str:
     return (
         "# Apache Kafka's own tests, and ours\n\n"
         + GENERATED
-        + "Every scenario that Apache Kafka's own tests of its log and of its producer check, by the name of the "
-        "upstream test method, and the test of ours that claims the same. `never` says why a "
-        "scenario has no counterpart here. `make docs` writes this page from "
+        + "Every scenario that Apache Kafka's own tests of its log and of its producer check, by "
+        "the name of the upstream test method, and the test of ours that claims the same. `never` "
+        "says why a scenario has no counterpart here. `make docs` writes this page from "
         "`tests/conformance`; `tests/test_conformance.py` checks that every test named "
         "exists.\n\n" + "\n".join(scenarios.document()) + "\n"
     )
@@ -105,6 +125,7 @@ def references() -> dict[Path, str]:
     return {
         DOCS / "protocol.md": describe_protocol(),
         DOCS / "configuration.md": configuration(),
+        DOCS / "metrics.md": metrics(),
         DOCS / "cli.md": cli(),
         DOCS / "conformance.md": conformance(),
         DOCS / "ARCHITECTURE.md": architecture(),

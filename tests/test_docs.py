@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tailrace import AsyncProducer
+from tailrace.client.producer.metrics import METRICS
+from tailrace.testing import virtual_runtime
 from tests.references import DOCS, ROOT, references
 
 MARKDOWN = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -14,6 +17,17 @@ MARKDOWN = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 def test_generated_reference_is_current(path: Path) -> None:
     """A generated document is what `make docs` would write today."""
     assert path.read_text() == references()[path], "run `make docs`"
+
+
+def test_every_metric_is_explained() -> None:
+    """The metrics of a producer are those that docs/metrics.md explains."""
+
+    async def names() -> set[str]:
+        async with AsyncProducer(bootstrap_servers="a:1", runtime=outside.runtime) as producer:
+            return set(producer.metrics())
+
+    with virtual_runtime() as outside:
+        assert outside.run(names()) == set(METRICS)
 
 
 @pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))

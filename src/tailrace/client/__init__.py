@@ -1,9 +1,15 @@
-"""A small blocking Kafka client that reads: for Spark tasks and for tools.
+"""Two Kafka clients: a small blocking one that reads, and the producer.
 
-Not here: groups, transactions, TLS, SASL, and writing. Sockets block, one request is under way at
-a time, and nothing runs in the background; the broker's own traffic does not come this way.
+    connection, metadata, fetcher, admin   reads and creates topics, for Spark tasks and for tools:
+                                           sockets block, one request is under way at a time, and
+                                           nothing runs in the background
+    nodes, producer                        connections that never wait, with TLS and SASL, and what
+                                           is sent over them; imported only by who produces
 
-Invariant: a batch that leaves this room has passed `Batch.check`.
+Not here: consumer groups. The reader has no TLS and no SASL. The broker's own traffic comes neither
+way.
+
+Invariant: a batch that is read has passed `Batch.check` before it leaves this room.
 """
 
 from tailrace.client.connection import BrokerAddress, Connection, open_connection

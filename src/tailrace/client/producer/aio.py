@@ -136,7 +136,11 @@ class LoopDriver:
         engine = self._engine
         with engine.lock:
             now = self.loop.time()
-            engine.sender.poll(now)
+            try:
+                engine.sender.poll(now)
+            except BaseException as error:
+                engine.give_up(error)
+                raise
             deadline = engine.sender.next_deadline(now)
         load_beside()
         if self._timer is not None:

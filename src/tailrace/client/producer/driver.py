@@ -117,8 +117,17 @@ class ThreadDriver:
     # -- leading ------------------------------------------------------------------------------
 
     def _turn(self, events: list[tuple[int, int]]) -> None:
-        self._network.run(events)
-        self._engine.sender.poll(time.monotonic())
+        try:
+            self._network.run(events)
+            self._engine.sender.poll(time.monotonic())
+        except BaseException as error:
+            # Ctrl-C in the middle of a step, or a fault of ours: nobody knows where things stand.
+            self._is_over = True
+            self._tick.notify()
+            self._followers.notify_all()
+            self._network.wake()
+            self._engine.give_up(error)
+            raise
 
     def _lead(self, deadline: float) -> None:
         """Wait in the kernel, without the lock, until something happens; then turn."""

@@ -403,6 +403,29 @@ class Engine:
             self.transactions.close(error)
         self.nodes.close()
 
+    def give_up(self, error: BaseException) -> None:
+        """A step was left in the middle: end every receipt with an error rather than guess."""
+        self.closed_error = ClosedProducerError(
+            f"the producer was stopped in the middle of a step by {error!r}; records without an "
+            "outcome may be written or not; make a new producer"
+        )
+        self.gate.reset()
+        self.accumulator.is_closed = True
+        for batch in list(self.accumulator.incomplete):
+            batch.failure = self.closed_error
+            batch.close()
+            self.sender.calls += (each.run_callbacks for each in batch.finish() if each.callbacks)
+        self.accumulator.incomplete.clear()
+        self.accumulator.queues.clear()
+        self.accumulator.ready.clear()
+        self.pool.close()
+        try:
+            if self.transactions is not None:
+                self.transactions.close(self.closed_error)
+            self.nodes.close()
+        except Exception:
+            log.exception("what was left of the producer could not be closed")
+
     def forked(self) -> None:
         """In a child process: nothing here is ours; the sockets are the parent's too."""
         self.lock._at_fork_reinit()  # type: ignore[attr-defined]

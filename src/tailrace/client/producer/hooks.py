@@ -8,9 +8,12 @@ Not here: changing records (`interceptors`), and counts that are kept anyway (`m
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.model import TopicPartition
+
+if TYPE_CHECKING:
+    from tailrace.client.producer.batch import ProducerBatch
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +31,18 @@ class BatchInfo(NamedTuple):
     """1 for the first time it is sent."""
     base_offset: int = -1
     """Of its first record, once it is acknowledged and the broker has said so."""
+
+
+def info_of(batch: "ProducerBatch") -> BatchInfo:
+    """What hooks are told of a batch."""
+    return BatchInfo(
+        number=batch.number,
+        partition=batch.partition,
+        record_count=batch.record_count,
+        byte_count=batch.size,
+        attempt=0 if batch.number < 0 else batch.attempts + 1,
+        base_offset=batch.base_offset,
+    )
 
 
 class BatchHook:

@@ -7,12 +7,52 @@ Invariant: `record-send-total` + `record-error-total` + what is on its way = wha
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tailrace.client.producer.batch import ProducerBatch
+
+METRICS: Final = {
+    "record-send-total": ("records", "Acknowledged; with `acks=0`, sent."),
+    "record-error-total": (
+        "records",
+        "Ended in an error. Those that may be in the log all the same are among them.",
+    ),
+    "record-retry-total": ("records", "Sent again, counted each time."),
+    "byte-total": (
+        "bytes",
+        "Batches as they were sent, compressed and with their headers, each time.",
+    ),
+    "request-total": ("requests", "Produce requests sent."),
+    "response-total": ("requests", "Of these, answered; none is with `acks=0`."),
+    "batch-split-total": ("batches", "Sent in parts, since the topic took none so large."),
+    "records-per-request-avg": ("records", "In a Produce request."),
+    "batch-size-avg": ("bytes", "Of a batch as it was sent."),
+    "compression-rate-avg": (
+        "ratio",
+        "Bytes sent to the most that they could have been without a codec; 1 is no gain.",
+    ),
+    "request-latency-avg": ("ms", "From a Produce request to its answer."),
+    "request-latency-max": ("ms", "The longest of these."),
+    "produce-throttle-time-max": ("ms", "Longest pause that a broker asked for (quotas)."),
+    "buffer-total-bytes": ("bytes", "`buffer.memory`."),
+    "buffer-available-bytes": ("bytes", "Of it, free now."),
+    "buffer-exhausted-total": ("calls", "Gave up waiting for memory, after `max.block.ms`."),
+    "bufferpool-wait-time-ns-total": ("ns", "Spent by callers in waiting for memory."),
+    "waiting-threads": ("callers", "Wait for memory now; with `AsyncProducer`, tasks."),
+    "requests-in-flight": ("batches", "In Produce requests that are not answered now."),
+}
+"""Unit and meaning of each metric, by Kafka's name, from what is counted to what is there now."""
+
+TOPIC_METRICS: Final = (
+    "record-send-total",
+    "record-error-total",
+    "record-retry-total",
+    "byte-total",
+)
+"""Those that there are for each topic too: the fields of `TopicMetrics` that are reported."""
 
 
 @dataclass(slots=True)
@@ -46,7 +86,6 @@ class Metrics:
         self.produce_throttle_time_max_ms = 0
         self.buffer_exhausted_total = 0
         self.bufferpool_wait_s = 0.0
-        self.flush_s = 0.0
 
     def topic(self, name: str) -> TopicMetrics:
         """The counts of a topic, made when they are first asked for."""
@@ -100,14 +139,22 @@ class Metrics:
             "produce-throttle-time-max": self.produce_throttle_time_max_ms,
             "buffer-exhausted-total": self.buffer_exhausted_total,
             "bufferpool-wait-time-ns-total": round(self.bufferpool_wait_s * 1e9),
-            "flush-time-ns-total": round(self.flush_s * 1e9),
         }
-        for name in ("record_send_total", "record_error_total", "record_retry_total", "byte_total"):
-            label = name.replace("_", "-")
-            found[label] = sum(getattr(each, name) for each in self.topics.values())
+        for name in TOPIC_METRICS:
+            field = name.replace("-", "_")
+            found[name] = sum(getattr(each, field) for each in self.topics.values())
             for topic, counts in self.topics.items():
-                found[f"{label}{{topic={topic}}}"] = getattr(counts, name)
+                found[f"{name}{{topic={topic}}}"] = getattr(counts, field)
         found["compression-rate-avg"] = sum(t.byte_total for t in self.topics.values()) / max(
             1, sum(t.raw_byte_total for t in self.topics.values())
         )
         return found | {name.replace("_", "-"): value for name, value in gauges.items()}
+
+
+def describe_metrics() -> str:
+    """A Markdown table of the metrics, for docs/metrics.md."""
+    lines = ["| metric | unit | by topic | what it is |", "|---|---|---|---|"]
+    for name, (unit, text) in METRICS.items():
+        by_topic = "yes" if name in TOPIC_METRICS else ""
+        lines.append(f"| `{name}` | {unit} | {by_topic} | {text} |")
+    return "\n".join(lines) + "\n"

@@ -34,7 +34,7 @@ from tailrace.client.producer.errors import (
     RejectedRecordError,
     error_for,
 )
-from tailrace.client.producer.hooks import BatchHooks, BatchInfo
+from tailrace.client.producer.hooks import BatchHooks, info_of
 from tailrace.client.producer.metadata import Leader, ProducerMetadata
 from tailrace.client.producer.metrics import Metrics
 from tailrace.client.producer.transactions import TransactionManager
@@ -316,19 +316,8 @@ class Sender:
         if self._hooks:
             if batch.number < 0:
                 batch.number = next(self._numbers)
-            self.calls.append(partial(self._hooks.on_send, self._info(batch)))
+            self.calls.append(partial(self._hooks.on_send, info_of(batch)))
         return batch
-
-    @staticmethod
-    def _info(batch: ProducerBatch) -> BatchInfo:
-        return BatchInfo(
-            number=batch.number,
-            partition=batch.partition,
-            record_count=batch.record_count,
-            byte_count=batch.size,
-            attempt=0 if batch.number < 0 else batch.attempts + 1,
-            base_offset=batch.base_offset,
-        )
 
     def _send(self, node_id: int, batches: Batches, now: float) -> None:
         is_answered = self._config.acks is not Acks.NONE
@@ -416,7 +405,9 @@ class Sender:
             return
         batch.last_error = error_for(code, about=f"{batch.partition}", said=part.error_message)
         batch.may_be_written |= code in _PERHAPS_WRITTEN
-        if code == ErrorCode.MESSAGE_TOO_LARGE and self._may_split(batch):
+        # Of a batch that may be in the log, the broker would not know parts by their numbers.
+        may_split = self._transactions is None or not batch.may_be_written
+        if code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1 and may_split:
             self._split(batch, now)
         elif self._can_retry(batch, code, log_start_offset=part.log_start_offset, now=now):
             self._retry(batch, now)
@@ -452,13 +443,6 @@ class Sender:
         is_moved = leader is not None and leader != batch.leader
         self._accumulator.put_back(batch, now=now, place=self._place_of(batch), is_moved=is_moved)
 
-    def _may_split(self, batch: ProducerBatch) -> bool:
-        """Whether its records can be sent in parts: not if all of them may be in the log already.
-
-        The broker would know the whole batch again by its numbers, and not the parts.
-        """
-        return batch.record_count > 1 and (self._transactions is None or not batch.may_be_written)
-
     def _split(self, batch: ProducerBatch, now: float) -> None:
         """Send a batch that is too large for the topic as two."""
         codec = self._config.compression_type
@@ -469,7 +453,7 @@ class Sender:
             self._transactions.split(batch, parts)
         self._metrics.batch_split_total += 1
         if self._hooks:
-            self.calls.append(partial(self._hooks.on_done, self._info(batch), batch.last_error))
+            self.calls.append(partial(self._hooks.on_done, info_of(batch), batch.last_error))
         self._accumulator.end(batch)
         self._accumulator.put_parts(parts, now=now, place=self._place_of(parts[0]))
 
@@ -526,7 +510,7 @@ class Sender:
             log.warning("%d records were not written: %s", batch.record_count, batch.failure)
         self.calls += (each.run_callbacks for each in batch.finish() if each.callbacks)
         if self._hooks:
-            self.calls.append(partial(self._hooks.on_done, self._info(batch), batch.failure))
+            self.calls.append(partial(self._hooks.on_done, info_of(batch), batch.failure))
 
     # -- time ---------------------------------------------------------------------------------
 
