@@ -1,4 +1,4 @@
-"""Apache Kafka's own tests of its log and of its producer, scenario by scenario, and which of ours claims the same.
+"""Apache Kafka's own tests of log and producer, by scenario, and which of ours claims the same.
 
     tests/conformance/LogSegmentTest.tsv    a line for each upstream method, and behind a tab
         testReadFromGap    tests/unit/storage/test_segment.py::test_read_from_a_gap …

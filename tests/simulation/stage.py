@@ -103,7 +103,7 @@ def check_empty(producer: AsyncProducer) -> None:
     """Nothing waits in the producer, and all of its memory was given back."""
     metrics = producer.metrics()
     assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
-    assert metrics["requests-in-flight"] == 0
+    assert metrics["batches-in-flight"] == 0
     assert producer.held() == 0
 
 

@@ -400,3 +400,19 @@ def test_a_batch_of_a_transaction_is_split_too() -> None:
         stage.check_log()
 
     play(main)
+
+
+def test_a_batch_that_may_be_written_is_not_cut_in_two() -> None:
+    """Written, its answer lost, then called too large: its parts would be written again."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(linger_ms=5, request_timeout_ms=1000) as producer:
+            await stage.send(producer)[0]
+            stage.cluster.script.add(ApiKey.PRODUCE, How.LOSE_REPLY)
+            stage.cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=ErrorCode.MESSAGE_TOO_LARGE)
+            receipts = stage.send(producer, 2)
+            await producer.flush()
+            assert outcomes(receipts) == ["RejectedRecordError"] * 2
+        stage.check_log()
+
+    play(main)

@@ -30,7 +30,8 @@ def numbers(values: Sequence[bytes | None]) -> list[int]:
 def written(stage: Stage) -> dict[int, list[int]]:
     """The rows in each partition's log, in their order there."""
     return {
-        place.partition: numbers(led.log.values()) for place, led in stage.cluster.partitions.items()
+        place.partition: numbers(led.log.values())
+        for place, led in stage.cluster.partitions.items()
     }
 
 
@@ -59,7 +60,7 @@ FORMS: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_rows_with_keys_go_to_the_partitions_of_their_keys(form: str) -> None:
-    """However rows come, each is where its key belongs, and those of a partition keep their order."""
+    """However rows come, each is where its key belongs, in the order of the rows."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(batch_size=500) as producer:
@@ -285,7 +286,7 @@ def test_rows_survive_broken_connections(how: How, skip: int) -> None:
 
 
 def test_rows_follow_a_leader_that_moves() -> None:
-    """Leaders change and a node dies in the middle of a call; each row is written once, in order."""
+    """Leaders change and a node dies during a call; each row is written once, in order."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(batch_size=400, buffer_memory=4000) as producer:

@@ -131,7 +131,7 @@ def test_a_batch_in_flight_expires_and_its_late_answer_frees_its_memory_once() -
             await stage.send(producer)[0]
             receipt = await send_late(stage, producer)
             assert outcomes([receipt]) == ["DeliveryTimeoutError"]
-            assert producer.metrics()["requests-in-flight"] == 1
+            assert producer.metrics()["batches-in-flight"] == 1
             await stage.pass_time(5)
             check_empty(producer)
             await stage.send(producer)[0]

@@ -16,6 +16,7 @@ import contextlib
 import os
 import select
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -25,8 +26,9 @@ from tailrace.runtime.network import Connecting, Socket
 EVENTS_MAX = 256
 """Most sockets whose news one `wait` brings; the others come with the next."""
 
-_READABLE = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
-_WRITABLE = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
+if sys.platform == "linux":
+    _READABLE = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
+    _WRITABLE = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
 
 
 class PollingNetwork:

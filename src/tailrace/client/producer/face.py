@@ -28,7 +28,7 @@ class Face:
     _engine: Engine
 
     def _settle(self, engine: Engine) -> None:
-        """Take a engine; the last step of making a producer."""
+        """Take an engine; the last step of making a producer."""
         self._engine = engine
         self._enter = engine.gate.enter
         self._leave = engine.gate.leave
@@ -80,7 +80,8 @@ class Face:
         time of sending by default. Without `partition` the key decides, or records without a key
         are spread in runs.
 
-        `on_delivery(metadata, error)` is called with the outcome. `receipt=False` returns None
+        `on_delivery(metadata, error)` is called with the outcome, by the producer's own thread or
+        the event loop; while it blocks, the bytes lie still. `receipt=False` returns None
         instead, which is cheaper: errors are then logged and counted.
 
         Whatever is wrong with the record itself becomes the outcome of its receipt.
@@ -139,7 +140,7 @@ class Face:
                 buffer_total_bytes=self._engine.pool.total,
                 buffer_available_bytes=self._engine.pool.available,
                 waiting_threads=self._engine.pool.waiting,
-                requests_in_flight=len(self._engine.sender.in_flight),
+                batches_in_flight=len(self._engine.sender.in_flight),
             )
 
     def _send(

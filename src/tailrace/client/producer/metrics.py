@@ -42,7 +42,7 @@ METRICS: Final = {
     "buffer-exhausted-total": ("calls", "Gave up waiting for memory, after `max.block.ms`."),
     "bufferpool-wait-time-ns-total": ("ns", "Spent by callers in waiting for memory."),
     "waiting-threads": ("callers", "Wait for memory now; with `AsyncProducer`, tasks."),
-    "requests-in-flight": ("batches", "In Produce requests that are not answered now."),
+    "batches-in-flight": ("batches", "In Produce requests that are not answered now."),
 }
 """Unit and meaning of each metric, by Kafka's name, from what is counted to what is there now."""
 

@@ -7,6 +7,7 @@ Not here: the rules themselves (`partitioners`).
 """
 
 import random
+from operator import index
 from typing import Final
 
 from tailrace.client.producer.accumulator import Accumulator
@@ -110,12 +111,14 @@ class Placement:
     ) -> int:
         topic = prepared.record.topic
         try:
-            chosen = partitioner.partition(
-                topic,
-                prepared.key,
-                prepared.value,
-                partition_count=partition_count,
-                available=self._metadata.available_partitions(topic),
+            chosen = index(
+                partitioner.partition(
+                    topic,
+                    prepared.key,
+                    prepared.value,
+                    partition_count=partition_count,
+                    available=self._metadata.available_partitions(topic),
+                )
             )
         except Exception as error:
             raise RejectedRecordError(f"{topic}: the partitioner failed: {error!r}") from error

@@ -95,7 +95,7 @@ class Receipt:
         """Have `callback(metadata, error)` called once it ends; at once if it has ended.
 
         Called by the producer's own thread, or by the event loop of an `AsyncProducer`, one at a
-        time; an error that it raises is logged.
+        time and without blocking; an error that it raises is logged.
         """
         self._outcome.waiting.call_back(self._outcome, self._index, callback)
 

@@ -113,9 +113,12 @@ class RequestQueue:
         self, key: tuple[CoordinatorKeyType, str], answer: FindCoordinatorResponse
     ) -> None:
         """Take note of the one coordinator: in a list from v4, in the answer itself before."""
-        found = answer.coordinators[0] if len(answer.coordinators) == 1 else answer
-        if len(answer.coordinators) > 1 or not found.host:
+        if len(answer.coordinators) > 1:
             raise BrokerRefusedError(
                 f"FindCoordinator named {len(answer.coordinators)} coordinators for one key"
             )
-        self._coordinators[key] = Node(found.node_id, found.host, found.port)
+        found = answer.coordinators[0] if answer.coordinators else answer
+        node = Node(found.node_id, found.host, found.port)
+        if node.id < 0 or not node.host or not 0 < node.port < 1 << 16:
+            raise BrokerRefusedError(f"FindCoordinator named no coordinator, but {node}")
+        self._coordinators[key] = node
