@@ -41,7 +41,7 @@ class Accumulator:
         gate: Gate,
         closed: Callable[[ProducerBatch], None],
     ) -> None:
-        """`closed` is told, inside of `gate`, of each batch that takes no more records then."""
+        """`closed` is told, inside of `gate`, of each batch that is about to take no more."""
         self.supply = supply
         self.queues: dict[TopicPartition, deque[ProducerBatch]] = {}
         """Batches to send by partition, oldest first; no empty queues."""
@@ -76,6 +76,9 @@ class Accumulator:
         try:
             if self.supply.makes_room(batch, prepared.size):
                 return batch.append(prepared, wall_s)
+        except BaseException:
+            batch.mend()
+            raise
         finally:
             self._gate.leave(None)
         self.has_full = True
@@ -201,8 +204,8 @@ class Accumulator:
             return False
         self._gate.wait()
         try:
-            batch.close()
             self._closed(batch)
+            batch.close()
         finally:
             self._gate.leave(None)
         return True

@@ -290,6 +290,16 @@ class ProducerBatch(Outcome):
         self.bytes_left -= prepared.size
         return index
 
+    def mend(self) -> None:
+        """Undo what an interrupted caller has half added: a record is there once its value is."""
+        count = len(self.values)
+        del self.times[count:]
+        if self.keys is not None:
+            del self.keys[count:]
+        for sparse in (self.headers, self.explicit):
+            if sparse is not None:
+                sparse.pop(count, None)
+
     def close(self) -> None:
         """Take no more records."""
         if not self.is_closed:

@@ -96,14 +96,31 @@ class ThreadDriver:
         """Have the own thread end after the callbacks that are due."""
         self._is_over = True
         self._tick.notify()
-        if self._is_parked:
+        if self._is_led:
             self._network.wake()
 
+    def give_up(self, error: BaseException) -> None:
+        """End everything: a step was left in the middle, by Ctrl-C or a fault of ours.
+
+        Nobody knows where things stand then.
+        """
+        self._is_over = True
+        self._tick.notify()
+        self._followers.notify_all()
+        self._network.wake()
+        self._engine.give_up(error)
+
     def join(self) -> None:
-        """Wait for the own thread; without the lock, and not from a callback."""
+        """Wait for the own thread, and for callers who lead; without the lock.
+
+        In a callback it does nothing, since that is called by the own thread.
+        """
         if self._thread is not threading.current_thread():
             self._thread.join()
-            self._network.close()
+            with self._engine.lock:
+                while self._is_led:
+                    self._followers.wait()
+                self._network.close()
 
     def abandon(self) -> None:
         """Let the own thread deliver what there is, and end; nobody waits for it."""
@@ -121,12 +138,7 @@ class ThreadDriver:
             self._network.run(events)
             self._engine.sender.poll(time.monotonic())
         except BaseException as error:
-            # Ctrl-C in the middle of a step, or a fault of ours: nobody knows where things stand.
-            self._is_over = True
-            self._tick.notify()
-            self._followers.notify_all()
-            self._network.wake()
-            self._engine.give_up(error)
+            self.give_up(error)
             raise
 
     def _lead(self, deadline: float) -> None:
@@ -136,12 +148,14 @@ class ThreadDriver:
         timeout = max(0.0, min(deadline, self._planned, _FAR_S + now) - now)
         self._is_led = True
         lock = self._engine.lock
-        lock.release()
         try:
+            lock.release()
             events = self._network.wait(timeout)
         finally:
-            lock.acquire()
-            self._is_led = False
+            try:
+                lock.acquire()
+            finally:
+                self._is_led = False
         self._turn(events)
         self._followers.notify_all()
 
@@ -190,7 +204,10 @@ class ThreadDriver:
             self._engine.hurry(outcome)
             if self._engine.accumulator.ready:
                 self.move()
-            return self._until(lambda: outcome.is_done, deadline)
+            in_time = self._until(lambda: outcome.is_done or self._is_over, deadline)
+            if self._is_over:
+                self._engine.lose(outcome)
+            return in_time
 
     def call_back(self, outcome: Outcome, index: int, callback: DeliveryCallback) -> None:
         """Have the callback called by the own thread, or here and now if there is the outcome."""

@@ -412,9 +412,8 @@ class Engine:
         self.gate.reset()
         self.accumulator.is_closed = True
         for batch in list(self.accumulator.incomplete):
-            batch.failure = self.closed_error
             batch.close()
-            self.sender.calls += (each.run_callbacks for each in batch.finish() if each.callbacks)
+            self.lose(batch)
         self.accumulator.incomplete.clear()
         self.accumulator.queues.clear()
         self.accumulator.ready.clear()
@@ -425,6 +424,15 @@ class Engine:
             self.nodes.close()
         except Exception:
             log.exception("what was left of the producer could not be closed")
+
+    def lose(self, outcome: Outcome) -> None:
+        """End what has no outcome, and never will have, since the producer has given up."""
+        if isinstance(outcome, ProducerBatch):
+            for _, part in outcome.parts or ():
+                self.lose(part)
+        if not outcome.is_done:
+            outcome.failure = self.closed_error
+            self.sender.calls += (each.run_callbacks for each in outcome.finish() if each.callbacks)
 
     def forked(self) -> None:
         """In a child process: nothing here is ours; the sockets are the parent's too."""

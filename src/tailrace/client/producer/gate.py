@@ -45,6 +45,9 @@ class Gate:
                 self.enter()
             except IndexError:
                 time.sleep(0)
+            except BaseException:
+                self.leave(None)
+                raise
             else:
                 return
 
@@ -52,7 +55,7 @@ class Gate:
         """Undo what an interrupted caller has half done to a topic's batch, and leave."""
         batch = self.open.get(topic)
         if batch is not None:
-            del batch.times[len(batch.values) :]
+            batch.mend()
         self.leave(None)
 
     def reset(self) -> None:

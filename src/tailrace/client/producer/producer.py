@@ -14,10 +14,10 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tailrace import kernels
-from tailrace.client.producer.batch import Outcome, Prepared
+from tailrace.client.producer.batch import Outcome, Prepared, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.driver import ThreadDriver
 from tailrace.client.producer.engine import Engine, Parts
@@ -47,6 +47,9 @@ from tailrace.client.producer.transactions.requests import (
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.runtime.polling import PollingNetwork
+
+if TYPE_CHECKING:
+    from tailrace.client.producer.slices import ColumnSlice
 
 log = logging.getLogger(__name__)
 
@@ -139,15 +142,13 @@ class Producer(Face):
             for columns in plan.slices:
                 with engine.lock:
                     engine.check_open()
-                    batch = engine.append_slice(topic, columns, now=time.monotonic())
+                    batch = self._append_slice(topic, columns)
                     if batch is None:
                         granted = self._wait_for_memory(
                             engine.accumulator.supply.memory_for_slice(columns), _max_block(engine)
                         )
                         with engine.returning(granted):
-                            batch = engine.append_slice(
-                                topic, columns, now=time.monotonic(), granted=granted
-                            )
+                            batch = self._append_slice(topic, columns, granted)
                         assert batch is not None, "memory was granted for this batch"
                     summary.add(batch)
                     driver.move()
@@ -313,15 +314,12 @@ class Producer(Face):
         on_delivery: DeliveryCallback | None,
     ) -> tuple[Outcome, int]:
         engine, driver = self._engine, self._driver
-        now = time.monotonic()
-        placed = engine.append(prepared, partition, now=now, wall_s=wall_s)
+        placed = self._append(prepared, partition, wall_s)
         if placed is None:
             size = engine.accumulator.supply.memory_for(prepared.size)
             granted = self._wait_for_memory(size, deadline)
             with engine.returning(granted):
-                placed = engine.append(
-                    prepared, partition, now=time.monotonic(), wall_s=wall_s, granted=granted
-                )
+                placed = self._append(prepared, partition, wall_s, granted)
             assert placed is not None, "memory was granted for this record"
         self._placed(*placed, on_delivery)
         if engine.should_move():
@@ -329,6 +327,32 @@ class Producer(Face):
         else:
             driver.noticed()
         return placed
+
+    def _append(
+        self, prepared: Prepared, partition: int, wall_s: float, granted: int = 0
+    ) -> tuple[Outcome, int] | None:
+        """As `Engine.append`, which Ctrl-C may not leave in the middle."""
+        now = time.monotonic()
+        try:
+            return self._engine.append(prepared, partition, now=now, wall_s=wall_s, granted=granted)
+        except Exception:
+            raise
+        except BaseException as error:
+            self._driver.give_up(error)
+            raise
+
+    def _append_slice(
+        self, topic: str, columns: "ColumnSlice", granted: int = 0
+    ) -> ProducerBatch | None:
+        """As `Engine.append_slice`, which Ctrl-C may not leave in the middle."""
+        now = time.monotonic()
+        try:
+            return self._engine.append_slice(topic, columns, now=now, granted=granted)
+        except Exception:
+            raise
+        except BaseException as error:
+            self._driver.give_up(error)
+            raise
 
     def _wait_for_topic(self, record: ProducerRecord, deadline: float) -> int:
         """How many partitions the topic has, once it has the one that is asked for."""
@@ -338,6 +362,7 @@ class Producer(Face):
         engine.metadata.add_topic(topic, started)
 
         def is_known() -> bool:
+            engine.check_open()
             engine.check_topic(topic)
             count = engine.metadata.partition_count(topic)
             if count is None or (partition or 0) < count:

@@ -491,6 +491,7 @@ class Sender:
                     f"{each.batch_index_error_message or part.error_message or error}"
                 )
                 for each in part.record_errors
+                if 0 <= each.batch_index < batch.record_count
             }
             batch.failure = RejectedRecordError(
                 f"{batch.partition}: not written because {len(batch.errors)} other records of its "

@@ -122,7 +122,7 @@ class BatchSupply:
 
     def note_too_large(self, topic: str, size: int) -> None:
         """A broker has refused a batch of `size` bytes: make none of more than half of that."""
-        self._caps[topic] = max(1, size // 2)
+        self._caps[topic] = min(self.batch_size(topic), max(1, size // 2))
 
     def batch_size(self, topic: str) -> int:
         """Bytes that a batch of the topic may have."""

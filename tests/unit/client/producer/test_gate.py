@@ -1,0 +1,195 @@
+"""Records are added and batches are closed by many threads: nothing is lost or moved."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+
+import pytest
+
+from tailrace.client.producer.batch import Outcome, ProducerBatch
+from tailrace.client.producer.config import parse_producer_config
+from tailrace.client.producer.engine import Engine, Parts
+from tailrace.client.producer.face import Face
+from tailrace.client.producer.gate import Gate
+from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord, Receipt
+from tailrace.testing.network import MemoryNetwork
+from tests.unit.client.producer.transaction_life import T0, NobodyWaits
+
+THREADS, COUNT = 4, 3000
+
+
+class Batches(Face):
+    """A face that knows one partition of topic `t`, and sends nothing."""
+
+    def __init__(self) -> None:
+        config = parse_producer_config({"bootstrap_servers": "b:1", "buffer_memory": 1 << 30})
+        waiting = NobodyWaits()
+        engine = Engine(
+            config,
+            Parts(),
+            network=MemoryNetwork(),
+            wall=lambda: 1.0,
+            monotonic=lambda: 0.0,
+            chance=Random(0),
+            waiting=waiting,
+            stirred=lambda: None,
+        )
+        self._settle(engine)
+
+    @property
+    def engine(self) -> Engine:
+        """What the face drives."""
+        return self._engine
+
+    @property
+    def batches(self) -> list[ProducerBatch]:
+        """All batches, oldest first."""
+        return list(self._engine.accumulator.incomplete)
+
+    def close_batch(self) -> None:
+        """Have the open batch take no more."""
+        with self._engine.lock:
+            batch = self._engine.gate.open.get("t")
+            if batch is not None:
+                self._engine.accumulator.close(batch)
+
+    def end(self) -> None:
+        """End all batches."""
+        with self._engine.lock:
+            self._engine.closed_error = None
+            for each in self.batches:
+                self._engine.accumulator.close(each)
+            self._engine.begin_close()
+
+    def _send(
+        self, record: ProducerRecord, on_delivery: DeliveryCallback | None
+    ) -> tuple[Outcome, int]:
+        del on_delivery
+        engine = self._engine
+        prepared = engine.prepare(record)
+        with engine.lock:
+            placed = engine.append(prepared, T0.partition, now=0.0, wall_s=1.0)
+            assert placed is not None
+            batch, index = placed
+            if not batch.is_closed:
+                engine.gate.open["t"] = batch
+            return batch, index
+
+    def _dropped(self) -> None:
+        self.end()
+
+
+@contextmanager
+def switching_often() -> Iterator[None]:
+    """Threads take turns after a few instructions."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def places(batches: list[ProducerBatch]) -> dict[tuple[int, int], bytes | None]:
+    """Every value by its batch and place."""
+    return {(id(each), at): value for each in batches for at, value in enumerate(each.values)}
+
+
+def test_threads_that_add_and_one_that_closes_lose_nothing() -> None:
+    """Each record is in one batch, where its receipt says, and each thread's stand in order."""
+    face = Batches()
+    receipts: list[list[tuple[bytes, Receipt]]] = [[] for _ in range(THREADS)]
+    is_over = threading.Event()
+
+    def add(thread: int) -> None:
+        for number in range(COUNT):
+            value = b"%d %d" % (thread, number)
+            key = b"key" if number % 97 == 0 else None
+            receipts[thread].append((value, face.send("t", value, key)))
+            if number % 100 == 0:
+                face.close_batch()
+
+    def close() -> None:
+        while not is_over.is_set():
+            face.close_batch()
+
+    with switching_often():
+        closing = threading.Thread(target=close)
+        adding = [threading.Thread(target=add, args=(thread,)) for thread in range(THREADS)]
+        for each in (closing, *adding):
+            each.start()
+        for each in adding:
+            each.join()
+        is_over.set()
+        closing.join()
+    batches = face.batches
+    face.end()
+    assert len(batches) >= COUNT // 100
+    for batch in batches:
+        assert batch.is_closed
+        assert len(batch.times) == len(batch.values) == batch.record_count
+    found = places(batches)
+    assert len(found) == THREADS * COUNT
+    for thread, own in enumerate(receipts):
+        for value, receipt in own:
+            assert found[id(receipt._outcome), receipt._index] == value
+        prefix = b"%d " % thread
+        numbers = [
+            int(each.split()[1]) for each in found.values() if each and each.startswith(prefix)
+        ]
+        assert numbers == list(range(COUNT))
+
+
+def test_who_is_inside_keeps_others_out() -> None:
+    """While somebody is inside, entering fails at once, and plain records take the long way."""
+    face = Batches()
+    face.send("t", b"first")
+    gate = face.engine.gate
+    gate.wait()
+    with pytest.raises(IndexError):
+        gate.enter()
+    gate.leave(None)
+    face.send("t", b"second")
+    (batch,) = face.batches
+    assert batch.values == [b"first", b"second"]
+    face.end()
+
+
+@pytest.mark.parametrize("at", ["time", "key", "header", "timestamp"])
+def test_what_an_interruption_left_is_undone(at: str) -> None:
+    """A record of which only a part was added is taken out, and the next one is whole."""
+    face = Batches()
+    face.send("t", b"first", b"key", headers={"h": b"1"}, timestamp=5)
+    (batch,) = face.batches
+    gate = face.engine.gate
+    gate.wait()
+    if at == "time":
+        batch.times.append(9.0)
+    elif at == "key":
+        assert batch.keys is not None
+        batch.keys.append(b"half")
+    elif at == "header":
+        assert batch.headers is not None
+        batch.headers[1] = (("half", b""),)
+    else:
+        assert batch.explicit is not None
+        batch.explicit[1] = 77
+    gate.mend("t")
+    face.send("t", b"second")
+    face.send("t", b"third", b"other")
+    assert batch.values == [b"first", b"second", b"third"]
+    assert len(batch.times) == 3
+    assert batch.keys == [b"key", None, b"other"]
+    assert batch.headers == {0: (("h", b"1"),)}
+    assert batch.explicit == {0: 5}
+    face.end()
+
+
+def test_a_reset_gate_is_free_and_empty() -> None:
+    """Whoever was inside, nobody is after it, and nothing is open."""
+    gate = Gate()
+    gate.wait()
+    gate.reset()
+    gate.wait()
+    gate.leave(None)
+    assert not gate.open
