@@ -95,7 +95,8 @@ class Connection:
             return
         self._is_closed = True
         if self._answering is not None:
-            self._answering.cancel()
+            # Not before its first step, or what it was to await would never have been awaited.
+            self._loop.call_soon(self._answering.cancel)
         self._socket.close()
         self._output.clear()
         self._large = None
