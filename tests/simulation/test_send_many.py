@@ -229,7 +229,7 @@ def test_rows_wait_for_memory() -> None:
             async def send_singles() -> None:
                 for _ in range(10):
                     single.append(producer.send("t", b"1000 single", partition=1))
-                    await asyncio.sleep(0.2)
+                    await stage.pass_time(0.2)
 
             sending = asyncio.ensure_future(send_singles())
             rows = {"value": VALUES * 3, "partition": [0] * COUNT * 3}

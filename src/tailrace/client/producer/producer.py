@@ -314,12 +314,12 @@ class Producer(Face):
         on_delivery: DeliveryCallback | None,
     ) -> tuple[Outcome, int]:
         engine, driver = self._engine, self._driver
-        placed = self._append(prepared, partition, wall_s)
+        placed = self._append(prepared, partition, wall_s=wall_s)
         if placed is None:
             size = engine.accumulator.supply.memory_for(prepared.size)
             granted = self._wait_for_memory(size, deadline)
             with engine.returning(granted):
-                placed = self._append(prepared, partition, wall_s, granted)
+                placed = self._append(prepared, partition, wall_s=wall_s, granted=granted)
             assert placed is not None, "memory was granted for this record"
         self._placed(*placed, on_delivery)
         if engine.should_move():
@@ -329,7 +329,7 @@ class Producer(Face):
         return placed
 
     def _append(
-        self, prepared: Prepared, partition: int, wall_s: float, granted: int = 0
+        self, prepared: Prepared, partition: int, *, wall_s: float, granted: int = 0
     ) -> tuple[Outcome, int] | None:
         """As `Engine.append`, which Ctrl-C may not leave in the middle."""
         now = time.monotonic()
