@@ -39,6 +39,11 @@ _SETTINGS = {
     "log.cleaner.backoff.ms": "100",
 }
 
+_READY = "Recorded new ZK controller"
+"""Not "started", which it says before its metadata names a controller: a librdkafka that asks in
+between waits for one until its time is over.
+"""
+
 _ZOOKEEPER_SETTINGS = {
     "clientPortAddress": "127.0.0.1",
     "admin.enableServer": "false",
@@ -110,7 +115,7 @@ class OldKafka:
                 "listeners": f"PLAINTEXT://{self.bootstrap_servers}",
                 "log.dirs": str(self.logs),
             },
-            ready=f"[KafkaServer id={NODE_ID}] started",
+            ready=_READY,
         )
 
     def _server(self, name: str, main: str, settings: dict[str, str], *, ready: str) -> Server:
