@@ -48,6 +48,7 @@ from compat.kafka import Kafka, java_command
 from compat.ours import make_unclean
 from tailrace import kernels
 from tailrace.client import ClusterReader
+from tailrace.client.producer.encoding import BATCH_OVERHEAD, record_size_bound
 from tailrace.errors import RetriableError
 from tailrace.model import SpecialTimestamp, TopicPartition
 from tailrace.records.batch import read_batches
@@ -296,7 +297,7 @@ def _text_batch() -> bytes:
     value = b"0123456789" * (TEXT_BYTES // 10)
     builder = BatchBuilder()
     now_ms = time.time_ns() // 1_000_000
-    while builder.has_room_for(b"key", value, size_max=BATCH_BYTES):
+    for _ in range((BATCH_BYTES - BATCH_OVERHEAD) // record_size_bound(b"key", value)):
         builder.append(b"key", value, timestamp=now_ms)
     return builder.build()
 

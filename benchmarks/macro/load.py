@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tailrace.client import BrokerAddress
+from tailrace.client.producer.encoding import BATCH_OVERHEAD, RECORD_OVERHEAD
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.frames import SIZE_BYTES, decode_response, encode_request
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -39,12 +40,12 @@ class Batch:
 
 
 def build_batch(size_max: int, *, seed: int = 0) -> Batch:
-    """The largest uncompressed batch of at most `size_max` bytes; random values, no keys."""
+    """As many records as a producer puts into `size_max` bytes; random values, no keys."""
     chance = random.Random(seed)
     timestamp = time.time_ns() // 1_000_000
     builder = BatchBuilder()
-    while builder.has_room_for(None, value := chance.randbytes(VALUE_BYTES), size_max=size_max):
-        builder.append(None, value, timestamp=timestamp)
+    for _ in range((size_max - BATCH_OVERHEAD) // (RECORD_OVERHEAD + VALUE_BYTES) or 1):
+        builder.append(None, chance.randbytes(VALUE_BYTES), timestamp=timestamp)
     return Batch(data=builder.build(), record_count=builder.record_count)
 
 

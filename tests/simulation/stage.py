@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.receipts import Receipt
 from tailrace.model import TopicPartition
+from tailrace.protocol.messages.produce import ProduceResponse
 from tailrace.testing import Outside, virtual_runtime
 from tailrace.testing.cluster import ScriptedCluster
 
@@ -112,6 +113,30 @@ def outcomes(receipts: list[Receipt]) -> list[str]:
     return [
         "" if (error := each.exception()) is None else type(error).__name__ for each in receipts
     ]
+
+
+async def deliver(stage: Stage, count: int, **settings: Any) -> None:
+    """Send a batch for each record; every one is written once and in order."""
+    async with stage.producer(batch_size=100, **settings) as producer:
+        receipts = stage.send(producer, count, size=90)
+        await producer.flush()
+        assert outcomes(receipts) == [""] * count
+        check_empty(producer)
+    stage.check_log()
+
+
+def with_fields(answer: ProduceResponse, **fields: Any) -> ProduceResponse:
+    """The answer with other fields for each partition."""
+    topics = (
+        replace(
+            topic,
+            partition_responses=tuple(
+                replace(each, **fields) for each in topic.partition_responses
+            ),
+        )
+        for topic in answer.responses
+    )
+    return replace(answer, responses=tuple(topics))
 
 
 @contextmanager

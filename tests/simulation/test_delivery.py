@@ -5,7 +5,7 @@ import pytest
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.script import How
-from tests.simulation.stage import T0, T1, Stage, check_empty, outcomes, play
+from tests.simulation.stage import T0, T1, Stage, check_empty, deliver, outcomes, play
 
 
 def test_a_record_is_written_and_its_receipt_says_where() -> None:
@@ -30,12 +30,7 @@ def test_a_broken_connection_loses_and_repeats_nothing(how: How, skip: int) -> N
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(ApiKey.PRODUCE, how, skip=skip)
-        async with stage.producer(batch_size=100) as producer:
-            receipts = stage.send(producer, 8, size=90)
-            await producer.flush()
-            assert outcomes(receipts) == [""] * 8
-            check_empty(producer)
-        stage.check_log()
+        await deliver(stage, 8)
 
     play(main)
 
@@ -46,12 +41,8 @@ def test_a_lost_answer_is_given_up_after_the_request_timeout(how: How) -> None:
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(ApiKey.PRODUCE, how, skip=1)
-        async with stage.producer(batch_size=100, request_timeout_ms=2000) as producer:
-            receipts = stage.send(producer, 6, size=90)
-            await producer.flush()
-            assert outcomes(receipts) == [""] * 6
-            assert 2 <= stage.now < 4
-        stage.check_log()
+        await deliver(stage, 6, request_timeout_ms=2000)
+        assert 2 <= stage.now < 4
 
     play(main)
 

@@ -4,6 +4,7 @@ Records that cannot be sent harm no other.
 """
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.produce import BatchIndexAndErrorMessage, ProduceResponse
 from tailrace.testing.script import How
-from tests.simulation.stage import T0, Stage, check_empty, outcomes, play
+from tests.simulation.stage import T0, Stage, check_empty, outcomes, play, with_fields
 
 RETRIABLE = (
     ErrorCode.CORRUPT_MESSAGE,
@@ -124,14 +125,7 @@ def test_a_code_that_ends_the_producer_fails_all_that_is_to_come(code: ErrorCode
 @pytest.mark.parametrize("code", [-7, 9999])
 def test_a_code_that_nobody_knows_is_fatal_for_its_batch(code: int) -> None:
     """An unknown number is an error with that number in it."""
-
-    def with_code(answer: ProduceResponse) -> ProduceResponse:
-        (topic,) = answer.responses
-        parts = tuple(
-            dataclasses.replace(each, error_code=code) for each in topic.partition_responses
-        )
-        changed = dataclasses.replace(topic, partition_responses=parts)
-        return dataclasses.replace(answer, responses=(changed,))
+    with_code = partial(with_fields, error_code=code)
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(ApiKey.PRODUCE, How.EDIT, edit=with_code)
@@ -274,21 +268,15 @@ def test_a_batch_that_expired_is_not_split() -> None:
 
 def test_an_error_of_one_record_reaches_its_receipt() -> None:
     """The broker's words about a record are its own error, and the others say why they failed."""
-
-    def with_errors(answer: ProduceResponse) -> ProduceResponse:
-        (topic,) = answer.responses
-        (part,) = topic.partition_responses
-        part = dataclasses.replace(
-            part,
-            error_code=ErrorCode.INVALID_RECORD,
-            error_message="bad batch",
-            record_errors=(
-                BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="no key"),
-                BatchIndexAndErrorMessage(batch_index=2),
-            ),
-        )
-        changed = dataclasses.replace(topic, partition_responses=(part,))
-        return dataclasses.replace(answer, responses=(changed,))
+    with_errors = partial(
+        with_fields,
+        error_code=ErrorCode.INVALID_RECORD,
+        error_message="bad batch",
+        record_errors=(
+            BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="no key"),
+            BatchIndexAndErrorMessage(batch_index=2),
+        ),
+    )
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(ApiKey.PRODUCE, How.EDIT, edit=with_errors)
@@ -307,13 +295,7 @@ def test_an_error_of_one_record_reaches_its_receipt() -> None:
 @pytest.mark.parametrize(("text", "expected"), [(None, "INVALID_RECORD"), ("no way", "no way")])
 def test_the_brokers_words_are_passed_on(text: str | None, expected: str) -> None:
     """The error has the broker's text, or the code's own where there is none."""
-
-    def with_text(answer: ProduceResponse) -> ProduceResponse:
-        (topic,) = answer.responses
-        (part,) = topic.partition_responses
-        part = dataclasses.replace(part, error_code=ErrorCode.INVALID_RECORD, error_message=text)
-        changed = dataclasses.replace(topic, partition_responses=(part,))
-        return dataclasses.replace(answer, responses=(changed,))
+    with_text = partial(with_fields, error_code=ErrorCode.INVALID_RECORD, error_message=text)
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(ApiKey.PRODUCE, How.EDIT, edit=with_text)

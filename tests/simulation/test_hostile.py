@@ -23,7 +23,7 @@ from tailrace.protocol.messages.produce import (
 )
 from tailrace.testing.cluster import GARBAGE
 from tailrace.testing.script import How
-from tests.simulation.stage import Stage, check_empty, outcomes, play
+from tests.simulation.stage import Stage, check_empty, deliver, outcomes, play, with_fields
 
 ALWAYS = 1 << 30
 INT16, INT32, INT64 = (1 << 15) - 1, (1 << 31) - 1, (1 << 63) - 1
@@ -106,20 +106,7 @@ def brokers_with(says: str, **fields: Any) -> Nonsense:
 
 def produced_with(says: str, **fields: Any) -> Nonsense:
     """Produce answered with other fields for each partition."""
-
-    def edit(answer: ProduceResponse) -> ProduceResponse:
-        topics = (
-            replace(
-                topic,
-                partition_responses=tuple(
-                    replace(each, **fields) for each in topic.partition_responses
-                ),
-            )
-            for topic in answer.responses
-        )
-        return replace(answer, responses=tuple(topics))
-
-    return Nonsense(ApiKey.PRODUCE, edit, says)
+    return Nonsense(ApiKey.PRODUCE, lambda answer: with_fields(answer, **fields), says)
 
 
 def id_with(says: str, **fields: Any) -> Nonsense:
@@ -215,12 +202,7 @@ def test_nonsense_that_passes_is_survived(case: str) -> None:
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(api, How.EDIT, edit=edit, times=3)
         with quiet(stage):
-            async with stage.producer(batch_size=100, **TIMES) as producer:
-                receipts = stage.send(producer, 5, size=90)
-                await producer.flush()
-                assert outcomes(receipts) == [""] * 5
-                check_empty(producer)
-        stage.check_log()
+            await deliver(stage, 5, **TIMES)
 
     play(main)
 
@@ -291,12 +273,7 @@ def test_bytes_behind_an_answer_break_the_connection_and_nothing_else() -> None:
 
         stage.cluster.script.add(ApiKey.PRODUCE, How.EDIT, edit=edit, times=3)
         with quiet(stage):
-            async with stage.producer(batch_size=100, **TIMES) as producer:
-                receipts = stage.send(producer, 10, size=90)
-                await producer.flush()
-                assert outcomes(receipts) == [""] * 10
-                check_empty(producer)
-        stage.check_log()
+            await deliver(stage, 10, **TIMES)
 
     play(main)
 

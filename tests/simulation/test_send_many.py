@@ -1,8 +1,8 @@
 """Rows that are sent at once are written once each and in order, and each has its outcome."""
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +12,9 @@ from tailrace.client.producer.partitioners import partition_of_key
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.messages.produce import BatchIndexAndErrorMessage, ProduceResponse
+from tailrace.protocol.messages.produce import BatchIndexAndErrorMessage
 from tailrace.testing.script import How
-from tests.simulation.stage import T0, T1, Stage, check_empty, play
+from tests.simulation.stage import T0, T1, Stage, check_empty, play, with_fields
 
 COUNT = 300
 VALUES = [b"%d " % number + b"." * 20 for number in range(COUNT)]
@@ -146,19 +146,13 @@ def test_a_refused_batch_fails_its_rows_alone() -> None:
 
 def test_an_error_of_one_record_reaches_its_row() -> None:
     """The broker's words about records are those of their rows, whatever rows stand before them."""
-
-    def with_errors(answer: ProduceResponse) -> ProduceResponse:
-        (topic,) = answer.responses
-        (part,) = topic.partition_responses
-        part = dataclasses.replace(
-            part,
-            error_code=ErrorCode.INVALID_RECORD,
-            record_errors=(
-                BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="no key"),
-            ),
-        )
-        changed = dataclasses.replace(topic, partition_responses=(part,))
-        return dataclasses.replace(answer, responses=(changed,))
+    with_errors = partial(
+        with_fields,
+        error_code=ErrorCode.INVALID_RECORD,
+        record_errors=(
+            BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="no key"),
+        ),
+    )
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(ApiKey.PRODUCE, How.EDIT, edit=with_errors, partition=T1)

@@ -346,6 +346,15 @@ def numbered(lines: Sequence[bytes], thread: int) -> Iterator[int]:
     return (int(line.split()[1]) for line in lines if int(line.split()[0]) == thread)
 
 
+def in_threads(count: int, work: Callable[[int], None]) -> None:
+    """Do the work in as many threads at once, each with its number, and wait for all."""
+    workers = [threading.Thread(target=work, args=(thread,)) for thread in range(count)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+
+
 @pytest.mark.parametrize("batch_size", [500, 16384])
 def test_threads_share_a_producer(address: str, batch_size: int) -> None:
     """Eight threads send and wait now and then; all is there, each thread's records in order."""
@@ -361,11 +370,7 @@ def test_threads_share_a_producer(address: str, batch_size: int) -> None:
                 receipt.result()
 
     with Producer(bootstrap_servers=address, batch_size=batch_size) as producer:
-        workers = [threading.Thread(target=work, args=(thread,)) for thread in range(threads)]
-        for each in workers:
-            each.start()
-        for each in workers:
-            each.join()
+        in_threads(threads, work)
     found = values_by_partition(address, topic, threads * count)
     for place, lines in found.items():
         for thread in range(threads):
@@ -382,11 +387,7 @@ def test_threads_without_partitions_keep_their_order(address: str) -> None:
             producer.send(topic, b"%d %d" % (thread, number), receipt=False)
 
     with Producer(bootstrap_servers=address, buffer_memory=200_000) as producer:
-        workers = [threading.Thread(target=work, args=(thread,)) for thread in range(threads)]
-        for each in workers:
-            each.start()
-        for each in workers:
-            each.join()
+        in_threads(threads, work)
     found = values_by_partition(address, topic, threads * count)
     for thread in range(threads):
         orders = [list(numbered(lines, thread)) for lines in found.values()]

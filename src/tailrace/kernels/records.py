@@ -109,10 +109,8 @@ class Total(IntEnum):
     """1 if the offset deltas are 0, 1, 2 and so on."""
     LAST_OFFSET_DELTA = 3
     NULL_KEYS = 4
-    FIRST_NULL_KEY = 5
-    """Index of the first record without a key, or -1."""
-    TIMESTAMP_DELTA_MIN = 6
-    TIMESTAMP_DELTA_MAX = 7
+    TIMESTAMP_DELTA_MIN = 5
+    TIMESTAMP_DELTA_MAX = 6
 
 
 class Refusal(IntEnum):
@@ -301,7 +299,6 @@ def walk_records(data: "Ints", position: int, limit: int, count: int, totals: "O
     is_consecutive = 1
     last_offset_delta = -1
     null_keys = 0
-    first_null_key = -1
     timestamp_min = 0
     timestamp_max = 0
     if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
@@ -321,8 +318,6 @@ def walk_records(data: "Ints", position: int, limit: int, count: int, totals: "O
         last_offset_delta = offset_delta
         if key_size < 0:
             null_keys += 1
-            if first_null_key < 0:
-                first_null_key = index
         if index == 0 or timestamp_delta < timestamp_min:
             timestamp_min = timestamp_delta
         if index == 0 or timestamp_delta > timestamp_max:
@@ -334,9 +329,8 @@ def walk_records(data: "Ints", position: int, limit: int, count: int, totals: "O
     totals[2] = is_consecutive
     totals[3] = last_offset_delta
     totals[4] = null_keys
-    totals[5] = first_null_key
-    totals[6] = timestamp_min
-    totals[7] = timestamp_max
+    totals[5] = timestamp_min
+    totals[6] = timestamp_max
     return fault
 
 

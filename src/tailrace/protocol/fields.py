@@ -111,7 +111,6 @@ def wire_array(
     until: int | None = None,
     nullable_since: int | None = None,
     tag: int | None = None,
-    default: tuple[()] | None = (),
 ) -> Any:  # noqa: ANN401 - as dataclasses.field: the annotation of the field is its type
     """A dataclass field that travels as an array of `kind` and is held as a tuple."""
     return _declare(
@@ -122,7 +121,7 @@ def wire_array(
             until=until,
             nullable_since=nullable_since,
             tag=tag,
-            default=default,
+            default=(),
         )
     )
 

@@ -56,15 +56,15 @@ class RequestHeader(NamedTuple):
         return api if api is not None and api.is_served(self.api_version) else None
 
 
-def read_size(prefix: Buffer, *, limit: int = FRAME_BYTES_MAX) -> int:
+def read_size(prefix: Buffer) -> int:
     """Bytes of the frame that follows these first four bytes.
 
     Raises:
-        MalformedMessageError: the size is negative or above `limit`; nothing should be
+        MalformedMessageError: the size is negative or above `FRAME_BYTES_MAX`; nothing should be
             allocated for it, and the connection cannot go on.
     """
     (size,) = _SIZE.unpack_from(prefix)
-    check_size(size, limit=limit)
+    check_size(size, limit=FRAME_BYTES_MAX)
     return int(size)
 
 
@@ -184,15 +184,6 @@ def encode_request(
             api, body, version=version, correlation_id=correlation_id, client_id=client_id
         )
     )
-
-
-def response_prefix(api: Api, *, version: int, correlation_id: int, body_size: int) -> bytes:
-    """Size and header of a response frame, for a body of `body_size` bytes that is there already.
-
-    For answers that are kept as bytes between requests.
-    """
-    tags = b"\0" if api.has_response_tags(version) else b""
-    return _RESPONSE_HEAD.pack(4 + len(tags) + body_size, correlation_id) + tags
 
 
 def response_buffers(api: Api, body: Message, *, version: int, correlation_id: int) -> list[Buffer]:

@@ -15,7 +15,7 @@ import crc32c
 from tailrace.errors import CorruptionError, FatalError
 from tailrace.model import NO_PRODUCER_ID, Codec, TimestampType
 from tailrace.records import layout
-from tailrace.records.codecs import OUTPUT_SIZE_MAX, codec_of, decompress
+from tailrace.records.codecs import codec_of, decompress
 
 BATCH_SIZE_MAX: Final = 2**31 - 1
 """The largest size that the length field and an int32 segment position allow."""
@@ -173,17 +173,17 @@ class Batch:
         """The records as they are stored, compressed or not."""
         return self.view[layout.RECORDS_POSITION :]
 
-    def records_view(self, limit: int = OUTPUT_SIZE_MAX) -> memoryview:
-        """The records, decompressed; at most `limit` bytes.
+    def records_view(self) -> memoryview:
+        """The records, decompressed; at most `OUTPUT_SIZE_MAX` bytes.
 
         Raises:
             CorruptCompressionError: the payload is not what its codec writes, or gives more.
             UnsupportedCodecError: the attributes have codec 5, 6 or 7.
         """
-        payload = self.view[layout.RECORDS_POSITION :]
+        payload = self.payload
         if not self.attributes & layout.CODEC_MASK:
             return payload
-        return decompress(self.codec, payload, limit)
+        return decompress(self.codec, payload)
 
     def check(self) -> None:
         """Finds out whether the batch is what was written; the records are not looked into.
@@ -214,20 +214,14 @@ class Batch:
 class BatchReader:
     """Iterates over `(position, batch)`; `position` then says where the whole batches end."""
 
-    __slots__ = ("_convert", "_size_max", "_view", "position")
+    __slots__ = ("_convert", "_view", "position")
 
     def __init__(
-        self,
-        view: memoryview,
-        position: int,
-        *,
-        size_max: int,
-        convert: Callable[[memoryview], Batch] | None = None,
+        self, view: memoryview, *, convert: Callable[[memoryview], Batch] | None = None
     ) -> None:
         self._view = view
-        self._size_max = size_max
         self._convert = convert
-        self.position = position
+        self.position = 0
         """Where the next batch would start; less than the view's size if a partial one follows."""
 
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
@@ -247,9 +241,9 @@ class BatchReader:
                 position=position,
                 offset=offset,
             )
-        if size > self._size_max:
+        if size > BATCH_SIZE_MAX:
             raise CorruptBatchError(
-                f"the batch has {size} bytes, more than {self._size_max}",
+                f"the batch has {size} bytes, more than {BATCH_SIZE_MAX}",
                 position=position,
                 offset=offset,
             )
@@ -278,10 +272,8 @@ class BatchReader:
         return position, batch
 
 
-def read_batches(
-    view: memoryview, position: int = 0, *, size_max: int = BATCH_SIZE_MAX
-) -> BatchReader:
-    """The whole batches of `view` from `position` on; ends silently at a partial one.
+def read_batches(view: memoryview) -> BatchReader:
+    """The whole batches of `view`; ends silently at a partial one.
 
     For format v2 only, which is all that may be produced; `legacy.read_all_batches` reads a log.
 
@@ -294,7 +286,7 @@ def read_batches(
         >>> sizes = [batch.size for _, batch in reader]
         >>> tail = len(view) - reader.position
     """
-    return BatchReader(view, position, size_max=size_max)
+    return BatchReader(view)
 
 
 def sequence_after(sequence: int, count: int) -> int:

@@ -62,9 +62,6 @@ RECORD_OVERHEAD_MAX = 36
 """Of a record besides key, value and headers: its size, offset delta, two sizes and the number of
 headers, of five bytes at most each; a timestamp delta, of ten; and one byte of attributes."""
 
-HEADER_OVERHEAD_MAX = 10
-"""Of a header besides name and content: their two sizes."""
-
 
 def _varint(number: int) -> bytes:
     return _TABLE[number] if 0 <= number < _TABLE_SIZE else zigzag(number)
@@ -81,7 +78,6 @@ class BatchBuilder:
         "_max_timestamp",
         "_payload",
         "_producer",
-        "_size",
         "record_count",
     )
 
@@ -111,36 +107,10 @@ class BatchBuilder:
             | (layout.CONTROL_FLAG if is_control else 0)
         )
         self._payload = bytearray()
-        self._size = layout.HEADER_SIZE
         self._base_timestamp = NO_TIMESTAMP
         self._max_timestamp = NO_TIMESTAMP
         self._last_offset_delta = -1
         self.record_count = 0
-
-    @property
-    def size_estimate(self) -> int:
-        """Bytes of the batch if it were not compressed; exact for `Codec.NONE`."""
-        return self._size
-
-    def has_room_for(
-        self,
-        key: Octets | None,
-        value: Octets | None,
-        headers: Sequence[Header] = (),
-        *,
-        size_max: int,
-    ) -> bool:
-        """Whether the batch stays within `size_max` bytes with one more record, compression aside.
-
-        The record is taken at its largest, so the answer may be no where it would just fit. The
-        first record always has room: there is no smaller batch that could hold it.
-        """
-        if not self.record_count:
-            return True
-        size = RECORD_OVERHEAD_MAX + len(key or b"") + len(value or b"")
-        for name, content in headers:
-            size += HEADER_OVERHEAD_MAX + len(name.encode()) + len(content or b"")
-        return self._size + size <= size_max
 
     def append(
         self,
@@ -173,10 +143,8 @@ class BatchBuilder:
         for name, content in headers:
             fields += (*_sized(name.encode()), *_sized(content))
         body = b"".join(fields)
-        length = _varint(len(body))
-        self._payload += length
+        self._payload += _varint(len(body))
         self._payload += body
-        self._size += len(length) + len(body)
         self.record_count += 1
 
     def build(self) -> bytes:

@@ -58,8 +58,6 @@ class RecordTotals(NamedTuple):
     last_offset_delta: int
     """Of the last record; -1 without records."""
     null_keys: int
-    first_null_key: int
-    """Index of the first record without a key; -1 if all have one."""
     timestamp_delta_min: int
     timestamp_delta_max: int
 
@@ -108,10 +106,8 @@ def check_decompressed(batch: Batch, view: memoryview) -> RecordTotals:
     status = kernels.walk_records(view, 0, len(view), batch.record_count, totals)
     if status < 0:
         raise record_error(batch, RecordFault(-status), index=totals[Total.RECORDS], size=len(view))
-    records, _, is_consecutive, last, null_keys, first_null_key, smallest, largest = totals
-    return RecordTotals(
-        records, is_consecutive == 1, last, null_keys, first_null_key, smallest, largest
-    )
+    records, _, is_consecutive, last, null_keys, smallest, largest = totals
+    return RecordTotals(records, is_consecutive == 1, last, null_keys, smallest, largest)
 
 
 def list_refused(

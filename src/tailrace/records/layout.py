@@ -86,14 +86,6 @@ DELETE_HORIZON_FLAG: Final = 0x40
 SEQUENCE_MAX: Final = 2**31 - 1
 """After this sequence number comes 0 again."""
 
-RECORD_OVERHEAD_MAX: Final = 21
-"""Most bytes a record without headers adds to its key and value.
-
-Five each for length, offset delta, key size and value size make 20, and the attributes are one
-more. A timestamp delta of ten bytes and the header count come on top in theory; Kafka's clients
-count neither, and this is their number.
-"""
-
 assert HEADER.size == HEADER_SIZE == RECORDS_POSITION
 assert FRAME.size == FRAME_SIZE == CRC_POSITION == MAGIC_POSITION + 1
 assert LENGTH_POSITION + LENGTH.size == LOG_OVERHEAD == LEADER_EPOCH_POSITION

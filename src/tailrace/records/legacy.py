@@ -40,7 +40,6 @@ from typing import Final
 from tailrace.model import NO_LEADER_EPOCH, NO_TIMESTAMP, Codec, TimestampType
 from tailrace.records import layout
 from tailrace.records.batch import (
-    BATCH_SIZE_MAX,
     Batch,
     BatchReader,
     CorruptBatchError,
@@ -61,10 +60,8 @@ _OFFSET_DELTA_MAX: Final = 2**31 - 1
 """What a v2 record has room for; indexes have no more for a whole segment."""
 
 
-def read_all_batches(
-    view: memoryview, position: int = 0, *, size_max: int = BATCH_SIZE_MAX
-) -> BatchReader:
-    """The whole batches of `view` from `position` on, those of v0 and v1 converted to v2.
+def read_all_batches(view: memoryview) -> BatchReader:
+    """The whole batches of `view`, those of v0 and v1 converted to v2.
 
     A converted batch has its entry as `legacy`, and the entry's size as `size`.
 
@@ -72,7 +69,7 @@ def read_all_batches(
         CorruptionError: from the iteration, at a frame that no writer makes, and at an entry of an
             older format that is damaged; it has the position.
     """
-    return BatchReader(view, position, size_max=size_max, convert=converted)
+    return BatchReader(view, convert=converted)
 
 
 def converted(view: memoryview) -> Batch:

@@ -20,7 +20,7 @@ from tailrace.errors import TailraceError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Buffer
 from tailrace.protocol.frames import SIZE_BYTES, check_size
-from tailrace.runtime.network import Socket
+from tailrace.runtime.network import Socket, without_front
 from tailrace.server.dispatch import CloseConnectionError, Dispatcher
 
 logger = logging.getLogger(__name__)
@@ -230,7 +230,7 @@ class Connection:
                 self._is_blocked = True
                 self._socket.watch_writes(self._on_writable)
             else:
-                self._output = _without_front(self._output, sent)
+                self._output = without_front(self._output, sent)
                 self._active_at = self._loop.time()
 
     def _on_writable(self) -> None:
@@ -241,12 +241,3 @@ class Connection:
     def _flush_and_work(self) -> None:
         self._flush()
         self._work()
-
-
-def _without_front(buffers: list[Buffer], size: int) -> list[Buffer]:
-    """The buffers that are left when `size` bytes of them have been sent."""
-    for number, buffer in enumerate(buffers):
-        if size < len(buffer):
-            return [memoryview(buffer)[size:], *buffers[number + 1 :]] if size else buffers[number:]
-        size -= len(buffer)
-    return []

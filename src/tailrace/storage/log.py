@@ -279,6 +279,8 @@ class Log:
                 is_first_whole=is_first_whole,
                 # A replica has to have every batch that its leader has.
                 skips_empty=limit is not ReadLimit.LOG_END,
+                # Who reads committed records is told of no more aborts than the bytes can hold.
+                bounds_closely=limit is ReadLimit.LAST_STABLE,
             )
             if limit is ReadLimit.LAST_STABLE:
                 later = self.segments.from_offset(offset)

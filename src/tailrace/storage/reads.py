@@ -46,9 +46,11 @@ def slice_from(
     bytes_max: int,
     is_first_whole: bool,
     skips_empty: bool,
+    bounds_closely: bool,
 ) -> tuple[memoryview, int]:
     """Bytes from the batch that holds `offset`, and an offset that none of them reaches.
 
+    With `bounds_closely` that is the lowest one that the offset index knows; for 4 microseconds.
     A batch that holds `limit_offset` is left out whole, as are those behind it. With `skips_empty`
     the slice begins at the first batch with a record, if there is one below the limit: of what
     compaction has left as mere headers consumers have no use, and librdkafka takes a response that
@@ -68,7 +70,8 @@ def slice_from(
         end, behind = min(end, segment.size), following.base_offset
     else:
         end = _bounded(segment, end, limit_offset)
-    return segment.log.view(start, max(start, end)), behind
+    near = segment.limit_near(end) if bounds_closely else None
+    return segment.log.view(start, max(start, end)), behind if near is None else min(near, behind)
 
 
 def _find_first(

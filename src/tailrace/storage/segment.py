@@ -23,7 +23,7 @@ from tailrace.records.batch import Batch
 from tailrace.records.search import find_timestamp
 from tailrace.runtime.files import Buffer, Files
 from tailrace.storage.config import LogConfig
-from tailrace.storage.index.offset import OffsetIndex, open_offset_index
+from tailrace.storage.index.offset import OffsetIndex, OffsetPosition, open_offset_index
 from tailrace.storage.index.time import TimeIndex, TimestampOffset, open_time_index
 from tailrace.storage.index.transaction import TransactionIndex, open_transaction_index
 from tailrace.storage.names import (
@@ -194,11 +194,16 @@ class Segment:
         The index has no checksum, so an entry is used only if the batch it points at fits it.
         """
         found = self.offset_index.lookup(offset)
-        if not found.position:
-            return 0
-        offsets = self.log.offsets_at(found.position)
-        fits = offsets is not None and self.base_offset <= offsets[0] <= offsets[1] <= found.offset
-        return found.position if fits else 0
+        return found.position if found.position and self._fits(found) else 0
+
+    def limit_near(self, position: int) -> int | None:
+        """An offset that no batch before `position` reaches, if the offset index can serve."""
+        found = self.offset_index.first_from(position)
+        return found.offset if found is not None and self._fits(found) else None
+
+    def _fits(self, entry: OffsetPosition) -> bool:
+        offsets = self.log.offsets_at(entry.position)
+        return offsets is not None and self.base_offset <= offsets[0] <= offsets[1] <= entry.offset
 
     def find(self, offset: int) -> BatchPlace | None:
         """Where the first batch whose last offset is at least `offset` stands; None behind all.

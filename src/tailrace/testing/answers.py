@@ -295,12 +295,11 @@ def add_partitions(
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not error:
         cluster.coordinator.add(name, places)
-    return _partitions_answer(body, error)
+    return partitions_answer(body, error)
 
 
-def _partitions_answer(
-    body: AddPartitionsToTxnRequest, error: ErrorCode
-) -> AddPartitionsToTxnResponse:
+def partitions_answer(body: AddPartitionsToTxnRequest, error: int) -> AddPartitionsToTxnResponse:
+    """The answer with one error code for every partition."""
     return AddPartitionsToTxnResponse(
         throttle_time_ms=0,
         results_by_topic_v3_and_below=tuple(
@@ -345,10 +344,11 @@ def txn_offset_commit(
                 for topic in body.topics
                 for each in topic.partitions
             }
-    return _offsets_answer(body, error)
+    return offsets_answer(body, error)
 
 
-def _offsets_answer(body: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
+def offsets_answer(body: TxnOffsetCommitRequest, error: int) -> TxnOffsetCommitResponse:
+    """The answer with one error code for every partition."""
     return TxnOffsetCommitResponse(
         throttle_time_ms=0,
         topics=tuple(
@@ -429,9 +429,9 @@ def refusal(
         case InitProducerIdRequest():
             return InitProducerIdResponse(error_code=error)
         case AddPartitionsToTxnRequest():
-            return _partitions_answer(body, error)
+            return partitions_answer(body, error)
         case TxnOffsetCommitRequest():
-            return _offsets_answer(body, error)
+            return offsets_answer(body, error)
         case AddOffsetsToTxnRequest():
             return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=error)
         case _:

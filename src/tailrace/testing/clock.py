@@ -45,9 +45,9 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 class VirtualClock:
     """A wall clock that follows a jumping loop and can be set."""
 
-    def __init__(self, loop: JumpingLoop, *, start_ms: int = 1_700_000_000_000) -> None:
+    def __init__(self, loop: JumpingLoop) -> None:
         self._loop = loop
-        self._start_ms = start_ms
+        self._start_ms = 1_700_000_000_000
 
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""

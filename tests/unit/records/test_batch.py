@@ -91,13 +91,6 @@ def test_a_partial_tail_ends_the_reading_silently() -> None:
         assert reader.position == len(data)
 
 
-def test_reading_starts_where_it_is_told() -> None:
-    """Positions count from the start of the view."""
-    data = small_batch()
-    reader = read_batches(memoryview(data * 3), len(data))
-    assert [position for position, _ in reader] == [len(data), 2 * len(data)]
-
-
 @pytest.mark.parametrize(
     ("position", "patch", "rule"),
     [
@@ -128,12 +121,6 @@ def test_older_formats_are_recognised(magic: int) -> None:
     data[16] = magic
     with pytest.raises(UnsupportedMagicError, match=f"v{magic} is not taken here"):
         next(read_batches(memoryview(data)))
-
-
-def test_a_size_limit_holds() -> None:
-    """A batch larger than the caller allows is refused before it is looked at."""
-    with pytest.raises(CorruptBatchError, match="more than 80"):
-        next(read_batches(memoryview(small_batch()), size_max=80))
 
 
 def test_a_bad_checksum_names_both_values() -> None:

@@ -48,55 +48,6 @@ def test_varints(number: int, encoded: str) -> None:
 
 
 @every_codec
-def test_room_is_counted_with_every_part_of_a_record(codec: Codec) -> None:
-    """A record without headers has room where one with many has none."""
-    builder = BatchBuilder(codec=codec)
-    builder.append(b"key", b"value", timestamp=0)
-    headers = [("hello", b"world.world")] * 10
-    assert builder.has_room_for(b"key", b"value", size_max=150)
-    assert not builder.has_room_for(b"key", b"value", headers, size_max=150)
-    assert builder.has_room_for(b"key", b"value", headers, size_max=1024)
-    assert not builder.has_room_for(b"key", b"v" * 950, size_max=1024)
-
-
-@every_codec
-def test_the_first_record_always_has_room(codec: Codec) -> None:
-    """However small the limit: no smaller batch could hold it. The second has none."""
-    builder = BatchBuilder(codec=codec)
-    assert builder.has_room_for(b"foo", b"bar", size_max=0)
-    builder.append(b"foo", b"bar", timestamp=0)
-    assert not builder.has_room_for(b"foo", b"bar", size_max=0)
-    [record] = records_of(batch_of(builder.build()))
-    assert (record.key, record.value) == (b"foo", b"bar")
-
-
-@every_codec
-def test_a_record_past_the_limit_is_taken_all_the_same(codec: Codec) -> None:
-    """Whoever asks decides; the batch is sound and knows its largest timestamp."""
-    builder = BatchBuilder(codec=codec)
-    for number in range(2):
-        builder.append(b"a", b"1", timestamp=number)
-    assert not builder.has_room_for(b"c", b"3", size_max=80)
-    builder.append(b"c", b"3", timestamp=2)
-    batch = batch_of(builder.build())
-    assert batch.max_timestamp == 2
-    assert [record.timestamp for record in records_of(batch)] == [0, 1, 2]
-
-
-@some
-@given(records=ROWS)
-def test_a_record_that_has_room_fits(records: list[Record]) -> None:
-    """The limit holds for every batch that was filled by asking."""
-    builder = BatchBuilder()
-    for record in records:
-        if builder.has_room_for(record.key, record.value, record.headers, size_max=200):
-            builder.append(
-                record.key, record.value, timestamp=record.timestamp, headers=record.headers
-            )
-    assert builder.record_count == 1 or len(builder.build()) <= 200
-
-
-@every_codec
 @some
 @given(records=ROWS)
 def test_round_trip(codec: Codec, records: list[Record]) -> None:
@@ -107,29 +58,6 @@ def test_round_trip(codec: Codec, records: list[Record]) -> None:
     assert batch.base_timestamp == records[0].timestamp
     assert batch.max_timestamp == max(record.timestamp for record in records)
     assert batch.last_offset == len(records) - 1
-
-
-@some
-@given(records=ROWS)
-def test_the_size_estimate_is_exact_without_a_codec(records: list[Record]) -> None:
-    """Producers fill batches up to a size; they may trust it."""
-    builder = BatchBuilder()
-    for record in records:
-        builder.append(record.key, record.value, timestamp=record.timestamp, headers=record.headers)
-    assert builder.size_estimate == len(builder.build())
-
-
-@every_codec
-def test_the_size_estimate_grows_with_every_record(codec: Codec) -> None:
-    """Headers count too; it never says less than the batch will have, but for a codec's framing."""
-    builder = BatchBuilder(codec=codec)
-    estimates = [builder.size_estimate]
-    for number in range(10):
-        builder.append(b"", b"%d" % number * 100, timestamp=number, headers=[("h", None)] * number)
-        estimates.append(builder.size_estimate)
-    assert estimates == sorted(set(estimates))
-    assert len(builder.build()) <= builder.size_estimate
-    assert (len(builder.build()) == builder.size_estimate) == (codec is Codec.NONE)
 
 
 @pytest.mark.parametrize(

@@ -489,6 +489,10 @@ def test_random_bytes_in_an_offset_index_do_not_lead_astray(seed: int) -> None:
     again = opened(files, is_new=False)
     for offset in range(40, 50):
         assert read(again, offset)[0] == b"msg%d" % offset
+    places = [(position, each.last_offset) for position, each in again.batches(0)]
+    for position in range(again.size + 1):
+        limit = again.limit_near(position)
+        assert limit is None or all(last < limit for start, last in places if start < position)
 
 
 def overwritten(files: MemoryFiles, name: str, chance: random.Random) -> MemoryFiles:

@@ -370,6 +370,21 @@ def test_aborts_behind_the_bytes_read_are_not_told() -> None:
         assert [each.first_offset for each in found.aborted] == [first_offset]
 
 
+def test_aborts_of_the_same_segment_behind_the_bytes_read_are_not_told() -> None:
+    """The offset index bounds what the bytes can hold, as in Kafka."""
+    log = open_at(MemoryFiles(), config=settings(segment_bytes=10**6, index_interval_bytes=1))
+    producer = TransactionalProducer(log, 1)
+    for _ in range(5):
+        producer.append(2)
+        producer.abort()
+    raise_to_end(log)
+    for offset in range(0, log.end_offset, 3):
+        found = log.read(offset, bytes_max=1, is_first_whole=True, limit=ReadLimit.LAST_STABLE)
+        assert [each.first_offset for each in found.aborted] == [offset]
+    found = log.read(0, bytes_max=10**6, is_first_whole=True, limit=ReadLimit.LAST_STABLE)
+    assert len(found.aborted) == 5
+
+
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_a_start_knows_what_is_open(is_clean: bool) -> None:  # noqa: FBT001
     """A transaction that was open before the stop is; one that had ended is not."""

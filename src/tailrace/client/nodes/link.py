@@ -78,7 +78,6 @@ class Link:
     ) -> None:
         self.in_flight: deque[InFlight] = deque()
         self.is_ready = False
-        self.is_closed = False
         self.versions: dict[int, int] = {}
         """The version of each request, once it is ready."""
         self.session_s = float("inf")
@@ -174,7 +173,6 @@ class Link:
 
     def close(self, error: NodeError) -> None:
         """End the connection; what is in flight becomes `error`, in its order."""
-        self.is_closed = True
         self._socket.close()
         if self.is_ready:
             self._outcomes.extend((each.done, error) for each in self.in_flight)

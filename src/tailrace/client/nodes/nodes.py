@@ -1,7 +1,7 @@
 """The connections to all brokers of a cluster, by node id: Kafka's rules about time and load.
 
     not connected --connect--> connecting -> setting up -> ready
-         ^---------- failure, time limit, idle, disconnect ---'      then a pause (KIP-580)
+         ^---------------- failure, time limit, idle ---------'      then a pause (KIP-580)
 
 Socket events only note that a connection has news and call `stirred`, which must see to it that
 `poll` is called soon, but not call it itself. Everything else happens in the caller's own turn, at
@@ -160,14 +160,6 @@ class Nodes:
                 best, best_rank = node, rank
         return best
 
-    def has_ready(self, nodes: Sequence[Node], now: float) -> bool:
-        """Whether any of the nodes is connected and not throttled, though it may be full."""
-        states = (self._states.get(node.id) for node in nodes)
-        return any(
-            state is not None and state.has_ready_link and state.muted_until <= now
-            for state in states
-        )
-
     def in_flight(self, node_id: int) -> int:
         """Requests that wait for their `done`."""
         state = self._states.get(node_id)
@@ -177,20 +169,6 @@ class Nodes:
         """Why the last connection ended; None if there was none, or once one is ready again."""
         state = self._states.get(node_id)
         return None if state is None else state.failure
-
-    def connect_delay(self, node_id: int, now: float) -> float:
-        """Seconds until it makes sense to try again: the rest of a pause, of throttling, of setup.
-
-        Infinite for a node that is ready: only an answer can change something.
-        """
-        state = self._states.get(node_id)
-        if state is None:
-            return 0.0
-        if not state.is_connected:
-            return max(state.retry_at - now, 0.0)
-        if not state.has_ready_link:
-            return max(state.setup_deadline - now, 0.0)
-        return state.muted_until - now if state.muted_until > now else NEVER
 
     def next_deadline(self) -> float | None:
         """When `poll` must be called at the latest, in its own time; None if only for news.
@@ -214,12 +192,6 @@ class Nodes:
         while outcomes:
             done, outcome = outcomes.popleft()
             done(outcome)
-
-    def disconnect(self, node_id: int, now: float) -> None:
-        """Give up a node's connection; the next poll tells those who wait."""
-        state = self._states.get(node_id)
-        if state is not None and state.is_connected:
-            self._fail(state, DisconnectedError(f"{state.node}: given up by this client"), now)
 
     def close(self) -> None:
         """Give up every connection and tell those who wait."""

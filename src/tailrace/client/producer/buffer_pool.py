@@ -51,11 +51,6 @@ class BufferPool:
         """How many are in line."""
         return len(self._line)
 
-    @property
-    def free_blocks(self) -> int:
-        """How many blocks are ready for use again."""
-        return len(self._blocks)
-
     def allocate(self, size: int) -> bool:
         """Take `size` bytes at once; False if they are not there, or others wait for theirs.
 

@@ -80,12 +80,9 @@ class ColumnSlice(NamedTuple):
 
     def row_of(self, index: int) -> int:
         """The caller's number of a record's row."""
-        return self.plan.chunk.first_row + self._place(index)
-
-    def timestamp_of(self, index: int) -> int:
-        """Milliseconds that the record carries."""
-        timestamps = self.plan.timestamps
-        return int(timestamps[self._place(index)]) if len(timestamps) else self.plan.now_ms
+        place = self.start + index
+        order = self.plan.order
+        return self.plan.chunk.first_row + (int(order[place]) if len(order) else place)
 
     def split(self, parts: int) -> "list[ColumnSlice]":
         """The same rows in `parts` slices of about as many each; in fewer if there are fewer rows.
@@ -127,10 +124,6 @@ class ColumnSlice(NamedTuple):
             view, end, fields=fields, count=self.record_count,
             base_timestamp=base, max_timestamp=latest,
         )  # fmt: skip
-
-    def _place(self, index: int) -> int:
-        place = self.start + index
-        return int(self.plan.order[place]) if len(self.plan.order) else place
 
 
 def plan_chunk(

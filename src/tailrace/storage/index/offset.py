@@ -9,7 +9,6 @@ the log can always rebuild it.
 """
 
 import struct
-from bisect import bisect_left
 from typing import NamedTuple
 
 from tailrace.errors import CorruptionError
@@ -42,22 +41,18 @@ class OffsetIndex:
     def lookup(self, offset: int) -> OffsetPosition:
         """The last entry at or below `offset`; the segment's start when there is none."""
         number = self.entries.floor(offset - self.base_offset)
-        if number < 0:
-            return OffsetPosition(self.base_offset, 0)
-        relative, position = self.entries.entry(number)
-        return OffsetPosition(self.base_offset + relative, position)
+        return OffsetPosition(self.base_offset, 0) if number < 0 else self._entry(number)
 
     def first_from(self, position: int) -> OffsetPosition | None:
         """The first entry whose position is at least `position`, or None.
 
         No batch that starts before `position` has an offset as large as that entry's.
         """
-        entries = self.entries
-        count = entries.count
-        number = bisect_left(range(count), position, key=lambda each: entries.entry(each)[1])
-        if number == count:
-            return None
-        relative, position = entries.entry(number)
+        number = self.entries.floor(position - 1, field=1) + 1
+        return self._entry(number) if number < self.entries.count else None
+
+    def _entry(self, number: int) -> OffsetPosition:
+        relative, position = self.entries.entry(number)
         return OffsetPosition(self.base_offset + relative, position)
 
     def append(self, offset: int, position: int) -> None:

@@ -52,13 +52,13 @@ class SparseIndex:
         """The newest entry."""
         return self.entry(self.count - 1) if self.count else None
 
-    def floor(self, key: int) -> int:
-        """Number of the last entry whose first field is at most `key`; -1 when there is none."""
+    def floor(self, key: int, *, field: int = 0) -> int:
+        """Number of the last entry whose `field` is at most `key`; -1 when there is none."""
         low, high = 0, self.count
         unpack, size, view = self._entry.unpack_from, self._entry.size, self._view
         while low < high:
             middle = (low + high) // 2
-            if unpack(view, middle * size)[0] <= key:
+            if unpack(view, middle * size)[field] <= key:
                 low = middle + 1
             else:
                 high = middle

@@ -15,6 +15,9 @@ from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRespons
 from tailrace.runtime.network import Socket
 from tailrace.testing import Outside, virtual_runtime
 
+Wrap = Callable[[Socket], Socket]
+"""What a broker puts between itself and its end of a connection."""
+
 OFFERED = tuple(
     ApiVersion(api_key=api.key, min_version=api.first_version, max_version=api.last_version)
     for api in SPOKEN.values()
@@ -120,9 +123,7 @@ class StandIn:
     and keeps every other request in `asked`.
     """
 
-    def __init__(
-        self, outside: Outside, *, wrap: Callable[[Socket], Socket] = lambda socket: socket
-    ) -> None:
+    def __init__(self, outside: Outside, *, wrap: Wrap = lambda socket: socket) -> None:
         self.channels: list[Channel] = []
         self.asked: list[Asked] = []
         self.rules: dict[ApiKey, Callable[[Asked], None]] = {
@@ -197,6 +198,36 @@ class Client:
         """Let happen what takes no time."""
         await self.pass_time(0.01)
 
+    async def until(self, happened: Callable[[], object]) -> float:
+        """Poll as a driver would until something is so; the seconds that it took."""
+        start = self.now
+        while not happened():
+            assert self.now < start + 100, "it does not happen"
+            due = self.nodes.next_deadline()
+            step = 0.01 if due is None else min(max(due - self.now, 0.001), 0.01)
+            await self.outside.pass_time(step)
+            self.poll()
+        return self.now - start
+
+    async def begin(self, node: Node) -> float:
+        """Ask for a connection until another one is begun; the seconds that it took."""
+        firsts = self.outside.network.firsts
+        count = len(firsts)
+
+        def is_begun() -> bool:
+            self.nodes.connect(node, self.now)
+            return len(firsts) > count
+
+        return await self.until(is_begun)
+
+    async def half_connect(self, broker: StandIn) -> Node:
+        """Connect to a broker that takes the connection, and keeps its versions to itself."""
+        broker.rules[ApiKey.API_VERSIONS] = broker.asked.append
+        node = broker.node()
+        assert not self.nodes.connect(node, self.now)
+        await self.settle()
+        return node
+
     async def become_ready(self, node: Node) -> None:
         """Connect until the node is ready."""
         for _ in range(100):
@@ -230,8 +261,8 @@ REFUSED = int(ErrorCode.INVALID_REQUEST)
 
 @contextmanager
 def stage(
-    config: NodesConfig | None = None,
+    config: NodesConfig | None = None, *, wrap: Wrap = lambda socket: socket
 ) -> Iterator[tuple[Outside, StandIn, Client]]:
     """A network with one broker and a client that is not connected yet."""
     with virtual_runtime() as outside:
-        yield outside, StandIn(outside), Client(outside, config)
+        yield outside, StandIn(outside, wrap=wrap), Client(outside, config)

@@ -102,15 +102,14 @@ def test_the_time_for_setup_grows_with_failures() -> None:
         async def main() -> None:
             node = broker.node()
             outside.network.silent_ports.add(node.port)
-            times = []
+            times: list[float] = []
             for _ in range(4):
-                assert not client.nodes.connect(node, client.now)
-                times.append(client.nodes.connect_delay(node.id, client.now))
-                await client.pass_time(40)
+                await client.begin(node)
+                times.append(await client.until(lambda: client.nodes.failure_count > len(times)))
             assert times[0] == pytest.approx(10, rel=0.2)
             assert times[1] == pytest.approx(20, rel=0.2)
             assert times[2] > 23
-            assert times[3] <= 30
+            assert times[3] < 30.002
 
         outside.run(main())
 
@@ -118,12 +117,9 @@ def test_the_time_for_setup_grows_with_failures() -> None:
 def test_a_broker_that_takes_the_connection_and_says_nothing_times_out() -> None:
     """A connection on which versions are never answered fails after the setup time."""
     with stage() as (outside, broker, client):
-        broker.rules[ApiKey.API_VERSIONS] = broker.asked.append
 
         async def main() -> None:
-            node = broker.node()
-            client.nodes.connect(node, client.now)
-            await client.settle()
+            node = await client.half_connect(broker)
             assert client.nodes.in_flight(node.id) == 1
             await client.pass_time(12.1)
             assert isinstance(client.failure(node), RequestTimedOutError)
@@ -143,27 +139,30 @@ def test_the_least_loaded_node_is_one_that_can_be_asked() -> None:
             assert client.nodes.least_loaded([node], client.now) == node
             await client.become_ready(node)
             assert client.nodes.least_loaded([node], client.now) == node
-            assert client.nodes.has_ready([node], client.now)
             broker.channel.close()
             await client.settle()
             assert not client.nodes.connect(node, client.now)
             assert client.nodes.least_loaded([node], client.now) is None
-            assert not client.nodes.has_ready([node], client.now)
             assert client.nodes.least_loaded([], client.now) is None
 
         outside.run(main())
 
 
-def test_a_full_node_is_ready_though_it_cannot_be_asked() -> None:
-    """A node with as many requests as are allowed is not chosen, but it is there."""
+def test_a_full_node_cannot_be_asked_until_it_answers() -> None:
+    """A node with as many requests as are allowed is not chosen, nor connected to once more."""
     with stage(NodesConfig(client_id="test", in_flight_max=1)) as (outside, broker, client):
 
         async def main() -> None:
             node = broker.node()
             await client.become_ready(node)
             client.ask(node)
+            await client.settle()
             assert client.nodes.least_loaded([node], client.now) is None
-            assert client.nodes.has_ready([node], client.now)
+            assert not client.nodes.connect(node, client.now)
+            broker.asked[0].answer(METADATA)
+            await client.settle()
+            assert client.nodes.least_loaded([node], client.now) == node
+            assert len(broker.channels) == 1
 
         outside.run(main())
 
@@ -195,6 +194,7 @@ def test_nodes_that_cannot_be_reached_are_tried_in_turn() -> None:
 
         async def main() -> None:
             nodes = [broker.node(number) for number in range(3)]
+            broker.listener.close()
             for _ in range(10):
                 chosen = []
                 for _ in nodes:
@@ -202,7 +202,6 @@ def test_nodes_that_cannot_be_reached_are_tried_in_turn() -> None:
                     assert node is not None
                     chosen.append(node)
                     client.nodes.connect(node, client.now)
-                    client.nodes.disconnect(node.id, client.now)
                     await client.pass_time(2)
                 assert sorted(chosen) == nodes
 
@@ -210,25 +209,19 @@ def test_nodes_that_cannot_be_reached_are_tried_in_turn() -> None:
 
 
 def test_there_is_no_pause_before_the_first_connection() -> None:
-    """A node that was never tried, or is connected, needs no pause."""
+    """A node that was never tried is connected to at once, and then stays so."""
     for config in (None, CONSTANT):
         with stage(config) as (outside, broker, client):
 
             async def main(broker: StandIn = broker, client: Client = client) -> None:
                 node = broker.node()
-                assert client.nodes.connect_delay(node.id, client.now) == 0
+                assert await client.begin(node) == 0
                 await client.become_ready(node)
-                assert client.nodes.connect_delay(node.id, client.now) == float("inf")
+                await client.pass_time(1)
+                assert client.nodes.connect(node, client.now)
+                assert len(broker.channels) == 1
 
             outside.run(main())
-
-
-async def lose(broker: StandIn, client: Client, node: Node) -> float:
-    """Have the broker end the connection; the pause that follows."""
-    broker.channel.close()
-    await client.settle()
-    lost_ago = 0.02
-    return client.nodes.connect_delay(node.id, client.now) + lost_ago
 
 
 def test_pauses_grow_with_failures() -> None:
@@ -238,23 +231,16 @@ def test_pauses_grow_with_failures() -> None:
         async def main() -> None:
             node = broker.node()
             await client.become_ready(node)
-            assert await lose(broker, client, node) == pytest.approx(0.05, abs=0.025)
             accept = outside.network.ports.pop(node.port)
-            pauses = []
-            for _ in range(7):
-                await client.pass_time(2)
-                client.nodes.connect(node, client.now)
-                client.poll()
-                await outside.pass_time(0)
-                await outside.pass_time(0)
-                client.poll()
-                pauses.append(client.nodes.connect_delay(node.id, client.now))
-            for number, pause in enumerate(pauses[:4]):
-                assert pause == pytest.approx(0.1 * 2**number, rel=0.2)
-            assert max(pauses) <= 1
+            broker.channel.close()
+            pauses = [await client.begin(node) for _ in range(8)]
+            for number, pause in enumerate(pauses[:5]):
+                assert pause == pytest.approx(0.05 * 2**number, rel=0.2)
+            assert max(pauses) < 1.002
             outside.network.ports[node.port] = accept
             await client.become_ready(node)
-            assert await lose(broker, client, node) == pytest.approx(0.05, abs=0.025)
+            broker.channel.close()
+            assert await client.begin(node) == pytest.approx(0.05, rel=0.2)
 
         outside.run(main())
 
@@ -269,12 +255,7 @@ def test_pauses_without_room_to_grow_are_constant() -> None:
             broker.listener.close()
             broker.channel.close()
             for _ in range(4):
-                await outside.pass_time(0)
-                await outside.pass_time(0)
-                client.poll()
-                assert client.nodes.connect_delay(node.id, client.now) == pytest.approx(0.1)
-                await client.pass_time(0.2)
-                client.nodes.connect(node, client.now)
+                assert await client.begin(node) == pytest.approx(0.1, abs=0.002)
 
         outside.run(main())
 
@@ -401,31 +382,24 @@ def test_each_loss_while_versions_are_asked_for_doubles_the_pause() -> None:
 
         async def main() -> None:
             node = broker.node()
+            await client.begin(node)
             for number in range(5):
-                client.nodes.connect(node, client.now)
-                for _ in range(10):
-                    await outside.pass_time(0)
-                client.poll()
+                assert await client.begin(node) == pytest.approx(0.05 * 2**number, rel=0.2)
                 assert client.outcomes == []
                 assert client.nodes.in_flight(node.id) == 0
-                delay = client.nodes.connect_delay(node.id, client.now)
-                assert delay == pytest.approx(0.05 * 2**number, rel=0.2)
-                await client.pass_time(delay)
+            assert len(broker.channels) == 5
 
         outside.run(main())
 
 
-def test_giving_up_while_versions_are_asked_for_tells_nobody() -> None:
-    """A connection that is given up before it is ready has nobody who waits."""
+def test_closing_while_versions_are_asked_for_tells_nobody() -> None:
+    """A connection that is closed before it is ready has nobody who waits."""
     with stage() as (outside, broker, client):
-        broker.rules[ApiKey.API_VERSIONS] = broker.asked.append
 
         async def main() -> None:
-            node = broker.node()
-            client.nodes.connect(node, client.now)
-            await client.settle()
+            node = await client.half_connect(broker)
             assert client.nodes.in_flight(node.id) == 1
-            client.nodes.disconnect(node.id, client.now)
+            client.nodes.close()
             assert client.nodes.in_flight(node.id) == 0
             await client.settle()
             assert client.outcomes == []
@@ -433,21 +407,19 @@ def test_giving_up_while_versions_are_asked_for_tells_nobody() -> None:
         outside.run(main())
 
 
-def test_giving_up_a_connection_begins_a_pause_once() -> None:
-    """A node that was given up is not ready and has a pause; giving it up again adds none."""
+def test_a_connection_that_is_given_up_is_made_again_after_a_pause() -> None:
+    """A node that does not answer in time is not ready, says why, and is tried again later."""
     with stage() as (outside, broker, client):
 
         async def main() -> None:
             node = broker.node()
             await client.become_ready(node)
-            client.nodes.disconnect(node.id, client.now)
-            assert not client.nodes.is_ready(node.id, client.now)
-            assert client.nodes.failure(node.id) is not None
-            assert client.nodes.connect_delay(node.id, client.now) > 0
-            await client.pass_time(1)
-            assert client.nodes.connect_delay(node.id, client.now) == 0
-            client.nodes.disconnect(node.id, client.now)
-            assert client.nodes.connect_delay(node.id, client.now) == 0
+            client.ask(node, timeout_ms=100)
+            await client.until(lambda: not client.nodes.is_ready(node.id, client.now))
+            assert isinstance(client.failure(node), RequestTimedOutError)
+            assert await client.begin(node) == pytest.approx(0.05, rel=0.2)
+            await client.become_ready(node)
+            assert client.nodes.failure(node.id) is None
 
         outside.run(main())
 
@@ -461,9 +433,7 @@ def test_an_attempt_that_was_given_up_leaves_nothing_behind() -> None:
             first, second = broker.node(1), other.node(2)
             outside.network.silent_ports.add(first.port)
             client.nodes.connect(first, client.now)
-            await client.settle()
-            client.nodes.disconnect(first.id, client.now)
-            await client.settle()
+            await client.until(lambda: client.nodes.failure(first.id))
             await client.become_ready(second)
             outside.network.silent_ports.clear()
             await client.become_ready(first)
@@ -473,7 +443,7 @@ def test_an_attempt_that_was_given_up_leaves_nothing_behind() -> None:
 
 
 def test_a_connection_that_comes_too_late_is_closed() -> None:
-    """A connection that arrives in the turn in which its node is given up does not stay open."""
+    """A connection that arrives in the turn in which the client is closed does not stay open."""
     with stage() as (outside, broker, client):
 
         async def main() -> None:
@@ -481,7 +451,7 @@ def test_a_connection_that_comes_too_late_is_closed() -> None:
             client.nodes.connect(node, client.now)
             while not broker.channels:
                 await outside.pass_time(0)
-            client.nodes.disconnect(node.id, client.now)
+            client.nodes.close()
             await client.settle()
             assert broker.channel.is_closed
             assert broker.asked == []

@@ -104,12 +104,9 @@ def as_user(mechanism: str, password: str = PASSWORD) -> NodesConfig:
 def test_versions_are_asked_for_first() -> None:
     """The first request is ApiVersions with the client's name; its answer makes the node ready."""
     with stage() as (outside, broker, client):
-        broker.rules[ApiKey.API_VERSIONS] = broker.asked.append
 
         async def main() -> None:
-            node = broker.node()
-            client.nodes.connect(node, client.now)
-            await client.settle()
+            node = await client.half_connect(broker)
             (asked,) = broker.asked
             assert isinstance(asked.body, ApiVersionsRequest)
             assert (asked.version, asked.body.client_software_name) == (4, "tailrace")

@@ -19,9 +19,8 @@ from tailrace.client.nodes.tls import TlsSocket
 from tailrace.errors import ConfigError
 from tailrace.protocol.messages.metadata import MetadataResponse
 from tailrace.runtime.network import Socket
-from tailrace.testing import virtual_runtime
 from tests.unit.client.nodes import certificates
-from tests.unit.client.nodes.stand_in import METADATA, Client, StandIn
+from tests.unit.client.nodes.stand_in import METADATA, stage
 from tests.unit.client.nodes.test_requests import produce
 
 
@@ -68,9 +67,7 @@ def test_requests_and_answers_travel_encrypted(tmp_path: Path, receive_bytes_max
     """Large requests and answers arrive whole, in whatever pieces, and never in the clear."""
     size = 300_000 if receive_bytes_max > 7 else 3_000
     large = MetadataResponse(cluster_id="secret" * 5_000)
-    with virtual_runtime() as outside:
-        broker = StandIn(outside, wrap=served(tmp_path))
-        client = Client(outside, trusting(tmp_path))
+    with stage(trusting(tmp_path), wrap=served(tmp_path)) as (outside, broker, client):
         outside.network.receive_bytes_max = receive_bytes_max
 
         async def main() -> None:
@@ -95,9 +92,7 @@ def test_requests_and_answers_travel_encrypted(tmp_path: Path, receive_bytes_max
 
 def test_answers_of_every_size_arrive(tmp_path: Path) -> None:
     """Answers around the size of a TLS record and of the buffers arrive whole."""
-    with virtual_runtime() as outside:
-        broker = StandIn(outside, wrap=served(tmp_path))
-        client = Client(outside, trusting(tmp_path))
+    with stage(trusting(tmp_path), wrap=served(tmp_path)) as (outside, broker, client):
 
         async def main() -> None:
             node = broker.node()
@@ -114,9 +109,11 @@ def test_answers_of_every_size_arrive(tmp_path: Path) -> None:
 
 def test_a_stranger_is_not_trusted(tmp_path: Path) -> None:
     """A certificate of an unknown authority is a fatal failure that names the setting."""
-    with virtual_runtime() as outside:
-        broker = StandIn(outside, wrap=served(tmp_path, who="STRANGER"))
-        client = Client(outside, trusting(tmp_path))
+    with stage(trusting(tmp_path), wrap=served(tmp_path, who="STRANGER")) as (
+        outside,
+        broker,
+        client,
+    ):
 
         async def main() -> None:
             node = broker.node(host="stranger")
@@ -132,9 +129,11 @@ def test_a_stranger_is_not_trusted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("checks_host", [True, False])
 def test_a_certificate_must_name_the_host(tmp_path: Path, checks_host: bool) -> None:  # noqa: FBT001
     """A trusted certificate of another host is refused unless the check is switched off."""
-    with virtual_runtime() as outside:
-        broker = StandIn(outside, wrap=served(tmp_path))
-        client = Client(outside, trusting(tmp_path, TlsSettings(checks_host=checks_host)))
+    with stage(trusting(tmp_path, TlsSettings(checks_host=checks_host)), wrap=served(tmp_path)) as (
+        outside,
+        broker,
+        client,
+    ):
 
         async def main() -> None:
             node = broker.node(host="elsewhere")
@@ -150,9 +149,7 @@ def test_a_certificate_must_name_the_host(tmp_path: Path, checks_host: bool) -> 
 
 def test_a_host_that_no_certificate_can_name_is_refused(tmp_path: Path) -> None:
     """A broker that is said to live at an impossible name is a failure, not a crash."""
-    with virtual_runtime() as outside:
-        broker = StandIn(outside, wrap=served(tmp_path))
-        client = Client(outside, trusting(tmp_path))
+    with stage(trusting(tmp_path), wrap=served(tmp_path)) as (outside, broker, client):
 
         async def main() -> None:
             node = broker.node(host=".broker")
@@ -172,9 +169,10 @@ def test_a_broker_may_ask_who_the_client_is(tmp_path: Path, is_known: bool) -> N
     settings = TlsSettings(
         keystore_location=str(keystore), key_location=str(key), key_password="secret"
     )
-    with virtual_runtime() as outside:
-        broker = StandIn(outside, wrap=served(tmp_path, asks_for_certificate=True))
-        client = Client(outside, trusting(tmp_path, settings if is_known else TlsSettings()))
+    with stage(
+        trusting(tmp_path, settings if is_known else TlsSettings()),
+        wrap=served(tmp_path, asks_for_certificate=True),
+    ) as (outside, broker, client):
 
         async def main() -> None:
             node = broker.node()
@@ -188,9 +186,7 @@ def test_a_broker_may_ask_who_the_client_is(tmp_path: Path, is_known: bool) -> N
 
 def test_a_port_without_tls_is_told(tmp_path: Path) -> None:
     """A broker that answers a handshake in the clear is a failure that says so."""
-    with virtual_runtime() as outside:
-        broker = StandIn(outside)
-        client = Client(outside, trusting(tmp_path))
+    with stage(trusting(tmp_path)) as (outside, broker, client):
 
         async def main() -> None:
             node = broker.node()
@@ -208,9 +204,7 @@ def test_a_port_without_tls_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_an_encrypted_connection_may_end_at_any_time(tmp_path: Path, is_cut: bool) -> None:  # noqa: FBT001
     """A connection that ends in its handshake or later fails as disconnected, and comes back."""
-    with virtual_runtime() as outside:
-        broker = StandIn(outside, wrap=served(tmp_path))
-        client = Client(outside, trusting(tmp_path))
+    with stage(trusting(tmp_path), wrap=served(tmp_path)) as (outside, broker, client):
 
         def end() -> None:
             if is_cut:
@@ -242,9 +236,7 @@ def test_an_encrypted_connection_may_end_at_any_time(tmp_path: Path, is_cut: boo
 
 def test_a_client_says_goodbye(tmp_path: Path) -> None:
     """Closing ends the encrypted connection in order: the broker reads its end, no error."""
-    with virtual_runtime() as outside:
-        broker = StandIn(outside, wrap=served(tmp_path))
-        client = Client(outside, trusting(tmp_path))
+    with stage(trusting(tmp_path), wrap=served(tmp_path)) as (outside, broker, client):
 
         async def main() -> None:
             await client.become_ready(broker.node())
@@ -276,9 +268,7 @@ def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
 
 def test_an_answered_request_stays_answered(tmp_path: Path) -> None:
     """An answer that arrives together with the end of the connection is still taken."""
-    with virtual_runtime() as outside:
-        broker = StandIn(outside, wrap=served(tmp_path))
-        client = Client(outside, trusting(tmp_path))
+    with stage(trusting(tmp_path), wrap=served(tmp_path)) as (outside, broker, client):
 
         async def main() -> None:
             node = broker.node()

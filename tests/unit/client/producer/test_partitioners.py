@@ -16,15 +16,7 @@ from tailrace.client.producer.partitioners import (
     murmur2,
     partition_of_key,
 )
-
-KAFKA_VECTORS = {
-    b"21": -973932308,
-    b"foobar": -790332482,
-    b"a-little-bit-long-string": -985981536,
-    b"a-little-bit-longer-string": -1486304829,
-    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-    b"abc": 479470107,
-}
+from tests.kernels.test_encoding_kernels import MURMUR2
 
 
 def sticky(batch_size: int) -> StickyPartitioner:
@@ -61,7 +53,7 @@ def slow_murmur2(data: bytes) -> int:
     return mixed - 2**32 if mixed >= 2**31 else mixed
 
 
-@pytest.mark.parametrize(("key", "expected"), KAFKA_VECTORS.items())
+@pytest.mark.parametrize(("key", "expected"), MURMUR2.items())
 def test_murmur2_is_kafkas(key: bytes, expected: int) -> None:
     """The hashes that Kafka's own tests give come out."""
     assert murmur2(key) == expected

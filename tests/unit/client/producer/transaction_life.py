@@ -20,12 +20,7 @@ from tailrace.protocol.apis import SPOKEN, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
-from tailrace.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopicResult,
-)
+from tailrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from tailrace.protocol.messages.end_txn import EndTxnResponse
 from tailrace.protocol.messages.find_coordinator import (
     Coordinator,
@@ -33,12 +28,8 @@ from tailrace.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from tailrace.protocol.messages.init_producer_id import InitProducerIdResponse
-from tailrace.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
+from tailrace.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from tailrace.testing.answers import offsets_answer, partitions_answer
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
@@ -87,35 +78,9 @@ def answer_to(body: Message, key: ApiKey, code: int, *, producer: tuple[int, int
             )
             return FindCoordinatorResponse(coordinators=(found,))
         case AddPartitionsToTxnRequest():
-            return AddPartitionsToTxnResponse(
-                results_by_topic_v3_and_below=tuple(
-                    AddPartitionsToTxnTopicResult(
-                        name=topic.name,
-                        results_by_partition=tuple(
-                            AddPartitionsToTxnPartitionResult(
-                                partition_index=each, partition_error_code=code
-                            )
-                            for each in topic.partitions
-                        ),
-                    )
-                    for topic in body.v3_and_below_topics
-                )
-            )
+            return partitions_answer(body, code)
         case TxnOffsetCommitRequest():
-            return TxnOffsetCommitResponse(
-                topics=tuple(
-                    TxnOffsetCommitResponseTopic(
-                        name=topic.name,
-                        partitions=tuple(
-                            TxnOffsetCommitResponsePartition(
-                                partition_index=each.partition_index, error_code=code
-                            )
-                            for each in topic.partitions
-                        ),
-                    )
-                    for topic in body.topics
-                )
-            )
+            return offsets_answer(body, code)
     if key is ApiKey.INIT_PRODUCER_ID:
         who = producer if code == ErrorCode.NONE else (-1, -1)
         return InitProducerIdResponse(error_code=code, producer_id=who[0], producer_epoch=who[1])

@@ -86,7 +86,7 @@ def group_of(group: str | ConsumerGroupMetadata) -> ConsumerGroupMetadata:
 class Pending:
     """An operation that has been asked for and whose outcome comes later."""
 
-    __slots__ = ("_callbacks", "error", "is_done", "is_taken")
+    __slots__ = ("error", "is_done", "is_taken")
 
     def __init__(self) -> None:
         self.is_done = False
@@ -94,23 +94,11 @@ class Pending:
         """Whether the caller has learnt the outcome; until then only the same call may follow."""
         self.error: Exception | None = None
         """Why it failed, if it is done and did."""
-        self._callbacks: list[Callable[[], None]] = []
-
-    def when_done(self, callback: Callable[[], None]) -> None:
-        """Call this once it is done: now, if it is."""
-        if self.is_done:
-            callback()
-        else:
-            self._callbacks.append(callback)
 
     def finish(self, error: Exception | None = None) -> None:
         """It succeeded, or failed with `error`; the first outcome counts."""
-        if self.is_done:
-            return
-        self.is_done, self.error = True, error
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
+        if not self.is_done:
+            self.is_done, self.error = True, error
 
     def take(self) -> None:
         """Return if it succeeded; raises why it failed."""
