@@ -203,7 +203,7 @@ def test_sending_goes_on_while_the_producer_is_closed(address: str) -> None:
 
 
 INTERRUPTED = """
-import faulthandler, random, signal, sys
+import faulthandler, random, signal, sys, threading
 from tailrace.client.producer.errors import ClosedProducerError
 from tailrace.client.producer.producer import Producer
 address, kind = sys.argv[1:]
@@ -240,12 +240,25 @@ CALLS = {
     "keyed": (lambda: sent(b"key"), 6e-5),
     "result": (waited, 6e-4),
     "flush": (flushed, 6e-4),
+    "crowded": (waited, 6e-4),
 }
 call, longest_s = CALLS[kind]
 signal.signal(signal.SIGALRM, interrupt)
 number = interrupts = failed = 0
 receipts, kept = [], []
 producer = begin()
+
+def crowd():
+    while True:
+        try:
+            producer.send("crowd", b"x", b"key").result(10)
+        except ClosedProducerError:
+            renewed.wait()
+
+renewed = threading.Event()
+if kind == "crowded":
+    for _ in range(2):
+        threading.Thread(target=crowd, daemon=True).start()
 
 def check(is_closed):
     global failed
@@ -269,10 +282,12 @@ for _ in range(2000):
         interrupts += 1
     except ClosedProducerError as error:
         is_armed = False
+        renewed.clear()
         assert "KeyboardInterrupt" in str(error)
         check(True)
         producer.close()
         producer = begin()
+        renewed.set()
 is_armed = False
 signal.setitimer(signal.ITIMER_REAL, 0)
 try:
@@ -288,7 +303,7 @@ print("interrupts", interrupts)
 """
 
 
-@pytest.mark.parametrize("kind", ["plain", "keyed", "result", "flush"])
+@pytest.mark.parametrize("kind", ["plain", "keyed", "result", "flush", "crowded"])
 def test_ctrl_c_at_any_moment_leaves_no_receipt_without_outcome(address: str, kind: str) -> None:
     """The producer goes on, or says that it was stopped; what was acknowledged is written."""
     done = subprocess.run(

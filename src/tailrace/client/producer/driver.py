@@ -87,7 +87,7 @@ class ThreadDriver:
                 else:
                     if self._is_parked:
                         self._network.wake()
-                    self._followers.wait(min(deadline - now, _FAR_S))
+                    self._follow(min(deadline - now, _FAR_S))
             return True
         finally:
             self._followers.notify()
@@ -119,7 +119,7 @@ class ThreadDriver:
             self._thread.join()
             with self._engine.lock:
                 while self._is_led:
-                    self._followers.wait()
+                    self._follow()
                 self._network.close()
 
     def abandon(self) -> None:
@@ -151,13 +151,32 @@ class ThreadDriver:
         try:
             lock.release()
             events = self._network.wait(timeout)
+            lock.acquire()
+        except BaseException:
+            self._regain()
+            raise
         finally:
-            try:
-                lock.acquire()
-            finally:
-                self._is_led = False
+            self._is_led = False
         self._turn(events)
         self._followers.notify_all()
+
+    def _follow(self, timeout: float | None = None) -> None:
+        """Wait, without the lock, until a leader has moved bytes or leaves."""
+        try:
+            self._followers.wait(timeout)
+        except BaseException:
+            self._regain()
+            raise
+
+    def _regain(self) -> None:
+        """Have the lock again where Ctrl-C came anywhere in a wait without it.
+
+        A caller that does not have it would go on all the same, and release another's.
+        """
+        lock = self._engine.lock
+        if not lock._is_owned():  # type: ignore[attr-defined]
+            # As `Condition` does it: no signal interrupts this.
+            lock._acquire_restore((1, threading.get_ident()))  # type: ignore[attr-defined]
 
     # -- the own thread -----------------------------------------------------------------------
 

@@ -96,7 +96,8 @@ class Engine:
     ) -> None:
         self.config = config
         self.parts = parts
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
+        """Held once at most by a thread; this kind is regained after a wait whatever interrupts."""
         self.monotonic = monotonic
         self.wall = wall
         """Seconds since 1970-01-01 UTC."""
