@@ -69,6 +69,11 @@ STATES = {
     STOPPED: "start on {} after an orderly stop",
 }
 
+IMPATIENT = {
+    f"{what}.backoff{most}.ms": 10 for what in ("retry", "reconnect") for most in ("", ".max")
+}
+"""Settings of a reader that asks again at once."""
+
 COMPACTION_BYTES = 2_000_000_000
 CLEAN_SECONDS_MAX = 300
 DUMP_BYTES = 1_000_000_000
@@ -225,7 +230,7 @@ def _seconds_to_answer(
     prepare(state, logs.glob("*/*.log"))
     started = time.perf_counter()
     with side() as address:
-        reader = ClusterReader(address, pause=lambda _: time.sleep(0.01))
+        reader = ClusterReader(address, settings=IMPATIENT)
         while _ends(reader) != dict.fromkeys(PARTITIONS, end):
             assert time.perf_counter() - started < ANSWER_SECONDS_MAX, _ends(reader)
         seconds = time.perf_counter() - started

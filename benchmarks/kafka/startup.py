@@ -25,6 +25,13 @@ TOPIC = "started"
 ASK_SECONDS = 0.005
 """Between two attempts of the client."""
 
+IMPATIENT = {
+    f"{what}.backoff{most}.ms": round(ASK_SECONDS * 1000)
+    for what in ("retry", "reconnect")
+    for most in ("", ".max")
+}
+"""Settings of a reader that asks again so often."""
+
 SECONDS_AIM = 0.25
 MEMORY_AIM = 0.3
 
@@ -90,7 +97,7 @@ def _answered_at(address: Callable[[], str]) -> float:
     deadline = time.perf_counter() + TIMEOUT_SECONDS
     while time.perf_counter() < deadline:
         if address():
-            with closing(ClusterReader(address(), pause=_pause)) as reader:
+            with closing(ClusterReader(address(), settings=IMPATIENT)) as reader:
                 try:
                     if reader.partitions([TOPIC]):
                         return time.perf_counter()
@@ -98,7 +105,3 @@ def _answered_at(address: Callable[[], str]) -> float:
                     pass
         time.sleep(ASK_SECONDS)
     raise TimeoutError(f"no metadata after {TIMEOUT_SECONDS} s")
-
-
-def _pause(_seconds: float) -> None:
-    time.sleep(ASK_SECONDS)

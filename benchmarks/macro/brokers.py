@@ -11,8 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailrace.client import BrokerAddress, open_connection
-from tailrace.client.connection import Connection
+from tailrace.client import Broker, BrokerAddress, ClusterReader
 from tailrace.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -74,12 +73,12 @@ class BrokerProcess:
         assert answer.responses[0].error_code == 0, answer
 
     @contextmanager
-    def _connected(self) -> Iterator[Connection]:
-        connection = open_connection(
-            self.address, client_id="benchmark", timeout_ms=TIMEOUT_SECONDS * 1000
+    def _connected(self) -> Iterator[Broker]:
+        reader = ClusterReader(
+            str(self.address), client_id="benchmark", timeout_ms=TIMEOUT_SECONDS * 1000
         )
-        with closing(connection):
-            yield connection
+        with closing(reader):
+            yield reader.any_broker()
 
 
 @contextmanager

@@ -1,18 +1,19 @@
 """Two Kafka clients: a small blocking one that reads, and the producer.
 
-    connection, metadata, fetcher, admin   reads and creates topics, for Spark tasks and for tools:
-                                           sockets block, one request is under way at a time, and
-                                           nothing runs in the background
-    nodes, producer                        connections that never wait, with TLS and SASL, and what
-                                           is sent over them; imported only by who produces
+    nodes                                connections that never wait, with TLS, SASL and throttling
+    settings, config                     how both clients get to their brokers
+    brokers, metadata, fetcher, admin    reads and creates topics, for Spark tasks and for tools:
+                                         one thread waits for the connections, and nothing runs in
+                                         the background
+    producer                             sends records; imported only by who produces
 
-Not here: consumer groups. The reader has no TLS and no SASL. The broker's own traffic comes neither
-way.
+Not here: consumer groups. The broker's own traffic comes neither way.
 
 Invariant: a batch that is read has passed `Batch.check` before it leaves this room.
 """
 
-from tailrace.client.connection import BrokerAddress, Connection, open_connection
+from tailrace.client.brokers import Broker
+from tailrace.client.config import BrokerAddress, parse_bootstrap
 from tailrace.client.errors import (
     RemoteFatalError,
     RemoteRetriableError,
@@ -20,17 +21,18 @@ from tailrace.client.errors import (
     UnsupportedBrokerError,
 )
 from tailrace.client.fetcher import fetch_batches
-from tailrace.client.metadata import ClusterReader, parse_bootstrap
+from tailrace.client.metadata import ClusterReader
+from tailrace.client.nodes import AuthenticationError
 
 __all__ = [
+    "AuthenticationError",
+    "Broker",
     "BrokerAddress",
     "ClusterReader",
-    "Connection",
     "RemoteFatalError",
     "RemoteRetriableError",
     "UnreachableBrokerError",
     "UnsupportedBrokerError",
     "fetch_batches",
-    "open_connection",
     "parse_bootstrap",
 ]

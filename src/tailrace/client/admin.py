@@ -1,13 +1,13 @@
-"""`create_topic`: a new topic, asked for over the small blocking client.
+"""`create_topic`: a new topic.
 
 Not here: looking at topics (`metadata`), and everything else that administrators do.
 """
 
 from collections.abc import Mapping
+from contextlib import closing
 
-from tailrace.client.connection import open_connection
-from tailrace.client.errors import UnreachableBrokerError, raise_for
-from tailrace.client.metadata import REQUEST_TIMEOUT_MS, parse_bootstrap
+from tailrace.client.errors import raise_for
+from tailrace.client.metadata import REQUEST_TIMEOUT_MS, ClusterReader
 from tailrace.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -27,6 +27,9 @@ def create_topic(
 ) -> None:
     """Create a topic, with the broker's own replication factor unless one is given.
 
+    `settings` are the topic's. A broker may take `timeout_ms` for it. It is asked once: who asked
+    again might be told of the topic that the first request made.
+
     Raises:
         ConfigError: `bootstrap` is not a list like `host1:9092,host2:9092`.
         UnreachableBrokerError: no broker of the list answers.
@@ -42,21 +45,11 @@ def create_topic(
         replication_factor=replication_factor,
         configs=configs,
     )
-    failures = []
-    for address in parse_bootstrap(bootstrap):
-        try:
-            connection = open_connection(address, client_id="tailrace", timeout_ms=timeout_ms)
-        except UnreachableBrokerError as error:
-            failures.append(error)
-            continue
-        try:
-            answer = connection.request(
-                CreateTopicsRequest(topics=(wanted,), timeout_ms=timeout_ms), CreateTopicsResponse
-            )
-        finally:
-            connection.close()
-        for topic in answer.topics:
-            said = f": {topic.error_message}" if topic.error_message else ""
-            raise_for(topic.error_code, about=f"topic {name} at {address}{said}")
-        return
-    raise failures[0]
+    with closing(ClusterReader(bootstrap, timeout_ms=timeout_ms)) as cluster:
+        broker = cluster.any_broker()
+        answer = broker.request(
+            CreateTopicsRequest(topics=(wanted,), timeout_ms=timeout_ms), CreateTopicsResponse
+        )
+    for topic in answer.topics:
+        said = f": {topic.error_message}" if topic.error_message else ""
+        raise_for(topic.error_code, about=f"topic {name} at {broker.address}{said}")

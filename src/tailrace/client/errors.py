@@ -2,6 +2,7 @@
 
 Local faults (no connection, a version that is not shared) and remote ones (an error code in an
 answer) are different classes. Whether to try again is the class's branch, not the reader's guess.
+A broker that does not let us in is `nodes.AuthenticationError`.
 """
 
 from tailrace.errors import FatalError, RetriableError
@@ -13,10 +14,10 @@ class UnreachableBrokerError(RetriableError, ConnectionError):
 
     def __init__(self, rule: str, *, address: str) -> None:
         self.rule = rule
-        """What happened, and what to look at."""
+        """Which broker, what happened, and what to look at."""
         self.address = address
-        """HOST:PORT of the broker."""
-        super().__init__(f"{address}: {rule}")
+        """HOST:PORT of the broker, or of several with commas between."""
+        super().__init__(rule)
 
 
 class UnsupportedBrokerError(FatalError):

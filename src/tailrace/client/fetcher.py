@@ -1,21 +1,28 @@
 """`fetch_batches`: the batches of one partition between two offsets, from the broker that leads it.
 
-One request at a time, without a fetch session: a session only pays for readers of many partitions.
+    caller    | decodes answer 1 | decodes answer 2 | ...
+    broker    fetch 1 | fetch 2 ........ | fetch 3 ........
 
-Not here: which offsets to read, and decoding. Uncommitted records are read like all others.
+While a caller is busy with one answer, the next fetch of the range is under way, never more than
+one: what has come of it waits in the kernel's buffer. There is no fetch session, which only pays
+for readers of many partitions.
+
+Not here: which offsets to read, and decoding. Control batches are handed out like all others;
+whoever decodes leaves them out.
 """
 
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Iterator, Sequence
 
-from tailrace.client.connection import BrokerAddress
+from tailrace.client.brokers import Broker, Pending
+from tailrace.client.config import BrokerAddress
 from tailrace.client.errors import RemoteRetriableError, raise_for
 from tailrace.client.metadata import ClusterReader
 from tailrace.errors import CorruptionError, FatalError, OffsetOutOfRangeError
-from tailrace.model import TopicPartition
+from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.protocol.messages.fetch import (
+    AbortedTransaction,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -23,6 +30,7 @@ from tailrace.protocol.messages.fetch import (
     PartitionData,
 )
 from tailrace.records.batch import Batch
+from tailrace.records.control import ControlType, end_transaction_marker_or_none
 from tailrace.records.legacy import read_all_batches
 
 FETCH_BYTES = 4 * 1024 * 1024
@@ -38,12 +46,14 @@ def fetch_batches(
     *,
     start_offset: int,
     limit_offset: int,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator[Batch]:
     """Every batch that holds an offset from `start_offset` up to below `limit_offset`.
 
-    Each has passed `Batch.check`; the last one may reach beyond the limit. Errors that may pass
-    are tried again, a bounded number of times in a row.
+    Each has passed `Batch.check`; the last one may reach beyond the limit. With READ_COMMITTED,
+    those of aborted transactions are left out, and none comes from the last stable offset on.
+    Errors that may pass are tried again, a bounded number of times in a row.
 
     Raises:
         OffsetOutOfRangeError: the log does not have the offset (any more, or yet).
@@ -53,54 +63,100 @@ def fetch_batches(
         RemoteFatalError: the broker refuses.
         FatalError: a batch is larger than a frame may be.
     """
+    fetches = _Fetches(cluster, partition, isolation=isolation, fetch_bytes=fetch_bytes)
     offset = start_offset
     while offset < limit_offset:
-        next_offset = offset
-        for batch in cluster.retrying(
-            lambda: _fetch_once(cluster, partition, offset=offset, size_max=fetch_bytes)  # noqa: B023 - called before `offset` changes
-        ):
+        batches, offset = cluster.retrying(lambda: fetches.take(offset))  # noqa: B023 - called before `offset` changes
+        if offset < limit_offset:
+            fetches.send_ahead(offset)
+        for batch in batches:
             if batch.base_offset >= limit_offset:
                 return
-            next_offset = batch.next_offset
             yield batch
-        offset = next_offset
 
 
-def _fetch_once(
-    cluster: ClusterReader, partition: TopicPartition, *, offset: int, size_max: int
-) -> list[Batch]:
-    """At least one batch that reaches `offset` or further, from one answer or a larger one."""
-    connection = cluster.leader(partition)
-    for doublings in count():
-        size = min(size_max << doublings, FRAME_BYTES_MAX)
-        request = fetch_request(partition, offset=offset, size_max=size)
-        data = partition_data(connection.request(request, FetchResponse), partition)
-        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            start, end = cluster.log_range(partition)
-            raise OffsetOutOfRangeError(offset, log_start_offset=start, log_end_offset=end)
-        raise_for(data.error_code, about=f"records of {partition} at {connection.address}")
-        records = memoryview(data.records or b"")
-        batches = checked_batches(
-            records, offset=offset, address=connection.address, partition=partition
+class _Fetches:
+    """The fetches of one partition, one after the other, with one ahead if the caller says so."""
+
+    def __init__(
+        self,
+        cluster: ClusterReader,
+        partition: TopicPartition,
+        *,
+        isolation: IsolationLevel,
+        fetch_bytes: int,
+    ) -> None:
+        self._cluster = cluster
+        self._partition = partition
+        self._isolation = isolation
+        self._fetch_bytes = fetch_bytes
+        self._leader: Broker | None = None
+        self._ahead: Pending | None = None
+
+    def send_ahead(self, offset: int) -> None:
+        """Ask for what `take` will want next, if that needs no waiting."""
+        assert self._leader is not None, "nothing was taken yet"
+        self._ahead = self._leader.send_nowait(self._request(offset, size=self._fetch_bytes))
+
+    def take(self, offset: int) -> tuple[list[Batch], int]:
+        """The batches of an answer that reaches `offset`, and the offset after them."""
+        pending, self._ahead = self._ahead, None
+        if pending is None or self._leader is None:
+            self._leader = self._cluster.leader(self._partition)
+        leader, size = self._leader, self._fetch_bytes
+        while True:
+            if pending is None:
+                answer = leader.request(self._request(offset, size=size), FetchResponse)
+            else:
+                answer = pending.result(FetchResponse)
+            found = self._read(answer, leader, offset=offset)
+            if found is not None:
+                return found
+            # Old brokers cut off even the first batch (before KIP-74); ask for more of it.
+            if size == FRAME_BYTES_MAX:
+                raise FatalError(
+                    f"{leader.address}: the batch at offset {offset} of {self._partition} has more "
+                    f"than {FRAME_BYTES_MAX} bytes, the most that is fetched at once"
+                )
+            pending, size = None, min(size * 2, FRAME_BYTES_MAX)
+
+    def _request(self, offset: int, *, size: int) -> FetchRequest:
+        return fetch_request(
+            self._partition, offset=offset, size_max=size, isolation=self._isolation
         )
-        if batches:
-            return batches
+
+    def _read(
+        self, answer: FetchResponse, leader: Broker, *, offset: int
+    ) -> tuple[list[Batch], int] | None:
+        """What an answer has; None if that is less than a whole batch."""
+        partition, address = self._partition, leader.address
+        data = partition_data(answer, partition)
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            start, end = self._cluster.log_range(partition, isolation=self._isolation)
+            raise OffsetOutOfRangeError(offset, log_start_offset=start, log_end_offset=end)
+        raise_for(data.error_code, about=f"records of {partition} at {address}")
+        records = memoryview(data.records or b"")
+        batches = checked_batches(records, offset=offset, address=address, partition=partition)
         if not records:
             # The log was cut behind our back, or the broker is slow to make records visible.
             raise RemoteRetriableError(
                 ErrorCode.OFFSET_NOT_AVAILABLE,
-                about=f"{connection.address} has no record of {partition} from offset {offset} on",
+                about=f"{address} has no record of {partition} from offset {offset} on",
             )
-        # Old brokers cut off even the first batch (before KIP-74); ask for more of it.
-        if size == FRAME_BYTES_MAX:
-            break
-    raise FatalError(
-        f"{connection.address}: the batch at offset {offset} of {partition} has more than "
-        f"{FRAME_BYTES_MAX} bytes, the most that is fetched at once"
-    )
+        if not batches:
+            return None
+        next_offset = batches[-1].next_offset
+        if self._isolation is IsolationLevel.READ_COMMITTED:
+            try:
+                batches = committed_batches(batches, data.aborted_transactions or ())
+            except CorruptionError as error:
+                raise error.located(path=f"{address}, {partition}") from error
+        return batches, next_offset
 
 
-def fetch_request(partition: TopicPartition, *, offset: int, size_max: int) -> FetchRequest:
+def fetch_request(
+    partition: TopicPartition, *, offset: int, size_max: int, isolation: IsolationLevel
+) -> FetchRequest:
     """A request for one partition's records from `offset` on, outside of any session."""
     wanted = FetchPartition(
         partition=partition.partition, fetch_offset=offset, partition_max_bytes=size_max
@@ -109,6 +165,7 @@ def fetch_request(partition: TopicPartition, *, offset: int, size_max: int) -> F
         max_wait_ms=FETCH_WAIT_MS,
         min_bytes=1,
         max_bytes=size_max,
+        isolation_level=isolation,
         topics=(FetchTopic(topic=partition.topic, partitions=(wanted,)),),
     )
 
@@ -148,3 +205,31 @@ def checked_batches(
     except CorruptionError as error:
         raise error.located(path=place, position=error.position or position) from error
     return batches
+
+
+def committed_batches(
+    batches: Sequence[Batch], aborted: Sequence[AbortedTransaction]
+) -> list[Batch]:
+    """Those that belong to no aborted transaction; `aborted` is what their answer names.
+
+    An answer up to the last stable offset has every transaction's end, or its records whole. So a
+    producer's batches are left out from the first offset of its aborted transaction on, up to the
+    marker that says so, as Kafka's consumer does.
+
+    Raises:
+        CorruptionError: a marker cannot be read.
+    """
+    coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+    producers: set[int] = set()
+    found = []
+    for batch in batches:
+        while coming and coming[-1].first_offset <= batch.last_offset:
+            producers.add(coming.pop().producer_id)
+        if batch.is_control:
+            marker = end_transaction_marker_or_none(batch)
+            if marker is not None and marker.type is ControlType.ABORT:
+                producers.discard(batch.producer_id)
+        elif batch.is_transactional and batch.producer_id in producers:
+            continue
+        found.append(batch)
+    return found

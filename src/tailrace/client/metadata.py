@@ -1,20 +1,21 @@
 """`ClusterReader`: which topics a cluster has, who leads them, and where their logs begin and end.
 
-It keeps one connection to each broker that it had to ask. What it knows of leaders is a cache: it
-is thrown away, with all connections, before anything is tried again.
+What it knows of leaders is a cache, which is thrown away before anything is tried again.
 
-Not here: records; see `fetcher`.
+Not here: records; see `fetcher`. Connections; see `brokers`.
 """
 
+import random
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from tailrace.client.connection import BrokerAddress, Connection, open_connection
+from tailrace.client.brokers import Broker, Brokers, WaitingNetwork
+from tailrace.client.config import parse_client_config, texts_of
 from tailrace.client.errors import RemoteRetriableError, UnreachableBrokerError, raise_for
+from tailrace.client.nodes import Backoff, Node
 from tailrace.client.retries import retry
-from tailrace.errors import ConfigError
-from tailrace.model import SpecialTimestamp, TopicPartition
+from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -27,6 +28,7 @@ from tailrace.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from tailrace.runtime.polling import PollingNetwork
 
 T = TypeVar("T")
 
@@ -41,21 +43,35 @@ class ClusterReader:
         self,
         bootstrap: str,
         *,
+        settings: Mapping[str, object] | None = None,
         client_id: str = "tailrace",
         timeout_ms: int = REQUEST_TIMEOUT_MS,
-        pause: Callable[[float], None] = time.sleep,
+        open_network: Callable[[], WaitingNetwork] = PollingNetwork,
+        monotonic: Callable[[], float] = time.monotonic,
+        chance: random.Random | None = None,
     ) -> None:
         """Connects when it is first asked.
 
+        `settings` are Kafka's, those of `CONNECTION_SETTINGS` and `SECURITY_SETTINGS`; a
+        `client.id` or `request.timeout.ms` there is what holds.
+
         Raises:
-            ConfigError: `bootstrap` is not a list like `host1:9092,host2:9092`.
+            ConfigError: `bootstrap` is not a list like `host1:9092,host2:9092`, or a setting is
+                unknown or cannot be used; all faults at once.
         """
-        self._bootstrap = parse_bootstrap(bootstrap)
-        self._client_id = client_id
-        self._timeout_ms = timeout_ms
-        self._pause = pause
-        self._connections: dict[BrokerAddress, Connection] = {}
-        self._leaders: dict[TopicPartition, BrokerAddress] = {}
+        config = parse_client_config(
+            {"client.id": client_id, "request.timeout.ms": timeout_ms}
+            | texts_of(settings or {})
+            | {"bootstrap.servers": bootstrap}
+        )
+        chance = chance or random.SystemRandom()
+        self._bootstrap = [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)]
+        self._brokers = Brokers(
+            config, open_network=open_network, monotonic=monotonic, chance=chance
+        )
+        self._pauses = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
+        self._known: list[Node] = []
+        self._leaders: dict[TopicPartition, Broker] = {}
 
     def partitions(self, topics: Collection[str] | None = None) -> dict[str, tuple[int, ...]]:
         """Partition numbers by topic, of all topics or of those asked for that exist.
@@ -67,106 +83,135 @@ class ClusterReader:
         """
         return self.retrying(lambda: self._ask_partitions(topics))
 
-    def list_offsets(self, questions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def list_offsets(
+        self,
+        questions: Mapping[TopicPartition, int],
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
         """The offset of each partition at a time in ms, or at a `SpecialTimestamp`.
 
-        -1 where no record is that new.
+        -1 where no record is that new. For READ_COMMITTED the log ends at its last stable offset,
+        and records from there on are not looked at.
 
         Raises:
             UnreachableBrokerError: a leader does not answer.
             RemoteRetriableError: a partition has no leader and does not get one.
             RemoteFatalError: the broker refuses.
         """
-        return self.retrying(lambda: self._ask_offsets(questions))
+        return self.retrying(lambda: self._ask_offsets(questions, isolation))
 
-    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+    def log_range(
+        self,
+        partition: TopicPartition,
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> tuple[int, int]:
         """The first offset of a partition's log, and the one after its last readable record."""
-        start = self.list_offsets({partition: SpecialTimestamp.EARLIEST})[partition]
-        return start, self.list_offsets({partition: SpecialTimestamp.LATEST})[partition]
+        first, last = (
+            self.list_offsets({partition: timestamp}, isolation=isolation)[partition]
+            for timestamp in (SpecialTimestamp.EARLIEST, SpecialTimestamp.LATEST)
+        )
+        return first, last
 
-    def leader(self, partition: TopicPartition) -> Connection:
-        """A connection to the broker that leads a partition.
+    def leader(self, partition: TopicPartition) -> Broker:
+        """The broker that leads a partition.
 
         Raises:
-            UnreachableBrokerError: it cannot be reached, or no broker of the list can.
+            UnreachableBrokerError: no broker can be reached that would know.
             RemoteRetriableError: no broker leads it at the moment, or it does not exist.
         """
         if partition not in self._leaders:
             self._ask_partitions([partition.topic])
-        address = self._leaders.get(partition)
-        if address is None:
+        broker = self._leaders.get(partition)
+        if broker is None:
             raise RemoteRetriableError(ErrorCode.LEADER_NOT_AVAILABLE, about=str(partition))
-        return self._connection(address)
+        return broker
 
-    def retrying(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` returns, tried again with fresh connections and leaders if need be."""
-        return retry(attempt, recover=self.close, pause=self._pause)
+    def any_broker(self) -> Broker:
+        """A broker that is connected, or else can be: one of the list, or that it has named.
 
-    def close(self) -> None:
-        """Close all connections and forget the leaders; the next question opens new ones."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
-        self._leaders.clear()
-
-    def _connection(self, address: BrokerAddress) -> Connection:
-        if address not in self._connections:
-            self._connections[address] = open_connection(
-                address, client_id=self._client_id, timeout_ms=self._timeout_ms
-            )
-        return self._connections[address]
-
-    def _any_connection(self) -> Connection:
-        if self._connections:
-            return next(iter(self._connections.values()))
+        Raises:
+            UnreachableBrokerError: none can.
+            AuthenticationError: the first that can does not take who we are, or we not who it is.
+        """
+        nodes = [*dict.fromkeys(self._bootstrap + self._known)]
+        nodes.sort(key=self._brokers.is_ready, reverse=True)
         failures = []
-        for address in self._bootstrap:
+        for node in nodes:
             try:
-                return self._connection(address)
+                self._brokers.connect(node)
             except UnreachableBrokerError as error:
                 failures.append(error)
+            else:
+                return Broker(self._brokers, node)
         if len(failures) == 1:
             raise failures[0]
         raise UnreachableBrokerError(
             "no broker of the list can be reached: " + "; ".join(map(str, failures)),
-            address=",".join(map(str, self._bootstrap)),
+            address=",".join(each.address for each in failures),
         )
+
+    def retrying(self, attempt: Callable[[], T]) -> T:
+        """What `attempt` returns, tried again with leaders asked for anew if need be."""
+        return retry(
+            attempt,
+            recover=self._leaders.clear,
+            pause=self._brokers.pause,
+            pauses=self._pauses,
+        )
+
+    def close(self) -> None:
+        """Close all connections and forget the leaders; the next question opens new ones."""
+        self._brokers.close()
+        self._leaders.clear()
 
     def _ask_partitions(self, topics: Collection[str] | None) -> dict[str, tuple[int, ...]]:
         asked = None if topics is None else tuple(MetadataRequestTopic(name=t) for t in topics)
-        connection = self._any_connection()
-        answer = connection.request(
+        broker = self.any_broker()
+        answer = broker.request(
             MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse
         )
-        raise_for(answer.error_code, about=f"{connection.address} was asked for metadata")
-        brokers = {each.node_id: BrokerAddress(each.host, each.port) for each in answer.brokers}
-        found = {}
+        raise_for(answer.error_code, about=f"{broker.address} was asked for metadata")
+        # One that is in the list keeps its id, and so the connection that it was asked over.
+        listed = {(each.host, each.port): each for each in self._bootstrap}
+        nodes = {
+            each.node_id: listed.get(
+                (each.host, each.port), Node(each.node_id, each.host, each.port)
+            )
+            for each in answer.brokers
+        }
+        self._known = [*nodes.values()]
+        found: dict[str, tuple[int, ...]] = {}
         for topic in answer.topics:
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or topic.name is None:
                 continue
-            raise_for(topic.error_code, about=f"topic {topic.name!r} at {connection.address}")
+            raise_for(topic.error_code, about=f"topic {topic.name!r} at {broker.address}")
             found[topic.name] = tuple(sorted(each.partition_index for each in topic.partitions))
             for each in topic.partitions:
-                if each.leader_id in brokers:
+                if each.leader_id in nodes:
                     key = TopicPartition(topic.name, each.partition_index)
-                    self._leaders[key] = brokers[each.leader_id]
+                    self._leaders[key] = Broker(self._brokers, nodes[each.leader_id])
         return found
 
-    def _ask_offsets(self, questions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _ask_offsets(
+        self, questions: Mapping[TopicPartition, int], isolation: IsolationLevel
+    ) -> dict[TopicPartition, int]:
         unknown = {each.topic for each in questions if each not in self._leaders}
         if unknown:
             self._ask_partitions(unknown)
-        by_leader: dict[BrokerAddress, list[TopicPartition]] = {}
+        by_leader: dict[Broker, list[TopicPartition]] = {}
         for partition in questions:
-            by_leader.setdefault(self.leader(partition).address, []).append(partition)
+            by_leader.setdefault(self.leader(partition), []).append(partition)
         found: dict[TopicPartition, int] = {}
-        for address, partitions in by_leader.items():
-            request = list_offsets_request({each: questions[each] for each in partitions})
-            connection = self._connection(address)
-            for topic in connection.request(request, ListOffsetsResponse).topics:
+        for broker, partitions in by_leader.items():
+            request = list_offsets_request(
+                {each: questions[each] for each in partitions}, isolation=isolation
+            )
+            for topic in broker.request(request, ListOffsetsResponse).topics:
                 for each in topic.partitions:
                     partition = TopicPartition(topic.name, each.partition_index)
-                    raise_for(each.error_code, about=f"offsets of {partition} at {address}")
+                    raise_for(each.error_code, about=f"offsets of {partition} at {broker.address}")
                     found[partition] = each.offset
         missing = [str(each) for each in questions if each not in found]
         if missing:
@@ -176,7 +221,9 @@ class ClusterReader:
         return found
 
 
-def list_offsets_request(questions: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
+def list_offsets_request(
+    questions: Mapping[TopicPartition, int], *, isolation: IsolationLevel
+) -> ListOffsetsRequest:
     """The questions about partitions of one leader, grouped by topic as the wire wants them."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for (topic, number), timestamp in questions.items():
@@ -184,28 +231,8 @@ def list_offsets_request(questions: Mapping[TopicPartition, int]) -> ListOffsets
             ListOffsetsPartition(partition_index=number, timestamp=timestamp)
         )
     return ListOffsetsRequest(
+        isolation_level=isolation,
         topics=tuple(
             ListOffsetsTopic(name=name, partitions=tuple(asked)) for name, asked in topics.items()
-        )
+        ),
     )
-
-
-def parse_bootstrap(text: str) -> tuple[BrokerAddress, ...]:
-    """The addresses of `host1:9092,[::1]:9092`, in their order.
-
-    Raises:
-        ConfigError: there is none, or one without a host or a port; all faults at once.
-    """
-    addresses, faults = [], []
-    for part in filter(None, (each.strip() for each in text.split(","))):
-        host, _, port = part.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if host and port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16:
-            addresses.append(BrokerAddress(host, int(port)))
-        else:
-            faults.append(f"kafka.bootstrap.servers: {part!r} is not HOST:PORT")
-    if not addresses and not faults:
-        faults.append("kafka.bootstrap.servers: the list is empty; give HOST:PORT,HOST:PORT")
-    if faults:
-        raise ConfigError(faults)
-    return tuple(addresses)

@@ -6,19 +6,21 @@ What may be tried again is said by the class of the error; see `tailrace.errors`
 from collections.abc import Callable
 from typing import TypeVar
 
+from tailrace.client.nodes import Backoff
 from tailrace.errors import RetriableError
 
 T = TypeVar("T")
 
-ATTEMPTS_MAX = 6
-"""With the pauses below: 3.1 seconds of waiting, which an election of a leader fits into."""
-
-PAUSE_MS_FIRST = 100
-"""Pause after the first failure; each further one is twice as long (Kafka: retry.backoff.ms)."""
+ATTEMPTS_MAX = 7
+"""With the default pauses: 3.5 seconds of waiting, which an election of a leader fits into."""
 
 
 def retry(
-    attempt: Callable[[], T], *, recover: Callable[[], None], pause: Callable[[float], None]
+    attempt: Callable[[], T],
+    *,
+    recover: Callable[[], None],
+    pause: Callable[[float], None],
+    pauses: Backoff,
 ) -> T:
     """What `attempt` returns, as soon as it returns.
 
@@ -32,6 +34,6 @@ def retry(
         try:
             return attempt()
         except RetriableError:
-            pause(PAUSE_MS_FIRST * 2**number / 1000)
+            pause(pauses.pause_s(number))
             recover()
     return attempt()

@@ -8,18 +8,26 @@ themselves. Columns are those of a record; topic and partition belong to whoever
     offset         int64
     timestamp      timestamp[us, tz=UTC]    Kafka's milliseconds times 1000; -1 becomes -1000, and
                                             what int64 cannot hold becomes its nearest value
-    timestampType  int32                    0 set by the producer, 1 set by the broker
     headers        list<struct<key: string, value: binary>>, null where the record has none
+
+and those that follow from the header of its batch; see `batch_columns`:
+
+    timestampType  int32                    0 set by the producer, 1 set by the broker
+    codec          string                   none, gzip, snappy, lz4 or zstd
+    producerId     int64                    -1 without a producer, as the next two
+    producerEpoch  int32
+    sequence       int32                    of the record
+    leaderEpoch    int32
+    isTransactional  bool
 
 Invariant: a batch is appended whole or not at all, and no row comes from bytes that break a rule of
 the format. That the bytes are those that were written is for the caller to check (`Batch.check`),
 as is leaving out control batches and aborted transactions.
 
-This is the only module of the room that needs numpy and pyarrow.
+This module and `batch_columns` are the only ones of the room that need numpy and pyarrow.
 """
 
 from collections.abc import Collection
-from enum import Enum
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -30,7 +38,10 @@ from tailrace.kernels import RecordFault
 from tailrace.kernels.records import WANT_KEY, WANT_OFFSET, WANT_TIMESTAMP, WANT_VALUE
 from tailrace.model import TimestampType
 from tailrace.records.batch import Batch
+from tailrace.records.batch_columns import BATCH_TYPES, BatchColumns, Column
 from tailrace.records.checks import check_records, record_error
+
+__all__ = ["ARROW_TYPES", "RECORD_COLUMNS", "Column", "ColumnsBuilder", "schema_of"]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -46,37 +57,33 @@ COLUMN_BYTES_MAX: Final = 2**31 - 1
 MILLISECONDS_MAX: Final = (2**63 - 1) // 1000
 """The largest timestamp that Arrow's microseconds can hold; it is in the year 294247."""
 
-_NO_TIMESTAMP_TYPE: Final = -1
-"""Of format v0, as Kafka's clients have it."""
-
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-
-
-class Column(Enum):
-    """A column that a `ColumnsBuilder` can fill; the value is its name."""
-
-    KEY = "key"
-    VALUE = "value"
-    OFFSET = "offset"
-    TIMESTAMP = "timestamp"
-    TIMESTAMP_TYPE = "timestampType"
-    HEADERS = "headers"
-
 
 ARROW_TYPES: Final = {
     Column.KEY: pa.binary(),
     Column.VALUE: pa.binary(),
     Column.OFFSET: pa.int64(),
     Column.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    Column.TIMESTAMP_TYPE: pa.int32(),
     Column.HEADERS: _HEADERS,
+    **BATCH_TYPES,
 }
+
+RECORD_COLUMNS: Final = (
+    Column.KEY,
+    Column.VALUE,
+    Column.OFFSET,
+    Column.TIMESTAMP,
+    Column.TIMESTAMP_TYPE,
+    Column.HEADERS,
+)
+"""What a consumer sees of a record."""
 
 _WANTED_BITS: Final = {
     Column.KEY: WANT_KEY,
     Column.VALUE: WANT_VALUE,
     Column.OFFSET: WANT_OFFSET,
     Column.TIMESTAMP: WANT_TIMESTAMP,
+    Column.SEQUENCE: WANT_OFFSET,
 }
 
 
@@ -88,12 +95,14 @@ def schema_of(columns: Collection[Column]) -> pa.Schema:
 class ColumnsBuilder:
     """Collects batches and gives their records as an Arrow record batch."""
 
-    __slots__ = ("_columns", "_has_headers", "_headers", "_rows", "_types", "_wanted", "schema")
+    __slots__ = ("_batches", "_columns", "_has_headers", "_headers", "_rows", "_wanted", "schema")
 
-    def __init__(self, columns: Collection[Column] = tuple(Column)) -> None:
+    def __init__(self, columns: Collection[Column] = RECORD_COLUMNS) -> None:
         self._columns = tuple(columns)
         self.schema = schema_of(self._columns)
-        self._wanted = sum(_WANTED_BITS.get(column, 0) for column in self._columns)
+        self._wanted = 0
+        for column in self._columns:
+            self._wanted |= _WANTED_BITS.get(column, 0)
         self._has_headers = Column.HEADERS in self._columns
         self._start(rows_max=0, size_max=0)
 
@@ -128,8 +137,7 @@ class ColumnsBuilder:
         if not 0 <= count <= size // kernels.RECORD_SIZE_MIN:
             raise record_error(batch, RecordFault.RECORD_COUNT, index=0, size=size)
         rows, headers = self._rows, self._headers
-        timestamp_type = batch.timestamp_type
-        is_create_time = timestamp_type is TimestampType.CREATE_TIME
+        is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
         source = np.frombuffer(view.toreadonly(), np.uint8)
         rows.make_room(count, size)
         status = kernels.decode_records(
@@ -157,8 +165,7 @@ class ColumnsBuilder:
             raise AssertionError(f"decoding said {RecordFault(-status)!r}, the walk nothing")
         rows.keep()
         headers.keep()
-        has_none = batch.legacy is not None and not batch.legacy.magic
-        self._types.append((_NO_TIMESTAMP_TYPE if has_none else timestamp_type, status))
+        self._batches.append(batch, status)
         return status
 
     def finish(self) -> pa.RecordBatch:
@@ -171,7 +178,7 @@ class ColumnsBuilder:
     def _start(self, *, rows_max: int, size_max: int) -> None:
         self._rows = _Rows(rows_max, size_max)
         self._headers = _Headers()
-        self._types: list[tuple[int, int]] = []
+        self._batches = BatchColumns(self._columns)
 
     def _arrow_of(self, column: Column) -> pa.Array:
         rows = self._rows
@@ -190,12 +197,10 @@ class ColumnsBuilder:
                 # Producers that send nanoseconds exist; wrapping would give them a plausible date.
                 bounded = rows.timestamps[: rows.count].clip(-MILLISECONDS_MAX, MILLISECONDS_MAX)
                 return _integers(column, rows.count, bounded * 1000)
-            case Column.TIMESTAMP_TYPE:
-                kinds = np.array([kind for kind, _ in self._types], np.int32)
-                values = np.repeat(kinds, [count for _, count in self._types])
-                return _integers(column, rows.count, values)
             case Column.HEADERS:
                 return _header_lists(self._headers)
+            case _:
+                return self._batches.array(column, rows.offsets[: rows.count])
 
 
 class _Rows:

@@ -3,6 +3,8 @@
 The ranges are bound once, when the DataFrame is first used: what is appended later is not read, and
 a task that runs again reads the same. Spark's own Kafka source looks up "latest" in each task.
 
+Where Spark has a name for an error, the message begins with it in brackets, as in Spark.
+
 Invariant: a range lies within its partition's log, or it is an error; with failOnDataLoss=false it
 is cut to what the log has.
 """
@@ -92,13 +94,16 @@ def resolve_ranges(
             faults.append(start)
             continue
         outside = [
-            f"{bound.option}: {partition} has offsets {extent.start} to {extent.end}, "
-            f"not {offset}; failOnDataLoss=false reads what is there"
-            for bound, offset in ((options.starting, start), (options.ending, limit))
+            f"[KAFKA_DATA_LOSS.{name}] {bound.option}: {partition} has offsets {extent.start} to "
+            f"{extent.end}, not {offset}; failOnDataLoss=false reads what is there"
+            for name, bound, offset in (
+                ("START_OFFSET_RESET", options.starting, start),
+                ("COULD_NOT_READ_OFFSET_RANGE", options.ending, limit),
+            )
             if not extent.start <= offset <= extent.end
         ]
         if start > limit:
-            faults.append(f"{partition}: the starting offset {start} is behind the ending {limit}")
+            faults.append(_reversed(options, partition, start=start, limit=limit))
         elif outside and options.fails_on_data_loss:
             faults += outside
         else:
@@ -118,10 +123,26 @@ def _misfits(bound: Bound, extents: Mapping[TopicPartition, Extent]) -> list[str
     foreign += [name for name in bound.of_topic if name not in topics]
     faults = []
     if forgotten:
-        faults.append(f"{bound.option}: every partition needs one; missing: {', '.join(forgotten)}")
+        faults.append(f"every partition needs one; missing: {', '.join(forgotten)}")
     if foreign:
-        faults.append(f"{bound.option}: not among what is read: {', '.join(foreign)}")
-    return faults
+        faults.append(f"not among what is read: {', '.join(foreign)}")
+    kind = "TIMESTAMP" if bound.option.endswith("ByTimestamp") else "START"
+    return [
+        f"[KAFKA_{kind}_OFFSET_DOES_NOT_MATCH_ASSIGNED] {bound.option}: {fault}" for fault in faults
+    ]
+
+
+def _reversed(options: SourceOptions, partition: TopicPartition, *, start: int, limit: int) -> str:
+    """The fault of a range that ends before it begins.
+
+    Spark's name for it tells whether both ends were given as plain offsets.
+    """
+    points = (_point(options.starting, partition), _point(options.ending, partition))
+    is_plain = all(point.kind is PointKind.OFFSET for point in points)
+    return (
+        f"[{'UN' if is_plain else ''}RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] {partition}: "
+        f"the starting offset {start} is behind the ending {limit}"
+    )
 
 
 def _start(

@@ -9,6 +9,8 @@ partition is cut, so that all cores have work. The rule:
     2. There is one task for every 64 MB, but for no more than four rounds of the driver's cores;
        beyond that tasks grow, up to 1 GB each. `minPartitions` can only ask for more.
     3. The line is cut into that many pieces of equal length. Each piece is a task.
+    4. A task with more records than `maxRecordsPerPartition`, or more bytes than
+       `maxBytesPerPartition`, is cut into as few tasks as are within both.
 
 The cores of a cluster are not known where Spark asks for the plan; those of the driver's machine
 are. On a cluster whose every task should be smaller, say `minPartitions`.
@@ -16,10 +18,13 @@ are. On a cluster whose every task should be smaller, say `minPartitions`.
 Invariant: every offset of every range is in exactly one task, and the order is kept.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from tailrace.config.settings import INT64_MAX
+from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
+from tailrace.spark.seals import SegmentSeal
 
 TASK_BYTES = 64 * 1024 * 1024
 """Bytes that are worth a task: about half a second of work."""
@@ -29,6 +34,9 @@ TASK_BYTES_MAX = 1024 * 1024 * 1024
 
 RECORD_BYTES_MIN = 200
 """What a record counts at least; a task of 64 MB then has 330 thousand small ones."""
+
+TASKS_MAX = 100_000
+"""More tasks than this are a slip of the finger; planning them would take longer than reading."""
 
 ROUNDS_MAX = 4
 """Tasks per core: enough to even out slow ones."""
@@ -52,11 +60,33 @@ class OffsetRange:
     """The offset after the last."""
     size: int
     """About how many bytes of log it has; 0: not known."""
+    seals: tuple[SegmentSeal, ...] = ()
+    """The segments that it was planned on; none: it is read from whatever is there."""
 
     @property
     def length(self) -> int:
         """Offsets in the range; a compacted log has fewer records."""
         return self.limit - self.start
+
+    @property
+    def expected_size(self) -> int:
+        """Bytes of log, or a guess where they are not known."""
+        return self.size or self.length * RECORD_BYTES_MIN
+
+    def part(self, start: int, limit: int) -> "OffsetRange":
+        """The part between two of its offsets, with the seals that it needs."""
+        ends = [each.base_offset for each in self.seals[1:]] + [self.limit]
+        return replace(
+            self,
+            start=start,
+            limit=limit,
+            size=self.size * (limit - start) // self.length,
+            seals=tuple(
+                each
+                for each, end in zip(self.seals, ends, strict=False)
+                if each.base_offset < limit and end > start
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,27 +104,43 @@ def plan_tasks(
     core_count: int,
     compiled_records: int = CACHED_KERNEL_RECORDS,
     task_count_min: int = 1,
+    task_records_max: int = INT64_MAX,
+    task_bytes_max: int = INT64_MAX,
 ) -> list[ScanTask]:
     """The tasks that read the ranges; none has an empty range, and there may be none at all.
 
     `compiled_records` is how many records a core must have for compiled kernels to be worth it.
+
+    Raises:
+        ConfigError: the limits of a task would make too many.
     """
     ranges = [each for each in ranges if each.length > 0]
     sizes = [max(each.size, each.length * RECORD_BYTES_MIN) for each in ranges]
     total = sum(sizes)
     wanted = max(
         min(_divided(total, TASK_BYTES), ROUNDS_MAX * core_count),
-        _divided(total, TASK_BYTES_MAX),
+        min(_divided(total, TASK_BYTES_MAX), TASKS_MAX),
         task_count_min,
     )
+    records = sum(each.length for each in ranges)
+    expected = sum(each.expected_size for each in ranges)
+    for option, count in (
+        ("maxRecordsPerPartition", _divided(records, task_records_max)),
+        ("maxBytesPerPartition", min(_divided(expected, task_bytes_max), records)),
+    ):
+        if count > TASKS_MAX:
+            raise ConfigError([f"{option}: it makes {count} tasks, more than {TASKS_MAX}"])
     tasks: list[list[OffsetRange]] = [[] for _ in range(min(wanted, total))]
     position = 0
     for each, size in zip(ranges, sizes, strict=True):
         for index, piece in _cut(each, size=size, position=position, total=total, count=len(tasks)):
             tasks[index].append(piece)
         position += size
-    filled = [tuple(task) for task in tasks if task]
-    records = sum(each.length for each in ranges)
+    filled = [
+        tuple(task)
+        for planned in tasks
+        for task in _capped(planned, records_max=task_records_max, bytes_max=task_bytes_max)
+    ]
     is_compiled = bool(filled) and records // min(len(filled), core_count) >= compiled_records
     return [ScanTask(ranges=task, is_compiled=is_compiled) for task in filled]
 
@@ -112,15 +158,34 @@ def _cut(
         border = min(_divided((index + 1) * total, count), position + size)
         limit = whole.start + whole.length * (border - position) // size
         if limit > start:
-            share = whole.size * (limit - start) // whole.length
-            pieces.append(
-                (
-                    index,
-                    OffsetRange(partition=whole.partition, start=start, limit=limit, size=share),
-                )
-            )
+            pieces.append((index, whole.part(start, limit)))
         start = max(start, limit)
     return pieces
+
+
+def _capped(
+    task: Sequence[OffsetRange], *, records_max: int, bytes_max: int
+) -> Iterator[list[OffsetRange]]:
+    """The task, or the tasks that it is cut into; a record that is too large goes alone."""
+    held: list[OffsetRange] = []
+    records = size = 0
+    for whole in task:
+        start = whole.start
+        while start < whole.limit:
+            room = min(
+                records_max - records, (bytes_max - size) * whole.length // whole.expected_size
+            )
+            if room <= 0 and held:
+                yield held
+                held, records, size = [], 0, 0
+                continue
+            piece = whole.part(start, min(start + max(room, 1), whole.limit))
+            held.append(piece)
+            records += piece.length
+            size += _divided(whole.expected_size * piece.length, whole.length)
+            start = piece.limit
+    if held:
+        yield held
 
 
 def _divided(number: int, divisor: int) -> int:

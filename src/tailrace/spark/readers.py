@@ -7,6 +7,13 @@ schema, as Spark demands: the names in their order, the plain types below, all n
     topic           string        timestampType   int32: 0 by the producer, 1 by the broker, -1 none
     partition       int32         headers         list<struct<key: string, value: binary>>
     offset          int64
+    codec           string        producerId      int64
+    producerEpoch   int32         sequence        int32
+    leaderEpoch     int32         isTransactional bool
+    file            string        position        int64: bytes from the start of the file
+
+The last eight are metadata; from `codec` on they say what the record's batch says. A broker tells
+no file and no position, so both are null there.
 
 Invariant: rows leave in the order of their offsets within a partition, and none comes from a
 batch that is damaged or that holds a control record.
@@ -17,40 +24,60 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from tailrace import kernels
 from tailrace.errors import CorruptionError, FatalError, UnsupportedCodecError
 from tailrace.model import TopicPartition
+from tailrace.records.batch import Batch
 from tailrace.records.columns import ARROW_TYPES, Column, ColumnsBuilder
-from tailrace.spark.places import Place
+from tailrace.spark.corruption import Skipped, write_report
+from tailrace.spark.places import Place, PlacedBatch
 from tailrace.spark.planning import OffsetRange, ScanTask
 
 TOPIC: Final = "topic"
 PARTITION: Final = "partition"
+FILE: Final = "file"
+POSITION: Final = "position"
+
+_OWN: Final = {
+    TOPIC: pa.string(),
+    PARTITION: pa.int32(),
+    FILE: pa.string(),
+    POSITION: pa.int64(),
+}
+"""The columns that are not of the records or their batches, but of where they are."""
 
 _DECODED: Final = {column.value: column for column in Column}
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     """The schema of the record batches that `read_task` gives for these columns."""
-    own = {TOPIC: pa.string(), PARTITION: pa.int32()}
     return pa.schema(
         [
-            pa.field(name, own[name] if name in own else ARROW_TYPES[_DECODED[name]])
+            pa.field(name, _OWN[name] if name in _OWN else ARROW_TYPES[_DECODED[name]])
             for name in columns
         ]
     )
 
 
 def read_task(
-    task: ScanTask, place: Place, *, columns: Sequence[str], fails_on_data_loss: bool
+    task: ScanTask,
+    place: Place,
+    *,
+    columns: Sequence[str],
+    fails_on_data_loss: bool,
+    corruption_report: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of a task; closes `place` in the end, also when not all are taken.
+
+    What a place skips because it is damaged is written to the directory `corruption_report`.
 
     Raises:
         CorruptionError: a batch is damaged; with its place.
         FatalError: the log no longer has a range, or cannot be read.
+        OSError: the report cannot be written.
     """
     settle_worker()
     if task.is_compiled:
@@ -62,6 +89,10 @@ def read_task(
             )
     finally:
         place.close()
+        if corruption_report is not None and place.skipped:
+            first = task.ranges[0]
+            name = f"{first.partition}-{first.start:020}.jsonl"
+            write_report(corruption_report, name, place.skipped)
 
 
 @cache
@@ -76,7 +107,7 @@ def settle_worker() -> None:
 
 
 class _Chunks:
-    """Columns of records with the topic and partition that they have in common."""
+    """Columns of records, with those that say where the records are."""
 
     def __init__(self, columns: Sequence[str], partition: TopicPartition) -> None:
         self.builder = ColumnsBuilder([_DECODED[name] for name in columns if name in _DECODED])
@@ -86,15 +117,30 @@ class _Chunks:
             PARTITION: pa.scalar(partition.partition, pa.int32()),
         }
         self._repeated: dict[str, pa.Array] = {}
+        self._by_batch: dict[str, list[str | int | None]] = {FILE: [], POSITION: []}
+        self._counts: list[int] = []
+
+    def append(self, placed: PlacedBatch, wanted: OffsetRange) -> None:
+        """Adds the records of a batch that are within a range; raises as `ColumnsBuilder` does."""
+        batch, path, position = placed
+        count = self.builder.append(batch, start_offset=wanted.start, limit_offset=wanted.limit)
+        self._by_batch[FILE].append(path)
+        self._by_batch[POSITION].append(position)
+        self._counts.append(count)
 
     def finish(self) -> pa.RecordBatch:
         """The rows collected so far, with all columns."""
         rows = self.builder.row_count
         decoded = self.builder.finish()
-        arrays = [
-            self._repeat(name, rows) if name in self._common else decoded.column(name)
-            for name in self._schema.names
-        ]
+        arrays = []
+        for name in self._schema.names:
+            if name in self._common:
+                arrays.append(self._repeat(name, rows))
+            elif name in self._by_batch:
+                arrays.append(self._spread(name))
+            else:
+                arrays.append(decoded.column(name))
+        self._by_batch, self._counts = {FILE: [], POSITION: []}, []
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _repeat(self, name: str, count: int) -> pa.Array:
@@ -103,19 +149,28 @@ class _Chunks:
             self._repeated[name] = pa.repeat(self._common[name], count)
         return self._repeated[name].slice(0, count)
 
+    def _spread(self, name: str) -> pa.Array:
+        """A column with one value for each batch."""
+        values = pa.array(self._by_batch[name], _OWN[name])
+        return values.take(pa.array(np.repeat(np.arange(len(values)), self._counts)))
+
 
 def _read_range(
     wanted: OffsetRange, place: Place, *, columns: Sequence[str], fails_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     chunks = _Chunks(columns, wanted.partition)
     builder = chunks.builder
-    for batch in place.batches(wanted, fails_on_data_loss=fails_on_data_loss):
+    for placed in place.batches(wanted, fails_on_data_loss=fails_on_data_loss):
+        batch, path, position = placed
         if batch.is_control:
             continue
         try:
-            builder.append(batch, start_offset=wanted.start, limit_offset=wanted.limit)
+            chunks.append(placed, wanted)
         except CorruptionError as error:
-            raise place.located(error, batch, wanted.partition) from error
+            found = error.located(path=path or str(wanted.partition), position=position)
+            if place.skipped is None:
+                raise found from error
+            place.skipped.append(_undecodable(batch, wanted, found))
         except UnsupportedCodecError as error:
             raise FatalError(f"{wanted.partition}, {batch!r}: {error}") from error
         if not builder.has_room:
@@ -124,3 +179,15 @@ def _read_range(
                 kernels.load()
     if builder.row_count:
         yield chunks.finish()
+
+
+def _undecodable(batch: Batch, wanted: OffsetRange, found: CorruptionError) -> Skipped:
+    """A batch with the right checksum whose records break a rule."""
+    return Skipped(
+        wanted.partition,
+        found.path or "",
+        found.position or 0,
+        max(batch.base_offset, wanted.start),
+        min(batch.next_offset, wanted.limit),
+        found.rule,
+    )

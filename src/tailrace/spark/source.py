@@ -8,12 +8,13 @@ given with `.schema("offset BIGINT, value BINARY")` makes the source decode only
 which Spark cannot find out by itself.
 
 Not here: filters. Spark 4.3.0 mixes up the pushed filters of queries that share a DataFrame and
-returns wrong rows, so they are left to Spark. Streams and writing are not available yet.
+returns wrong rows, so they are left to Spark. Streams are in `streaming`, writing is in `sink`.
 
 Invariant: the range of offsets is settled once per `load()`, on the driver. A DataFrame used
 twice reads the same records twice; a new `load()` sees what came after.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     IntegerType,
     LongType,
@@ -34,13 +36,13 @@ from pyspark.sql.types import (
 
 from tailrace import kernels
 from tailrace.errors import ConfigError
+from tailrace.spark.corruption import write_report
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import SourceOptions, parse_options
-from tailrace.spark.places import Place, open_place
+from tailrace.spark.places import Place, measure_ranges, open_place
 from tailrace.spark.planning import (
     CACHED_KERNEL_RECORDS,
     UNCACHED_KERNEL_RECORDS,
-    OffsetRange,
     ScanTask,
     plan_tasks,
 )
@@ -48,7 +50,10 @@ from tailrace.spark.planning import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-HEADERS = "headers"
+    from tailrace.spark.sink import TailraceStreamWriter, TailraceWriter
+    from tailrace.spark.streaming import TailraceStreamReader
+
+log = logging.getLogger(__name__)
 
 COLUMNS: dict[str, DataType] = {
     "key": BinaryType(),
@@ -58,11 +63,19 @@ COLUMNS: dict[str, DataType] = {
     "offset": LongType(),
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
-    HEADERS: ArrayType(
+    "headers": ArrayType(
         StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     ),
+    "codec": StringType(),
+    "producerId": LongType(),
+    "producerEpoch": IntegerType(),
+    "sequence": IntegerType(),
+    "leaderEpoch": IntegerType(),
+    "isTransactional": BooleanType(),
+    "file": StringType(),
+    "position": LongType(),
 }
-"""All columns by name, with their types in Spark."""
+"""All columns by name, with their types in Spark; those from `codec` on are metadata."""
 
 
 class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untyped here
@@ -74,19 +87,20 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
         return "tailrace"
 
     def schema(self) -> StructType:
-        """The columns of Spark's Kafka source; `headers` only with `includeHeaders`.
+        """The columns of Spark's Kafka source, or those that the options add or choose.
 
         Raises:
             ConfigError: the options have faults.
         """
-        options = parse_options(self.options)
-        return StructType(
-            [
-                StructField(name, kind)
-                for name, kind in COLUMNS.items()
-                if name != HEADERS or options.has_headers
-            ]
-        )
+        # Spark does not tell whether a batch or a stream is wanted; the reader finds out.
+        try:
+            options = parse_options(self.options)
+        except ConfigError as of_batch:
+            try:
+                options = parse_options(self.options, is_stream=True)
+            except ConfigError as of_stream:
+                raise min(of_batch, of_stream, key=lambda error: len(error.faults)) from None
+        return StructType([StructField(name, COLUMNS[name]) for name in options.columns])
 
     def reader(self, schema: StructType) -> "TailraceReader":
         """The reader of these columns.
@@ -99,7 +113,43 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
         faults = schema_faults(schema)
         if faults:
             raise ConfigError(faults)
+        if options.limits.is_any:
+            log.warning("limits per trigger are ignored: only streams have triggers")
         return TailraceReader(options, columns=schema.names)
+
+    def streamReader(self, schema: StructType) -> "TailraceStreamReader":  # noqa: N802 - Spark's
+        """The reader of these columns as a stream.
+
+        Raises:
+            ConfigError: as for `reader`.
+        """
+        from tailrace.spark.streaming import TailraceStreamReader
+
+        options = parse_options(self.options, is_stream=True)
+        faults = schema_faults(schema)
+        if faults:
+            raise ConfigError(faults)
+        return TailraceStreamReader(options, columns=schema.names)
+
+    def writer(self, schema: StructType, overwrite: bool) -> "TailraceWriter":  # noqa: FBT001 - Spark's
+        """The writer of a DataFrame with this schema.
+
+        Raises:
+            ConfigError: the options or the columns have faults, or the mode is not append.
+        """
+        from tailrace.spark.sink import open_writer
+
+        return open_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "TailraceStreamWriter":  # noqa: FBT001, N802 - Spark's
+        """The writer of a stream of this schema; the output mode is append or complete.
+
+        Raises:
+            ConfigError: as for `writer`.
+        """
+        from tailrace.spark.sink import open_stream_writer
+
+        return open_stream_writer(self.options, schema, overwrite=overwrite)
 
 
 class TailraceReader(DataSourceReader):  # type: ignore[misc]  # likewise
@@ -135,6 +185,7 @@ class TailraceReader(DataSourceReader):  # type: ignore[misc]  # likewise
             open_place(self._options),
             columns=self._columns,
             fails_on_data_loss=self._options.fails_on_data_loss,
+            corruption_report=self._options.corruption_report,
         )
 
 
@@ -147,17 +198,11 @@ def plan_scan(options: SourceOptions, place: Place, *, core_count: int) -> list[
     try:
         chosen = choose_partitions(options.selection, place.partitions(options.selection))
         found = resolve_ranges(options, place.extents(chosen), offset_at=place.offset_at)
-        ranges = [
-            OffsetRange(
-                partition=partition,
-                start=start,
-                limit=limit,
-                size=place.size_between(partition, start, limit),
-            )
-            for partition, (start, limit) in found.items()
-        ]
+        ranges = measure_ranges(place, found)
     finally:
         place.close()
+    if options.corruption_report is not None:
+        write_report(options.corruption_report, "log-ends.jsonl", place.skipped or ())
     return plan_tasks(
         ranges,
         core_count=core_count,
@@ -165,6 +210,8 @@ def plan_scan(options: SourceOptions, place: Place, *, core_count: int) -> list[
         if _has_compiled_kernels()
         else UNCACHED_KERNEL_RECORDS,
         task_count_min=options.task_count_min,
+        task_records_max=options.task_records_max,
+        task_bytes_max=options.task_bytes_max,
     )
 
 

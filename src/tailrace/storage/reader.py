@@ -4,20 +4,25 @@ Nothing is changed, made, locked or repaired, so it works on a read-only mount, 
 beside a running broker. Offsets are those at the time of opening: what is appended later is not
 seen. A batch that is not whole at the very end is an append in progress and is left out; anywhere
 else it is damage.
+
+How bytes become batches is a parameter: `map_batches` for the files of this machine, and
+`tailrace.offline.walk.walk_batches`, window by window, for files that cannot be mapped.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, OffsetOutOfRangeError
 from tailrace.model import TopicPartition
 from tailrace.records.batch import Batch
+from tailrace.records.layout import FRAME_SIZE
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.index.offset import ENTRY
-from tailrace.storage.records_file import RecordsFile, open_records_file
+from tailrace.storage.records_file import RecordsFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +32,44 @@ class SegmentFiles:
     base_offset: int
     path: str
     size: int
+
+
+class StoredBatch(NamedTuple):
+    """A batch and where it stands."""
+
+    batch: Batch
+    path: str
+    """The log file."""
+    position: int
+    """Bytes from the start of the file."""
+
+
+class WalkBatches(Protocol):
+    """Position and batch from `start` on; ends before one that is not whole below `limit`."""
+
+    def __call__(
+        self, file: File, path: str, *, start: int, limit: int
+    ) -> Iterator[tuple[int, Batch]]:
+        """Raises CorruptionError with path and position, OSError."""
+        ...
+
+
+def map_batches(file: File, path: str, *, start: int, limit: int) -> Iterator[tuple[int, Batch]]:
+    """Batches as views of the mapped file; they stay valid for as long as somebody holds them."""
+    log = RecordsFile(path=path, file=file)
+    log.size = min(log.size, limit)
+    return log.batches(start)
+
+
+class JudgeTail(Protocol):
+    """Decides what the bytes behind the last whole batch of a log are."""
+
+    def __call__(self, last: SegmentFiles, end: int, error: CorruptionError | None) -> int:
+        """The offset where the log ends: `end`, behind the last whole batch, or further on.
+
+        `error` says what is wrong with the bytes; None: they are part of a batch. May raise it.
+        """
+        ...
 
 
 class LogReader:
@@ -39,20 +82,27 @@ class LogReader:
         directory: str,
         segments: tuple[SegmentFiles, ...],
         start_offset: int,
+        walk: WalkBatches,
+        judge_tail: JudgeTail | None,
     ) -> None:
         self.segments = segments
+        """With only the whole batches of the last one, which an append may be changing."""
         self.start_offset = start_offset
         """The first offset that may be read."""
         self._files = files
         self._directory = directory
-        self.end_offset = self._find_end()
+        self._walk = walk
+        self.end_offset = self._find_end(judge_tail)
         """The offset behind the last whole batch."""
 
     def batches(self, start_offset: int, limit_offset: int) -> Iterator[Batch]:
+        """The batches of `stored_batches`, for whoever need not know where they stand."""
+        return (stored.batch for stored in self.stored_batches(start_offset, limit_offset))
+
+    def stored_batches(self, start_offset: int, limit_offset: int) -> Iterator[StoredBatch]:
         """Every batch that holds an offset from `start_offset` up to below `limit_offset`.
 
-        Each is checked (`Batch.check`) before it is handed out. Batches are views of a mapped
-        file: they stay valid for as long as somebody holds them.
+        Each is checked (`Batch.check`) before it is handed out.
 
         Raises:
             OffsetOutOfRangeError: the range is not within the log.
@@ -81,12 +131,21 @@ class LogReader:
                     batch.check()
                 except CorruptionError as error:
                     raise error.located(path=segment.path, position=position) from error
-                yield batch
+                yield StoredBatch(batch, segment.path, position)
         if end < limit_offset:
             raise CorruptionError(
                 f"the log ends at offset {end}; it reached to {self.end_offset} when opened",
                 path=self._directory,
             )
+
+    def segments_between(self, start_offset: int, limit_offset: int) -> list[SegmentFiles]:
+        """The segments that may hold an offset of a range."""
+        limits = [*(each.base_offset for each in self.segments[1:]), INT64_MAX]
+        return [
+            segment
+            for segment, limit in zip(self.segments, limits, strict=False)
+            if segment.base_offset < limit_offset and limit > start_offset
+        ]
 
     def size_between(self, start_offset: int, limit_offset: int) -> int:
         """About how many bytes of log a range has, from the sizes of its segments."""
@@ -106,27 +165,29 @@ class LogReader:
         """
         segment = self.segments[number]
         following = self.segments[number + 1 : number + 2]
-        log = open_records_file(self._files, segment.path, read_only=True)
-        log.size = min(log.size, segment.size)
-        position = end = self._position_near(segment, log, start_offset)
+        end = position = 0
         batch = None
+        file = self._files.open(segment.path, read_only=True)
         try:
-            for next_position, following_batch in log.batches(position):
+            position = end = self._position_near(segment, file, start_offset)
+            walk = self._walk(file, segment.path, start=position, limit=segment.size)
+            for next_position, following_batch in walk:
                 if batch is not None:
-                    _check_order(segment, position, batch, limit=following_batch.base_offset)
+                    limit = following_batch.base_offset
+                    _check_order(segment, position, batch, first=segment.base_offset, limit=limit)
                     yield position, batch
                 position, batch = next_position, following_batch
                 end = position + batch.size
         finally:
-            log.close()
+            file.close()
         if following and end < segment.size:
             raise CorruptionError("a batch is not whole", path=segment.path, position=end)
         if batch is not None:
             limit = following[0].base_offset if following else INT64_MAX
-            _check_order(segment, position, batch, limit=limit)
+            _check_order(segment, position, batch, first=segment.base_offset, limit=limit)
             yield position, batch
 
-    def _position_near(self, segment: SegmentFiles, log: RecordsFile, offset: int) -> int:
+    def _position_near(self, segment: SegmentFiles, file: File, offset: int) -> int:
         """A position at or before the batch with `offset`, by the offset index if it can serve.
 
         The index of the segment that takes writes is padded with zeros, and a damaged one may
@@ -142,10 +203,11 @@ class LogReader:
             last_offset, position = _floor_entry(index, offset - segment.base_offset)
         finally:
             index.close()
-        if not 0 < position < log.size:
+        if not 0 < position < segment.size:
             return 0
         try:
-            _, batch = next(log.batches(position))
+            walk = self._walk(file, segment.path, start=position, limit=segment.size)
+            _, batch = next(walk)
             batch.check()
         except (CorruptionError, StopIteration):
             return 0
@@ -153,22 +215,45 @@ class LogReader:
         fits = segment.base_offset <= first and last <= segment.base_offset + last_offset
         return position if fits else 0
 
-    def _find_end(self) -> int:
+    def _find_end(self, judge: JudgeTail | None) -> int:
         if not self.segments:
             return self.start_offset
-        end = self.segments[-1].base_offset
-        for _, batch in self._scan(len(self.segments) - 1, INT64_MAX):
-            end = batch.next_offset
+        last = self.segments[-1]
+        end, size, error = last.base_offset, 0, None
+        file = self._files.open(last.path, read_only=True)
+        try:
+            start = self._position_near(last, file, INT64_MAX)
+            for position, batch in self._walk(file, last.path, start=start, limit=last.size):
+                _check_order(last, position, batch, first=end)
+                end, size = batch.next_offset, position + batch.size
+        except CorruptionError as found:
+            error = found
+        finally:
+            # In a preallocated file, zeros stand behind the last batch.
+            has_tail = any(file.read(size, min(FRAME_SIZE, last.size - size)))
+            file.close()
+        if has_tail and judge is not None:
+            judged = judge(last, end, error)
+            end, size = judged, size if judged == end else last.size
+        elif has_tail and error is not None:
+            raise error
+        self.segments = (*self.segments[:-1], replace(last, size=size))
         return max(end, self.start_offset)
 
 
 def open_log_reader(
-    files: Files, directory: str, *, log_start_offset: int | None = None
+    files: Files,
+    directory: str,
+    *,
+    log_start_offset: int | None = None,
+    walk: WalkBatches = map_batches,
+    judge_tail: JudgeTail | None = None,
 ) -> LogReader:
     """Open a partition's folder for reading.
 
     `log_start_offset` is what the directory's checkpoint says; None reads that checkpoint, which
-    stands beside the partition's folder.
+    stands beside the partition's folder. Without `judge_tail`, a batch that is not whole at the
+    very end is an append in progress, and anything else that cannot be read there is an error.
 
     Raises:
         CorruptionError: the log cannot be read up to its end, or the checkpoint is malformed.
@@ -179,7 +264,10 @@ def open_log_reader(
         parsed = names.parse_segment_file_name(name)
         if parsed is not None and parsed[1] == names.LOG_SUFFIX:
             path = f"{directory}/{name}"
-            file = files.open(path, read_only=True)
+            try:
+                file = files.open(path, read_only=True)
+            except FileNotFoundError:
+                continue  # Retention has just deleted it.
             segments.append(SegmentFiles(base_offset=parsed[0], path=path, size=file.size()))
             file.close()
     if log_start_offset is None:
@@ -190,6 +278,8 @@ def open_log_reader(
         directory=directory,
         segments=tuple(segments),
         start_offset=max(first, log_start_offset),
+        walk=walk,
+        judge_tail=judge_tail,
     )
 
 
@@ -236,11 +326,13 @@ def _floor_entry(index: File, key: int) -> tuple[int, int]:
     return found
 
 
-def _check_order(segment: SegmentFiles, position: int, batch: Batch, *, limit: int) -> None:
-    if not segment.base_offset <= batch.base_offset <= batch.last_offset < limit:
+def _check_order(
+    segment: SegmentFiles, position: int, batch: Batch, *, first: int, limit: int = INT64_MAX
+) -> None:
+    if not first <= batch.base_offset <= batch.last_offset < limit:
         raise CorruptionError(
             f"offsets {batch.base_offset} to {batch.last_offset} where those from "
-            f"{segment.base_offset} to below {limit} may stand",
+            f"{first} to below {limit} may stand",
             path=segment.path,
             position=position,
         )

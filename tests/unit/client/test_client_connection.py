@@ -1,24 +1,28 @@
-"""The pure parts of a connection: versions, addresses, and the codes that become errors."""
+"""The pure parts of a client: versions, addresses, attempts, and codes that become errors."""
+
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.client.connection import BrokerAddress, choose_version
+from tailrace.client.config import BrokerAddress, parse_bootstrap
 from tailrace.client.errors import RemoteFatalError, RemoteRetriableError, raise_for
-from tailrace.client.metadata import parse_bootstrap
+from tailrace.client.nodes import Backoff
+from tailrace.client.nodes.versions import VERSION_LIMITS, choose_version
 from tailrace.client.retries import ATTEMPTS_MAX, retry
 from tailrace.errors import ConfigError, FatalError, RetriableError
-from tailrace.protocol.apis import APIS, Api, ApiKey
+from tailrace.protocol.apis import APIS, Api
 from tailrace.protocol.errors import ErrorCode
 
 VERSIONS = st.integers(0, 40)
+CONSTANT = Backoff(100, 100, Random(0))
 
 
 @given(st.sampled_from(list(APIS.values())), VERSIONS, VERSIONS)
 def test_a_chosen_version_is_the_highest_that_both_take(api: Api, first: int, last: int) -> None:
-    """Both sides take it, and no higher one; Fetch and Metadata end earlier."""
-    limit = {ApiKey.FETCH: 12, ApiKey.METADATA: 8}.get(api.key, 99)
+    """Both sides take it, and no higher one; some end earlier."""
+    limit = VERSION_LIMITS.get(api.key, 99)
     shared = [v for v in api.versions if first <= v <= last and v <= limit]
     assert choose_version(api, first=first, last=last) == (shared[-1] if shared else None)
 
@@ -70,11 +74,16 @@ def test_a_failure_that_may_pass_is_tried_again_with_growing_pauses() -> None:
             raise RetriableError
         return "done"
 
-    done = retry(attempt, recover=lambda: events.append("recover"), pause=events.append)
+    done = retry(
+        attempt,
+        recover=lambda: events.append("recover"),
+        pause=events.append,
+        pauses=Backoff(100, 1000, Random(0)),
+    )
     assert done == "done"
-    assert events == [
-        "try", 0.1, "recover", "try", 0.2, "recover", "try", 0.4, "recover", "try",
-    ]  # fmt: skip
+    pauses = [each for each in events if isinstance(each, float)]
+    assert [each for each in events if each not in pauses] == [*["try", "recover"] * 3, "try"]
+    assert pauses == [pytest.approx(each, rel=0.2) for each in (0.1, 0.2, 0.4)]
 
 
 def test_attempts_are_bounded() -> None:
@@ -85,7 +94,7 @@ def test_attempts_are_bounded() -> None:
         raise RetriableError(len(pauses))
 
     with pytest.raises(RetriableError) as caught:
-        retry(attempt, recover=lambda: None, pause=pauses.append)
+        retry(attempt, recover=lambda: None, pause=pauses.append, pauses=CONSTANT)
     assert caught.value.args == (ATTEMPTS_MAX - 1,)
     assert len(pauses) == ATTEMPTS_MAX - 1
 
@@ -98,5 +107,5 @@ def test_a_failure_that_will_not_pass_is_not_tried_again() -> None:
         raise FatalError
 
     with pytest.raises(FatalError):
-        retry(attempt, recover=lambda: None, pause=pauses.append)
+        retry(attempt, recover=lambda: None, pause=pauses.append, pauses=CONSTANT)
     assert not pauses

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.client.connection import BrokerAddress
+from tailrace.client.config import BrokerAddress
 from tailrace.client.errors import RemoteFatalError, RemoteRetriableError
 from tailrace.client.fetcher import checked_batches, fetch_request, partition_data
 from tailrace.client.metadata import list_offsets_request
 from tailrace.errors import CorruptionError, TailraceError
-from tailrace.model import TopicPartition
+from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tailrace.records.batch import Batch, stamp
@@ -103,16 +103,19 @@ def test_an_answer_without_the_partition_may_be_asked_for_again() -> None:
 
 
 def test_requests_say_what_they_should() -> None:
-    """Fetch names offset and size; ListOffsets groups its questions by topic."""
-    fetch = fetch_request(FLIGHTS, offset=7, size_max=100)
+    """Fetch names offset and size; ListOffsets groups by topic; both name the isolation."""
+    level = IsolationLevel.READ_COMMITTED
+    fetch = fetch_request(FLIGHTS, offset=7, size_max=100, isolation=level)
     [topic] = fetch.topics
     assert (topic.topic, topic.partitions[0].partition) == FLIGHTS
     assert (topic.partitions[0].fetch_offset, fetch.max_bytes, fetch.min_bytes) == (7, 100, 1)
+    assert fetch.isolation_level == 1
     questions = {FLIGHTS: -1, TopicPartition("planes", 0): -2, TopicPartition("flights", 0): 5}
+    request = list_offsets_request(questions, isolation=level)
     asked = {
         (topic.name, each.partition_index): each.timestamp
-        for topic in list_offsets_request(questions).topics
+        for topic in request.topics
         for each in topic.partitions
     }
     assert asked == {tuple(key): value for key, value in questions.items()}
-    assert len(list_offsets_request(questions).topics) == 2
+    assert (len(request.topics), request.isolation_level) == (2, 1)

@@ -99,7 +99,7 @@ def test_each_column_comes_alone(column: Column) -> None:
     batch = at_offset(
         built([Record(0, 5, b"k", None, (("h", b"1"),)), Record(1, 6, None, b"v")]), 7
     )
-    alone, among = ColumnsBuilder([column]), ColumnsBuilder()
+    alone, among = ColumnsBuilder([column]), ColumnsBuilder(tuple(Column))
     for builder in (alone, among):
         builder.append(batch, **EVERYTHING)
     chunk = alone.finish()
@@ -192,3 +192,32 @@ def test_finished_chunks_do_not_change() -> None:
     other = write_record(NaiveRecord(0, 0, b"KEY", b"VALUE"))
     builder.append(batch_with(other, 1), **EVERYTHING)
     assert chunk.to_pylist() == before
+
+
+def test_columns_of_the_batch_are_those_of_its_header() -> None:
+    """For every record of it that is in the chunk; sequences count on, and wrap."""
+    names = (
+        Column.CODEC, Column.PRODUCER_ID, Column.PRODUCER_EPOCH, Column.SEQUENCE,
+        Column.LEADER_EPOCH, Column.IS_TRANSACTIONAL,
+    )  # fmt: skip
+    builder = ColumnsBuilder(names)
+    for options in (
+        {},
+        {
+            "codec": Codec.LZ4,
+            "producer_id": 2**40,
+            "producer_epoch": 5,
+            "base_sequence": 2**31 - 2,
+            "is_transactional": True,
+        },
+    ):
+        data = BatchBuilder(**options)  # type: ignore[arg-type]
+        for _ in range(4):
+            data.append(b"k", b"v", timestamp=5)
+        builder.append(at_offset(data.build(), 10), start_offset=11, limit_offset=14)
+    plain, numbered = ("none", -1, -1, -1), ("lz4", 2**40, 5)
+    rows = [tuple(row.values()) for row in builder.finish().to_pylist()]
+    epoch = rows[0][4]
+    assert rows[:3] == [(*plain, epoch, False)] * 3
+    assert rows[3:] == [(*numbered, number, epoch, True) for number in (2**31 - 1, 0, 1)]
+    assert builder.finish().num_rows == 0

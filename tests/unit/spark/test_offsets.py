@@ -1,5 +1,7 @@
 """Which partitions are chosen, and which ranges of offsets they get."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,11 +81,51 @@ def test_every_partition_needs_an_offset_and_every_offset_a_partition() -> None:
         startingOffsets='{"a": {"0": 12}, "b": {"0": 1}}', endingOffsets='{"c": "latest"}'
     )
     assert faults == [
-        "startingOffsets: every partition needs one; missing: a-1",
-        "startingOffsets: not among what is read: b-0",
-        "endingOffsets: every partition needs one; missing: a-0, a-1",
-        "endingOffsets: not among what is read: c",
+        f"[KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED] {fault}"
+        for fault in (
+            "startingOffsets: every partition needs one; missing: a-1",
+            "startingOffsets: not among what is read: b-0",
+            "endingOffsets: every partition needs one; missing: a-0, a-1",
+            "endingOffsets: not among what is read: c",
+        )
     ]
+
+
+@pytest.mark.parametrize("numbers", [[0], [0, 1, 2], [2, 3]])
+@pytest.mark.parametrize("side", ["starting", "ending"])
+@pytest.mark.parametrize("kind", ["Offsets", "OffsetsByTimestamp"])
+def test_fewer_more_and_other_partitions_are_refused(
+    numbers: list[int], side: str, kind: str
+) -> None:
+    """Offsets or timestamps for one of two, three of two, or two others; with Spark's name."""
+    value = json.dumps({"a": dict.fromkeys(map(str, numbers), 5)})
+    name = "TIMESTAMP" if kind.endswith("Timestamp") else "START"
+    for fault in faults_of(**{f"{side}{kind}": value}):
+        assert fault.startswith(f"[KAFKA_{name}_OFFSET_DOES_NOT_MATCH_ASSIGNED] {side}{kind}: ")
+
+
+def test_ranges_come_from_ends_numbers_and_both() -> None:
+    """For one partition and for several, whatever is named by word and whatever by number."""
+    by_name = resolved(startingOffsets="earliest", endingOffsets="latest")
+    by_topic = resolved(startingOffsets='{"a": "earliest"}', endingOffsets='{"a": "latest"}')
+    assert by_name == by_topic == {A0: (10, 20), A1: (0, 5)}
+    mixed = resolved(startingOffsets='{"a": {"0": 11, "1": -2}}', endingOffsets="latest")
+    assert mixed == {A0: (11, 20), A1: (0, 5)}
+    assert resolved(endingOffsets='{"a": {"0": 13, "1": -1}}') == {A0: (10, 13), A1: (0, 5)}
+
+
+def test_one_offset_for_a_topic_goes_for_all_its_partitions() -> None:
+    """The short form of Spark's newer releases; both forms may stand side by side."""
+    options = parse_options(
+        {
+            "path": "x",
+            "subscribe": "a,b",
+            "startingOffsets": '{"a": "earliest", "b": {"0": 3}}',
+        }
+    )
+    extents = EXTENTS | {B0: Extent(0, 7)}
+    ranges = resolve_ranges(options, extents, offset_at=never)
+    assert ranges == {A0: (10, 20), A1: (0, 5), B0: (3, 7)}
 
 
 def test_lost_offsets_fail_or_are_left_out() -> None:
@@ -93,8 +135,13 @@ def test_lost_offsets_fail_or_are_left_out() -> None:
         "endingOffsets": '{"a": {"0": 15, "1": 9}}',
     }
     first, second = faults_of(**outside)
-    assert first.startswith("startingOffsets: a-0 has offsets 10 to 20, not 3;")
-    assert second.startswith("endingOffsets: a-1 has offsets 0 to 5, not 9;")
+    lost = "[KAFKA_DATA_LOSS."
+    assert first.startswith(
+        f"{lost}START_OFFSET_RESET] startingOffsets: a-0 has offsets 10 to 20, not 3;"
+    )
+    assert second.startswith(
+        f"{lost}COULD_NOT_READ_OFFSET_RANGE] endingOffsets: a-1 has offsets 0 to 5, not 9;"
+    )
     assert resolved(**outside, failOnDataLoss="false") == {A0: (10, 15), A1: (0, 5)}
 
 
@@ -106,7 +153,26 @@ def test_a_start_behind_its_end_is_refused() -> None:
             endingOffsets='{"a": {"0": 12, "1": 5}}',
             failOnDataLoss=value,
         )
-        assert fault == "a-0: the starting offset 15 is behind the ending 12"
+        assert fault == (
+            "[UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] a-0: "
+            "the starting offset 15 is behind the ending 12"
+        )
+
+
+def test_a_start_found_by_time_behind_its_end_is_refused_too() -> None:
+    """What only the log tells has the other of Spark's two names."""
+    options = parse_options(
+        {
+            "path": "x",
+            "subscribe": "a",
+            "startingTimestamp": "100",
+            "endingOffsets": '{"a":{"0":1}}',
+        }
+    )
+    with pytest.raises(ConfigError) as caught:
+        resolve_ranges(options, {A0: Extent(0, 9)}, offset_at=lambda _, __: 4)
+    [fault] = caught.value.faults
+    assert fault.startswith("[RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] a-0: ")
 
 
 def test_timestamps_become_offsets() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tailrace.errors import ConfigError
-from tailrace.model import TopicPartition
+from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.spark.limits import RateLimits
 from tailrace.spark.options import (
     EARLIEST,
     LATEST,
@@ -43,18 +44,22 @@ def fault_of(**given: str) -> str:
 def test_defaults_are_those_of_spark() -> None:
     """A batch goes from earliest to latest, without headers, and fails on data loss."""
     options = parsed()
-    assert (options.directory, options.bootstrap) == ("data", None)
+    assert (options.directories, options.bootstrap) == (("data",), None)
     assert options.starting.point_or_none(A0) == EARLIEST
     assert options.ending.point_or_none(A0) == LATEST
-    assert not options.has_headers
+    assert "headers" not in options.columns
+    assert len(options.columns) == 7
     assert options.fails_on_data_loss
     assert options.task_count_min == 1
+    assert options.isolation is IsolationLevel.READ_UNCOMMITTED
+    assert options.corruption_report is None
+    assert options.limits == RateLimits()
 
 
 def test_names_are_found_in_any_case() -> None:
     """Spark hands options over in lower case, people write them in all ways."""
     options = parsed(INCLUDEHEADERS="True", failondataloss="FALSE", minPartitions=" 7 ")
-    assert options.has_headers
+    assert options.columns[-1] == "headers"
     assert not options.fails_on_data_loss
     assert options.task_count_min == 7
 
@@ -94,21 +99,20 @@ def test_a_timestamp_goes_before_timestamps_by_partition_and_those_before_offset
 
 def test_all_faults_come_together() -> None:
     """An unknown name with a suggestion, a missing place, a missing topic, a bad number."""
-    faults = faults_of({"subscripe": "a", "minPartitions": "0", "kafka.security.protocol": "SSL"})
+    faults = faults_of({"subscripe": "a", "minPartitions": "0"})
     assert "subscripe: no such option; did you mean subscribe?" in faults
-    assert any(each.startswith("path, kafka.bootstrap.servers: ") for each in faults)
+    assert any(each.startswith("path, paths, kafka.bootstrap.servers: ") for each in faults)
     assert any(each.startswith("subscribe, subscribePattern, assign: ") for each in faults)
     assert any(each.startswith("minPartitions: '0'") for each in faults)
-    assert any(each.startswith("kafka.security.protocol: only PLAINTEXT") for each in faults)
-    assert len(faults) == 5
+    assert len(faults) == 4
 
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("kafka.bootstrap.servers", "host:1", "give exactly one, a data directory or a broker"),
+        ("kafka.bootstrap.servers", "host:1", "give exactly one, data directories or a broker"),
         ("assign", '{"a": [0]}', "give exactly one, which topics to read; there are subscribe"),
-        ("subscribe", "a,,b", "is not a list of topics"),
+        ("subscribe", "a,,b", "is not a list like a,b"),
         ("startingOffsets", "latest", "'latest' is not possible when reading a batch"),
         ("endingOffsets", "earliest", "'earliest' is not possible when reading a batch"),
         ("startingOffsets", '{"a": {"0": -1}}', "a-0: -1 (latest) is not possible here"),
@@ -124,10 +128,24 @@ def test_all_faults_come_together() -> None:
         ("endingTimestamp", "yesterday", "is not a whole number"),
         ("minPartitions", "9" * 30, "is not a whole number from 1 to 100000"),
         ("includeHeaders", "yes", "'yes' is not one of false, true"),
-        ("kafka.isolation.level", "read_committed", "read_committed is not available yet"),
-        ("kafka.sasl.mechanism", "PLAIN", "authentication are not available yet"),
+        ("kafka.isolation.level", "committed", "is not one of read_uncommitted, read_committed"),
+        ("kafka.sasl.jaas.config", "x", "say kafka.sasl.username and kafka.sasl.password instead"),
+        ("kafka.ssl.truststore.password", "x", "is a PEM file, which has none"),
+        ("kafka.sasl.mechanisms", "PLAIN", "did you mean kafka.sasl.mechanism?"),
         ("kafka.auto.offset.reset", "earliest", "say startingOffsets instead"),
-        ("paths", '["a", "b"]', "one directory is read at a time"),
+        ("kafka.enable.auto.commit", "true", "commits no offsets"),
+        ("kafka.key.deserializer", "x", "keys are binary columns"),
+        ("kafka.value.deserializer", "x", "values are binary columns"),
+        ("kafka.interceptor.classes", "x", "no Java consumer"),
+        ("paths", '["a", "b"]', "there are path, paths"),
+        ("columns", "offset,when", "no column 'when'; there are: key, value"),
+        ("columns", "offset,", "is not a list like a,b"),
+        ("maxRecordsPerPartition", "0", "is not a whole number from 1"),
+        ("maxBytesPerPartition", "64m", "is not a whole number from 1"),
+        ("maxOffsetsPerTrigger", "-1", "is not a whole number from 1"),
+        ("maxTriggerDelay", "soon", "'soon' is not a time like 15m, 10s or 500ms"),
+        ("onCorruption", "skip", "onCorruption=skip needs a directory"),
+        ("corruptionReport", "x", "it is written only with onCorruption=skip"),
         ("kafka.fetch.message.max.bytes", "1", "no such option"),
     ],
 )
@@ -155,14 +173,125 @@ def test_what_cannot_change_the_rows_is_accepted() -> None:
             **{
                 "kafka.group.id": "g",
                 "kafka.fetch.max.bytes": "1",
-                "maxOffsetsPerTrigger": "5",
+                "groupIdPrefix": "g",
+                "kafkaConsumer.pollTimeoutMs": "5",
+                "fetchOffset.numRetries": "3",
+                "fetchOffset.retryIntervalMs": "10",
                 "kafka.isolation.level": "read_uncommitted",
-                "kafka.security.protocol": "plaintext",
-                "kafka.request.timeout.ms": "1500",
             }
-        ).request_timeout_ms
-        == 1500
+        )
+        == parsed()
     )
+
+
+STREAM = {"path": "data", "subscribe": "a"}
+
+
+def test_a_stream_begins_at_the_end_by_default() -> None:
+    """As in Spark; both ends of the log may be named, for all partitions or for some."""
+    assert parse_options(STREAM, is_stream=True).starting.everywhere == LATEST
+    for text, point in (("latest", LATEST), ("earliest", EARLIEST)):
+        given = STREAM | {"startingOffsets": text}
+        assert parse_options(given, is_stream=True).starting.everywhere == point
+    given = STREAM | {"startingOffsets": '{"a": {"0": -1, "1": -2}}'}
+    starting = parse_options(given, is_stream=True).starting
+    assert [starting.point_or_none(each) for each in (A0, A1)] == [LATEST, EARLIEST]
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(name: str) -> None:
+    """The three options that name one are refused."""
+    with pytest.raises(ConfigError) as caught:
+        parse_options(STREAM | {name: "1"}, is_stream=True)
+    assert caught.value.faults == [f"{name}: a stream has no end; read a batch instead"]
+
+
+def test_limits_of_a_stream_are_read() -> None:
+    """Offsets, bytes, and a delay in Spark's words."""
+    given = {
+        "maxOffsetsPerTrigger": "9223372036854775807",
+        "minOffsetsPerTrigger": "5",
+        "maxBytesPerTrigger": "1000",
+        "maxTriggerDelay": "10s",
+    }
+    assert parse_options(STREAM | given, is_stream=True).limits == RateLimits(
+        offsets_max=2**63 - 1, offsets_min=5, bytes_max=1000, trigger_delay_ms=10_000
+    )
+    for text, delay_ms in (("15m", 900_000), ("500ms", 500), ("7", 7), ("2 h", 7_200_000)):
+        found = parse_options(STREAM | {"maxTriggerDelay": text}, is_stream=True)
+        assert found.limits.trigger_delay_ms == delay_ms
+    with pytest.raises(ConfigError, match="5 is more than maxOffsetsPerTrigger, 4"):
+        parse_options(STREAM | given | {"maxOffsetsPerTrigger": "4"}, is_stream=True)
+
+
+def test_columns_are_chosen_or_added() -> None:
+    """`columns` says all, in its order; the two includes add to the seven."""
+    assert parsed(columns="offset, value").columns == ("offset", "value")
+    assert parsed(columns="position", includeHeaders="true").columns == ("position",)
+    added = parsed(includeHeaders="true", includeMetadata="true").columns
+    assert added[7:9] == ("headers", "codec")
+    assert added[-1] == "position"
+    assert len(added) == 16
+
+
+def test_several_directories_are_a_json_list() -> None:
+    """As Spark makes it of `load(["a", "b"])`; one named twice counts once."""
+    given = {"subscribe": "a", "paths": '["a", "s3://b/c", "a"]'}
+    assert parse_options(given).directories == ("a", "s3://b/c")
+    for text in ("[]", "a,b", '{"a": 1}', "[1]", '[""]'):
+        [fault] = faults_of({"subscribe": "a", "paths": text})
+        assert "is not a JSON list of directories" in fault
+
+
+def test_the_isolation_level_is_kafkas() -> None:
+    """Uncommitted by default, in any case of letters; for directories and for brokers."""
+    assert parsed(**{"kafka.isolation.level": "read_uncommitted"}).isolation == 0
+    level = {"kafka.isolation.level": "READ_COMMITTED"}
+    assert parsed(**level).isolation is IsolationLevel.READ_COMMITTED
+    broker = {"subscribe": "a", "kafka.bootstrap.servers": "h:1"}
+    assert parse_options(broker | level).isolation is IsolationLevel.READ_COMMITTED
+
+
+def test_damage_is_skipped_in_files_only_and_never_in_silence() -> None:
+    """It needs a directory for the report, and data directories to look into."""
+    skip = {"onCorruption": "skip", "corruptionReport": "report"}
+    assert parsed(**skip).corruption_report == "report"
+    [fault] = faults_of(skip | {"subscribe": "a", "kafka.bootstrap.servers": "h:1"})
+    assert "only files can be searched" in fault
+
+
+BROKER = {"subscribe": "a", "kafka.bootstrap.servers": "h:1"}
+
+
+def test_settings_of_the_client_are_kept_under_kafkas_names() -> None:
+    """Without the prefix; none of them shows where the options are printed."""
+    secret = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-256",
+        "kafka.sasl.username": "ann",
+        "kafka.sasl.password": "hush",
+        "kafka.request.timeout.ms": "1500",
+    }
+    options = parse_options(BROKER | secret)
+    assert options.client_settings == {"client.id": "tailrace-spark"} | {
+        name.removeprefix("kafka."): value for name, value in secret.items()
+    }
+    assert "hush" not in repr(options)
+
+
+def test_faults_of_the_client_come_with_the_others() -> None:
+    """Under the names of the options."""
+    bad = {"kafka.security.protocol": "TLS", "kafka.request.timeout.ms": "-1"}
+    faults = faults_of(BROKER | bad | {"minPartitions": "0"})
+    assert sorted(fault.split(":")[0] for fault in faults) == sorted([*bad, "minPartitions"])
+    [fault] = faults_of(BROKER | {"kafka.bootstrap.servers": "h"})
+    assert fault.startswith("kafka.bootstrap.servers")
+
+
+@pytest.mark.parametrize("text", ['{"a": {"0": 1, "0": 2}}', '{"a": {"0": 1}, "a": {"1": 1}}'])
+def test_json_that_names_a_thing_twice_is_refused(text: str) -> None:
+    """One of the two would be lost."""
+    assert "is not JSON like" in fault_of(startingOffsets=text)
 
 
 SHAPES: list[Any] = [None, 0, -1, "x", "latest", [], [0], {}, {"0": 0}, {"": 1}, {"0": None}]

@@ -2,19 +2,23 @@
 
 import pickle
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.spark.planning import (
     CACHED_KERNEL_RECORDS,
     ROUNDS_MAX,
     TASK_BYTES,
     TASK_BYTES_MAX,
+    TASKS_MAX,
     OffsetRange,
     ScanTask,
     plan_tasks,
 )
+from tailrace.spark.seals import SegmentSeal
 
 MIB = 1 << 20
 
@@ -25,9 +29,16 @@ def ranged(number: int, start: int, length: int, size: int) -> OffsetRange:
     return OffsetRange(partition=partition, start=start, limit=start + length, size=size)
 
 
-RANGES = st.lists(
-    st.tuples(st.integers(0, 2**40), st.integers(0, 10**9), st.integers(0, 10**11)), max_size=12
-).map(lambda rows: [ranged(number, *row) for number, row in enumerate(rows)])
+def range_lists(length_max: int, size_max: int) -> st.SearchStrategy[list[OffsetRange]]:
+    """Ranges of up to twelve partitions."""
+    rows = st.tuples(st.integers(0, 2**40), st.integers(0, length_max), st.integers(0, size_max))
+    return st.lists(rows, max_size=12).map(
+        lambda rows: [ranged(number, *row) for number, row in enumerate(rows)]
+    )
+
+
+RANGES = range_lists(10**9, 10**11)
+SMALL_RANGES = range_lists(5000, 10**5)
 
 
 @given(RANGES, st.integers(1, 64), st.integers(1, 300))
@@ -80,10 +91,88 @@ def test_tasks_grow_before_there_are_too_many_and_not_without_end() -> None:
     assert len(tasks) == 100
 
 
+def test_an_offset_that_cannot_be_does_not_stop_the_driver() -> None:
+    """A log whose last offset is absurd, by damage or by a gap, has a bounded number of tasks."""
+    assert len(plan_tasks([ranged(0, 0, 2**62, 1000)], core_count=2)) == TASKS_MAX
+
+
 def test_more_tasks_can_be_asked_for() -> None:
     """`minPartitions` cuts also what is small, but never into less than an offset."""
     assert len(plan_tasks([ranged(0, 0, 1000, 10)], core_count=2, task_count_min=7)) == 7
     assert len(plan_tasks([ranged(0, 0, 3, 0)], core_count=2, task_count_min=7)) == 3
+
+
+@given(SMALL_RANGES, st.integers(50, 10**5), st.integers(1000, 10**7))
+def test_a_task_stays_within_its_limits(
+    ranges: list[OffsetRange], records_max: int, bytes_max: int
+) -> None:
+    """Only an offset that is larger than the limit is in a task alone; none is lost or doubled."""
+    tasks = plan_tasks(ranges, core_count=2, task_records_max=records_max, task_bytes_max=bytes_max)
+    lengths = [sum(piece.length for piece in task.ranges) for task in tasks]
+    assert max(lengths, default=0) <= records_max
+    for size, length in zip(sizes(tasks), lengths, strict=True):
+        assert size <= bytes_max or length == 1
+    assert sum(lengths) == sum(each.length for each in ranges)
+
+
+def test_records_per_task_can_be_capped() -> None:
+    """`maxRecordsPerPartition` cuts a task into as few as there must be, across partitions."""
+    ranges = [ranged(0, 0, 100, 0), ranged(1, 0, 50, 0), ranged(2, 0, 5, 0)]
+    tasks = plan_tasks(ranges, core_count=2, task_records_max=60)
+    lengths = [[piece.length for piece in task.ranges] for task in tasks]
+    assert lengths == [[60], [40, 20], [30, 5]]
+    asked = plan_tasks(ranges, core_count=2, task_records_max=60, task_count_min=5)
+    assert len(asked) == 5
+
+
+def test_bytes_per_task_can_be_capped() -> None:
+    """`maxBytesPerPartition` goes by the sizes of the segments."""
+    tasks = plan_tasks([ranged(0, 0, 1000, 100_000)], core_count=2, task_bytes_max=30_000)
+    assert sizes(tasks) == [30_000, 30_000, 30_000, 10_000]
+
+
+def test_limits_that_make_too_many_tasks_are_refused() -> None:
+    """A slip of the finger does not stop the driver."""
+    with pytest.raises(ConfigError, match="maxRecordsPerPartition: it makes 1000000 tasks"):
+        plan_tasks([ranged(0, 0, 10**6, 0)], core_count=2, task_records_max=1)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "wanted"),
+    [([100], 3), ([100, 1], 4), ([1, 10_000], 8), ([5, 5, 5], 2), ([7, 11, 13], 10), ([3], 9)],
+    ids=["one to many", "skewed", "very skewed", "fewer than partitions", "inexact", "too many"],
+)
+def test_any_number_of_partitions_becomes_the_number_of_tasks_that_is_asked_for(
+    lengths: list[int], wanted: int
+) -> None:
+    """But for those whose offsets are fewer; sizes differ by no more than rounding makes them."""
+    ranges = [ranged(number, 10, length, 0) for number, length in enumerate(lengths)]
+    tasks = plan_tasks(ranges, core_count=2, task_count_min=wanted)
+    counts = [sum(piece.length for piece in task.ranges) for task in tasks]
+    assert sum(counts) == sum(lengths)
+    assert len(counts) == min(wanted, sum(lengths))
+    assert max(counts) - min(counts) <= len(lengths) + 1
+
+
+def test_a_small_range_stays_in_one_task_where_large_ones_are_cut() -> None:
+    """A partition with a tenth of a task's share is in at most two tasks, and none is dropped."""
+    lengths = [1000, 10, 1000, 10, 2000]
+    ranges = [ranged(number, 0, length, 0) for number, length in enumerate(lengths)]
+    tasks = plan_tasks(ranges, core_count=2, task_count_min=12)
+    for number in (1, 3):
+        holding = [t for t in tasks if any(r.partition.partition == number for r in t.ranges)]
+        assert 1 <= len(holding) <= 2
+
+
+def test_a_part_has_the_seals_of_its_segments_only() -> None:
+    """What travels with a task does not grow with the log."""
+    seals = tuple(SegmentSeal(base, 1, 0) for base in (0, 100, 200, 300))
+    whole = OffsetRange(partition=TopicPartition("t", 0), start=0, limit=400, size=0, seals=seals)
+    assert whole.part(0, 400).seals == seals
+    assert whole.part(100, 200).seals == seals[1:2]
+    assert whole.part(150, 301).seals == seals[1:]
+    assert whole.part(50, 100).seals == seals[:1]
+    assert ranged(0, 0, 10, 0).part(3, 5).seals == ()
 
 
 def test_nothing_to_read_is_no_task() -> None:

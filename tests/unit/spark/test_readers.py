@@ -13,7 +13,7 @@ from tailrace.model import Codec, TopicPartition
 from tailrace.records import layout
 from tailrace.records.builder import Record
 from tailrace.spark.options import parse_options
-from tailrace.spark.places import DirectoryPlace
+from tailrace.spark.places import DirectoryPlace, open_place
 from tailrace.spark.planning import OffsetRange, ScanTask
 from tailrace.spark.readers import arrow_schema, read_task
 from tailrace.spark.source import plan_scan
@@ -30,10 +30,13 @@ def read(data: Path, *columns: str, tasks: int = 1, **options: str) -> list[dict
         {"path": str(data), "subscribe": "t", "minPartitions": str(tasks)} | options
     )
     rows = []
-    for task in plan_scan(parsed, DirectoryPlace(str(data)), core_count=1):
-        place = DirectoryPlace(str(data))
+    for task in plan_scan(parsed, open_place(parsed), core_count=1):
         batches = read_task(
-            task, place, columns=columns, fails_on_data_loss=parsed.fails_on_data_loss
+            task,
+            open_place(parsed),
+            columns=columns,
+            fails_on_data_loss=parsed.fails_on_data_loss,
+            corruption_report=parsed.corruption_report,
         )
         for batch in batches:
             assert batch.schema.equals(arrow_schema(columns))

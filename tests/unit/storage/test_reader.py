@@ -4,8 +4,9 @@ import pytest
 
 from tailrace.errors import CorruptionError, OffsetOutOfRangeError
 from tailrace.model import TopicPartition
+from tailrace.offline.walk import walk_batches
 from tailrace.records.builder import records_of
-from tailrace.storage.reader import LogReader, list_partitions, open_log_reader
+from tailrace.storage.reader import LogReader, SegmentFiles, list_partitions, open_log_reader
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,
@@ -60,6 +61,70 @@ def test_an_append_in_progress_is_left_out() -> None:
     files.overwrite(path(0, ".log"), files.content(path(0, ".log")) + bytes(batch())[:40])
     reader = open_log_reader(files, FOLDER)
     assert offsets(reader, 0, reader.end_offset) == [0, 1, 2]
+
+
+def test_a_preallocated_file_ends_where_its_zeros_begin() -> None:
+    """As a broker that preallocates leaves it, or one that was killed."""
+    files = MemoryFiles()
+    filled(files, 3)
+    files.overwrite(path(0, ".log"), files.content(path(0, ".log")) + bytes(10_000))
+    reader = open_log_reader(files, FOLDER)
+    assert offsets(reader, 0, reader.end_offset) == [0, 1, 2]
+    assert reader.segments[-1].size == 3 * SIZE
+
+
+def test_the_bytes_behind_the_last_whole_batch_can_be_judged() -> None:
+    """Whoever opens the log is told where they begin, and decides how far it reaches."""
+    files = MemoryFiles()
+    filled(files, 3)
+    whole = files.content(path(0, ".log"))
+    seen = []
+
+    def judge(last: SegmentFiles, end: int, error: CorruptionError | None) -> int:
+        seen.append((last.size, end, error is None))
+        return end + 4
+
+    for tail in (bytes(batch())[:40], b"\xff" * 40):
+        files.overwrite(path(0, ".log"), whole + tail)
+        assert open_log_reader(files, FOLDER, judge_tail=judge).end_offset == 7
+    assert seen == [(len(whole) + 40, 3, True), (len(whole) + 40, 3, False)]
+    with pytest.raises(CorruptionError):
+        open_log_reader(files, FOLDER)
+
+
+def test_batches_come_with_their_places() -> None:
+    """File and position of each, across segments."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 20))
+    reader = open_log_reader(files, FOLDER)
+    for stored in reader.stored_batches(3, 17):
+        content = files.content(stored.path)[stored.position :][: stored.batch.size]
+        assert content == bytes(stored.batch.view)
+
+
+def test_files_that_cannot_be_mapped_are_walked() -> None:
+    """The other way from bytes to batches finds the same ones, and the same damage."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 20))
+    reader = open_log_reader(files, FOLDER, walk=walk_batches)
+    for start in range(20):
+        assert offsets(reader, start, 20) == list(range(start, 20))
+    flip(files, path(0, ".log"), 2 * SIZE + 65)
+    with pytest.raises(CorruptionError) as caught:
+        offsets(reader, 0, 20)
+    assert (caught.value.path, caught.value.position) == (path(0, ".log"), 2 * SIZE)
+
+
+def test_segments_of_a_range_are_those_that_may_hold_it() -> None:
+    """From the one with its first offset to the one with its last."""
+    files = MemoryFiles()
+    log = filled(files, 20)
+    found, reader = bases(log), open_log_reader(files, FOLDER)
+    assert len(found) > 2
+    between = reader.segments_between(found[1], found[2] + 1)
+    assert [segment.base_offset for segment in between] == found[1:3]
+    assert [s.base_offset for s in reader.segments_between(0, 20)] == found
+    assert [s.base_offset for s in reader.segments_between(19, 20)] == found[-1:]
 
 
 @pytest.mark.parametrize("position", [2 * SIZE + 65, 2 * SIZE + 7, 2 * SIZE + 10, 2 * SIZE + 16])

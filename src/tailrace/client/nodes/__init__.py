@@ -1,10 +1,9 @@
-"""Connections to the brokers of a cluster that never wait: for a producer's state machines.
+"""Connections to the brokers of a cluster that never wait: for the producer and for readers.
 
 `Nodes` opens them, sends requests and takes answers, keeps Kafka's rules about pauses, time limits
 and the number of requests in flight, and is driven by `poll` from one thread or event loop.
 
-Not here: what is asked and of whom, and whether to ask again. The small blocking client of
-`tailrace.client` has connections of its own.
+Not here: what is asked and of whom, and whether to ask again. Who waits for answers uses `brokers`.
 """
 
 from tailrace.client.nodes.backoff import Backoff

@@ -3,14 +3,16 @@
     is set up (versions, login) -> ready -> closed
 
     send -> frame -> unsent (what the kernel has no room for) -> socket
-    socket -> input (grows with what has arrived) -> frame -> the oldest request in flight
+    socket -> input -> frame -> the oldest request in flight
+    socket ----------> large frame, which needs no copy
 
 Not here: which connections there are, when one is opened, and how long anything may take; see
 `nodes`.
 
-Invariant: whatever bytes a broker sends, `work` ends in answers or in one `NodeError`, and the
-input is never more than twice as large as what has arrived, nor than `FRAME_BYTES_MAX`. After an
-error the link is of no more use: nobody knows where in the stream it stands.
+Invariant: whatever bytes a broker sends, `work` ends in answers or in one `NodeError`, and a large
+frame has `LARGE_BYTES` of memory, or `LARGE_GROWTH` times as much as has arrived of it, but never
+more than `FRAME_BYTES_MAX`. After an error the link is of no more use: nobody knows where in the
+stream it stands.
 """
 
 import ssl
@@ -37,6 +39,12 @@ from tailrace.runtime.network import Socket, without_front
 
 INPUT_BYTES: Final = 16 * 1024
 """Fits every answer of a producer but the metadata of some hundred topics."""
+
+LARGE_BYTES: Final = 256 * 1024
+"""What a frame that does not fit gets at first, if it claims as much."""
+
+LARGE_GROWTH: Final = 16
+"""How many times as much it gets when that is full: answers of 4 MiB are moved once, early."""
 
 THROTTLE_MS_MAX: Final = 300_000
 """Longest throttle time that is kept to: requests in flight wait as much longer, and 24 days, which
@@ -97,6 +105,10 @@ class Link:
         self._error: NodeError | None = None
         self._input = bytearray(INPUT_BYTES)
         self._filled = 0
+        self._large = bytearray()
+        """A frame that does not fit the input, as far as there is memory for it."""
+        self._large_size = 0
+        """Bytes that this frame will have; 0: there is none."""
 
     def start(self) -> None:
         """Begin to set it up; how long that may take is for the caller to say.
@@ -200,9 +212,7 @@ class Link:
 
     def _receive(self) -> None:
         while True:
-            if self._filled == len(self._input):
-                self._input += bytes(len(self._input))
-            with memoryview(self._input) as view:
+            with memoryview(self._large if self._large_size else self._input) as view:
                 received = self._socket.receive_into(view[self._filled :])
                 if received is None:
                     return
@@ -210,17 +220,15 @@ class Link:
                     raise ConnectionResetError("the broker closed the connection")
                 self._filled += received
                 is_full = self._filled == len(view)
-                start = self._take_frames(view)
-                if start:
-                    view[: self._filled - start] = view[start : self._filled]
-                    self._filled -= start
-            if len(self._input) > INPUT_BYTES and self._filled <= INPUT_BYTES:
-                del self._input[INPUT_BYTES:]
+                if not self._large_size:
+                    self._take_frames(view)
+            if self._large_size and self._filled == len(self._large):
+                self._grow_large()
             if not is_full:
                 return
 
-    def _take_frames(self, view: memoryview) -> int:
-        """Take the whole frames at the front, each a copy that is its answer's own."""
+    def _take_frames(self, view: memoryview) -> None:
+        """Take the whole frames of the input, each a copy that is its answer's own."""
         start = 0
         filled = self._filled
         while filled - start >= frames.SIZE_BYTES:
@@ -228,10 +236,29 @@ class Link:
             (size,) = _SIZE.unpack_from(view, start)
             frames.check_size(size, limit=frames.FRAME_BYTES_MAX)
             if filled < body + size:
+                if size > INPUT_BYTES - frames.SIZE_BYTES:
+                    self._large = bytearray(min(size, LARGE_BYTES))
+                    self._large_size = size
+                    self._large[: filled - body] = view[body:filled]
+                    self._filled = filled - body
+                    return
                 break
             start = body + size
             self._take_answer(memoryview(bytes(view[body:start])))
-        return start
+        if start:
+            view[: filled - start] = view[start:filled]
+            self._filled = filled - start
+
+    def _grow_large(self) -> None:
+        """Make room for more of a large frame, or take it if it is whole."""
+        frame, filled = self._large, self._filled
+        if filled < self._large_size:
+            self._large = bytearray(min(self._large_size, filled * LARGE_GROWTH))
+            self._large[:filled] = frame
+            return
+        self._large = bytearray()
+        self._large_size = self._filled = 0
+        self._take_answer(memoryview(frame))
 
     def _take_answer(self, frame: memoryview) -> None:
         correlation_id = frames.read_correlation_id(frame)

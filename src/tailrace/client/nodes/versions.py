@@ -5,7 +5,6 @@ Not here: how a broker is asked for its versions; see `setup`.
 
 from collections.abc import Mapping
 
-from tailrace.client.connection import choose_version
 from tailrace.protocol.apis import SPOKEN, Api, ApiKey
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.api_versions import ApiVersionsResponse
@@ -15,16 +14,20 @@ API_OF: Mapping[type[Message], Api] = {api.request: api for api in SPOKEN.values
 
 VERSION_LIMITS: Mapping[int, int] = {
     ApiKey.PRODUCE: 11,
+    ApiKey.FETCH: 12,
+    ApiKey.METADATA: 8,
     ApiKey.ADD_PARTITIONS_TO_TXN: 3,
     ApiKey.END_TXN: 4,
     ApiKey.TXN_OFFSET_COMMIT: 4,
     ApiKey.INIT_PRODUCER_ID: 5,
 }
-"""Highest versions that are asked for, besides those that `choose_version` knows.
+"""Highest versions that are asked for, where that is less than what can be read.
 
-Later ones of Produce, EndTxn and TxnOffsetCommit make a broker treat the producer as one that
-follows KIP-890; AddPartitionsToTxn from v4 on is for brokers; InitProducerId v6 brings two-phase
-commits (KIP-939).
+From v13 on a Fetch names topics by id alone (KIP-516), which not every broker gives out. Metadata
+after v8 tells a client nothing new, and librdkafka's mock cluster (2.16) ends the flexible
+versions with a byte too many, which `protocol` refuses. Later ones of Produce, EndTxn and
+TxnOffsetCommit make a broker treat the producer as one that follows KIP-890; AddPartitionsToTxn
+from v4 on is for brokers; InitProducerId v6 brings two-phase commits (KIP-939).
 """
 
 THROTTLED_SINCE: Mapping[int, int] = {
@@ -47,8 +50,13 @@ def settle_versions(answer: ApiVersionsResponse) -> dict[int, int]:
         api = SPOKEN.get(offered.api_key)
         if api is None:
             continue
-        last = min(offered.max_version, VERSION_LIMITS.get(api.key, offered.max_version))
-        version = choose_version(api, first=offered.min_version, last=last)
+        version = choose_version(api, first=offered.min_version, last=offered.max_version)
         if version is not None:
             settled[int(api.key)] = version
     return settled
+
+
+def choose_version(api: Api, *, first: int, last: int) -> int | None:
+    """The highest version of `api` that a broker with `first` to `last` takes too, or None."""
+    highest = min(api.last_version, last, VERSION_LIMITS.get(api.key, api.last_version))
+    return highest if highest >= max(api.first_version, first) else None

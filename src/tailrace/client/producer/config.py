@@ -5,14 +5,13 @@ Names may be written dotted or with underscores. What each means stands in `sett
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
-from tailrace.client.connection import BrokerAddress
-from tailrace.client.metadata import parse_bootstrap
-from tailrace.client.producer.settings import INT32_MAX, PRODUCER_SETTINGS
-from tailrace.config import Value, parse_settings
+from tailrace.client.config import ClientConfig, texts_of, typed_settings
+from tailrace.client.producer.settings import PRODUCER_SETTINGS
+from tailrace.config.settings import INT32_MAX
 from tailrace.errors import ConfigError
 from tailrace.model import Acks, Codec
 
@@ -22,31 +21,12 @@ _IDEMPOTENT_IN_FLIGHT_MAX: Final = 5
 _numbers = count(1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ProducerConfig(ClientConfig):
     """Settings of one producer, checked against each other; see `PRODUCER_SETTINGS`."""
 
-    bootstrap_servers: tuple[BrokerAddress, ...]
-    client_id: str
-    request_timeout_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-    reconnect_backoff_ms: int
-    reconnect_backoff_max_ms: int
-    connections_max_idle_ms: int
-    socket_connection_setup_timeout_ms: int
-    socket_connection_setup_timeout_max_ms: int
     metadata_max_age_ms: int
     metadata_recovery_strategy: str
-    security_protocol: str
-    sasl_mechanism: str
-    sasl_username: str
-    sasl_password: str
-    ssl_truststore_location: str
-    ssl_keystore_location: str
-    ssl_key_location: str
-    ssl_key_password: str
-    ssl_endpoint_identification_algorithm: str
     acks: Acks
     enable_idempotence: bool
     retries: int
@@ -66,13 +46,6 @@ class ProducerConfig:
     transactional_id: str | None
     transaction_timeout_ms: int
 
-    def __repr__(self) -> str:
-        shown = (
-            f"{each.name}={'***' if 'password' in each.name else getattr(self, each.name)!r}"
-            for each in fields(self)
-        )
-        return f"ProducerConfig({', '.join(shown)})"
-
 
 def parse_producer_config(given: Mapping[str, object]) -> ProducerConfig:
     """The settings of a producer from names and values; the rest have their defaults.
@@ -83,40 +56,23 @@ def parse_producer_config(given: Mapping[str, object]) -> ProducerConfig:
         ConfigError: unknown names with what may have been meant, bad values, and settings that
             contradict each other; all of them at once.
     """
-    texts = {
-        name.replace("_", "."): _text(value) for name, value in given.items() if value is not None
-    }
-    values = parse_settings(PRODUCER_SETTINGS, texts)
+    texts = texts_of(given)
     faults: list[str] = []
-    typed: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
-    try:
-        typed["bootstrap_servers"] = parse_bootstrap(str(values["bootstrap.servers"]))
-    except ConfigError as error:
-        faults += [each.removeprefix("kafka.") for each in error.faults]
-    typed["acks"] = Acks(-1 if values["acks"] == "all" else int(str(values["acks"])))
-    typed["compression_type"] = Codec[str(values["compression.type"]).upper()]
-    typed["compression_level"] = (
-        None if values["compression.level"] == -1 else values["compression.level"]
-    )
-    typed["transactional_id"] = values["transactional.id"] or None
+    typed = typed_settings(PRODUCER_SETTINGS, texts, faults=faults)
+    typed["acks"] = Acks(-1 if typed["acks"] == "all" else int(typed["acks"]))
+    typed["compression_type"] = Codec[typed["compression_type"].upper()]
+    if typed["compression_level"] == -1:
+        typed["compression_level"] = None
+    typed["transactional_id"] = typed["transactional_id"] or None
     typed["client_id"] = (
-        values["client.id"] or f"producer-{typed['transactional_id'] or next(_numbers)}"
+        typed["client_id"] or f"producer-{typed['transactional_id'] or next(_numbers)}"
     )
     typed["batch_size"] = max(1, typed["batch_size"])
     _settle_idempotence(typed, texts, faults)
     _settle_delivery(typed, texts, faults)
-    _check_security(values, faults)
     if faults:
         raise ConfigError(faults)
     return ProducerConfig(**typed)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return str(value)
 
 
 def _settle_idempotence(typed: dict[str, Any], given: Mapping[str, str], faults: list[str]) -> None:
@@ -158,8 +114,3 @@ def _settle_delivery(typed: dict[str, Any], given: Mapping[str, str], faults: li
                 f"delivery.timeout.ms: must be at least linger.ms + request.timeout.ms ({least})"
             )
         typed["delivery_timeout_ms"] = least
-
-
-def _check_security(values: Mapping[str, Value], faults: list[str]) -> None:
-    if str(values["security.protocol"]).startswith("SASL") and not values["sasl.username"]:
-        faults.append("sasl.username: must be given with this security.protocol")

@@ -20,15 +20,12 @@ from dataclasses import dataclass
 from os import register_at_fork
 from typing import TYPE_CHECKING, Final
 
+from tailrace.client.config import nodes_config
 from tailrace.client.nodes import (
     AuthenticationError,
     Backoff,
-    Credentials,
     Node,
     Nodes,
-    NodesConfig,
-    TlsSettings,
-    tls_context,
 )
 from tailrace.client.producer.accumulator import Accumulator
 from tailrace.client.producer.batch import Outcome, Prepared, ProducerBatch, Refused
@@ -50,9 +47,9 @@ from tailrace.client.producer.placement import NO_PARTITION, Placement
 from tailrace.client.producer.receipts import ProducerRecord, Waiting
 from tailrace.client.producer.sender import Sender
 from tailrace.client.producer.serializers import Serializer, serialize
-from tailrace.client.producer.settings import INT64_MAX
 from tailrace.client.producer.supply import BatchSupply
 from tailrace.client.producer.transactions import TransactionManager
+from tailrace.config.settings import INT64_MAX
 from tailrace.model import TopicPartition
 from tailrace.runtime.network import Connector
 
@@ -111,7 +108,12 @@ class Engine:
         self.gate = Gate()
         self.closed_error: ClosedProducerError | None = None
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
-        self.nodes = Nodes(nodes_config(config), network=network, chance=chance, stirred=stirred)
+        self.nodes = Nodes(
+            nodes_config(config, in_flight_max=config.max_in_flight_requests_per_connection),
+            network=network,
+            chance=chance,
+            stirred=stirred,
+        )
         self.metadata = ProducerMetadata(
             [Node(-n, *each) for n, each in enumerate(config.bootstrap_servers, 1)],
             Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance),
@@ -458,39 +460,6 @@ class Engine:
         if self.gate.open.get(topic) is batch:
             del self.gate.open[topic]
             self.placement.filled(batch)
-
-
-def nodes_config(config: ProducerConfig) -> NodesConfig:
-    """The part of the settings that connections need."""
-    tls = credentials = None
-    if config.security_protocol.endswith("SSL"):
-        tls = tls_context(
-            TlsSettings(
-                truststore_location=config.ssl_truststore_location,
-                keystore_location=config.ssl_keystore_location,
-                key_location=config.ssl_key_location,
-                key_password=config.ssl_key_password,
-                checks_host=bool(config.ssl_endpoint_identification_algorithm),
-            )
-        )
-    if config.security_protocol.startswith("SASL"):
-        credentials = Credentials(
-            mechanism=config.sasl_mechanism,
-            username=config.sasl_username,
-            password=config.sasl_password,
-        )
-    idle_ms = config.connections_max_idle_ms
-    return NodesConfig(
-        client_id=config.client_id,
-        reconnect_backoff_ms=config.reconnect_backoff_ms,
-        reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
-        connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
-        connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
-        connections_max_idle_ms=INT64_MAX if idle_ms < 0 else idle_ms,
-        in_flight_max=config.max_in_flight_requests_per_connection,
-        tls=tls,
-        credentials=credentials,
-    )
 
 
 def _forked() -> None:

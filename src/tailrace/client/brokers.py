@@ -1,0 +1,228 @@
+"""`Brokers`: requests to the brokers of a cluster, for one thread that waits for the answers.
+
+    broker.request(body, Response)          # sent when the broker is ready; returns the answer
+    pending = broker.send_nowait(body)      # sent now, or None: the answer comes meanwhile
+    pending.result(Response)                # waits for it
+
+The connections are those of `nodes`, with its TLS, SASL, pauses and throttling. They live from one
+wait to the next: nothing runs in the background, and an answer that nobody waits for stays with the
+kernel, which bounds what a broker can send ahead.
+
+Not here: which broker to ask what, and whether to ask again; see `metadata`.
+
+Invariant: a wait ends with an answer or an error. Connecting and each request have time limits, and
+a throttle that a broker asks for is kept to for five minutes at most.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from tailrace.client.config import BrokerAddress, ClientConfig, nodes_config
+from tailrace.client.errors import UnreachableBrokerError, UnsupportedBrokerError
+from tailrace.client.nodes import (
+    DisconnectedError,
+    Node,
+    NodeError,
+    Nodes,
+    Outcome,
+    UnsupportedVersionError,
+)
+from tailrace.protocol.fields import Message
+from tailrace.runtime.network import Connector
+from tailrace.runtime.polling import PollingNetwork
+
+M = TypeVar("M", bound=Message)
+
+
+class WaitingNetwork(Connector, Protocol):
+    """A network whose one user waits for it; see `PollingNetwork`."""
+
+    def wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
+        """Wait for news of a socket, or `timeout_s`; None waits without limit."""
+        ...
+
+    def run(self, events: list[tuple[int, int]]) -> None:
+        """Call back what `wait` has found."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it took from the machine."""
+        ...
+
+
+class Brokers:
+    """Connections that are opened when they are needed; not for more than one thread at a time."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        open_network: Callable[[], WaitingNetwork] = PollingNetwork,
+        monotonic: Callable[[], float] = time.monotonic,
+        chance: random.Random | None = None,
+    ) -> None:
+        """`open_network` is called when something is sent, at first and after each `close`.
+
+        Raises:
+            ConfigError: a file of TLS cannot be read, or a name or password cannot travel.
+        """
+        self._config = nodes_config(config)
+        self._timeout_ms = config.request_timeout_ms
+        self._open_network = open_network
+        self._monotonic = monotonic
+        self._chance = chance or random.SystemRandom()
+        self._opened: tuple[WaitingNetwork, Nodes] | None = None
+
+    def is_ready(self, node: Node) -> bool:
+        """Whether a request would be sent at once."""
+        return self._opened is not None and self._opened[1].is_ready(node.id, self._monotonic())
+
+    def connect(self, node: Node) -> None:
+        """Wait until the broker is ready.
+
+        Raises:
+            UnreachableBrokerError: it cannot be reached, or is no broker.
+            AuthenticationError: it does not take who we are, or we do not take who it is.
+        """
+        _, nodes = self._open()
+        self._turn(self._monotonic())  # a connection may have ended since the last wait
+        before = nodes.failure(node.id)
+        while not nodes.connect(node, self._monotonic()):
+            failure = nodes.failure(node.id)
+            if failure is not None and failure is not before:
+                raise _explained(failure, node)
+            self._turn()
+
+    def send_nowait(self, node: Node, body: Message) -> "Pending | None":
+        """Send a request if the broker is ready, else do nothing; never waits."""
+        if not self.is_ready(node):
+            return None
+        _, nodes = self._open()
+        pending = Pending(self, node)
+        nodes.send(
+            node.id,
+            body,
+            now=self._monotonic(),
+            done=pending.end,
+            timeout_ms=self._timeout_ms,
+        )
+        return pending
+
+    def pause(self, seconds: float) -> None:
+        """Wait, and take in what comes meanwhile."""
+        until = self._monotonic() + seconds
+        while self._monotonic() < until:
+            self._turn(until)
+
+    def wait_for(self, pending: "Pending") -> None:
+        """Wait until a request has its outcome."""
+        while not pending.is_done:
+            self._turn()
+
+    def close(self) -> None:
+        """Close all connections; the next request opens new ones."""
+        if self._opened is not None:
+            network, nodes = self._opened
+            self._opened = None
+            nodes.close()
+            network.close()
+
+    def _open(self) -> tuple[WaitingNetwork, Nodes]:
+        if self._opened is None:
+            network = self._open_network()
+            nodes = Nodes(self._config, network=network, chance=self._chance, stirred=lambda: None)
+            self._opened = network, nodes
+        return self._opened
+
+    def _turn(self, until: float = float("inf")) -> None:
+        """Wait for news, or until something is due; then act on it."""
+        network, nodes = self._open()
+        due = nodes.next_deadline()
+        at = until if due is None else min(due, until)
+        assert at < float("inf"), "nothing is under way that could end this wait"
+        try:
+            network.run(network.wait(max(at - self._monotonic(), 0.0)))
+            nodes.poll(self._monotonic())
+        except BaseException:
+            # A step was left in the middle, by Ctrl-C or a fault of ours.
+            self.close()
+            raise
+
+
+class Pending:
+    """A request that was sent; its answer may have come."""
+
+    __slots__ = ("_brokers", "_node", "_outcome", "is_done")
+
+    def __init__(self, brokers: Brokers, node: Node) -> None:
+        self._brokers = brokers
+        self._node = node
+        self._outcome: Outcome = None
+        self.is_done = False
+
+    def end(self, outcome: Outcome) -> None:
+        """Take the answer, or why there is none."""
+        self._outcome, self.is_done = outcome, True
+
+    def result(self, response: type[M]) -> M:
+        """Wait for the answer; records in it are views of its bytes.
+
+        Raises:
+            UnreachableBrokerError: the connection broke, no answer came within the time, or what
+                came is no answer.
+            UnsupportedBrokerError: the broker does not take this request.
+        """
+        self._brokers.wait_for(self)
+        outcome = self._outcome
+        if isinstance(outcome, NodeError):
+            raise _explained(outcome, self._node)
+        assert isinstance(outcome, response)
+        return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One broker, to be asked."""
+
+    brokers: Brokers
+    node: Node
+
+    @property
+    def address(self) -> BrokerAddress:
+        """Where it listens."""
+        return BrokerAddress(self.node.host, self.node.port)
+
+    def request(self, body: Message, response: type[M]) -> M:
+        """The answer to a request; records in it are views of its bytes.
+
+        Raises:
+            UnreachableBrokerError: it cannot be reached, or gives no answer within the time.
+            UnsupportedBrokerError: it does not take this request.
+            AuthenticationError: it does not take who we are, or we do not take who it is.
+        """
+        while True:
+            self.brokers.connect(self.node)
+            pending = self.send_nowait(body)
+            if pending is not None:
+                return pending.result(response)
+
+    def send_nowait(self, body: Message) -> Pending | None:
+        """Send a request if it can be sent at once, else do nothing."""
+        return self.brokers.send_nowait(self.node, body)
+
+
+def _explained(error: NodeError, node: Node) -> Exception:
+    """In the words of this client."""
+    address = str(BrokerAddress(node.host, node.port))
+    match error:
+        case DisconnectedError():
+            found: Exception = UnreachableBrokerError(str(error), address=address)
+        case UnsupportedVersionError():
+            found = UnsupportedBrokerError(str(error))
+        case _:
+            return error
+    found.__cause__ = error
+    return found

@@ -1,0 +1,105 @@
+"""Columns whose value follows from the header of a record's batch: made once for all its records.
+
+Not here: what stands in the records themselves (`columns`).
+
+Invariant: nothing is done by record in Python; a batch's value is repeated by numpy.
+"""
+
+from collections.abc import Callable, Collection
+from enum import Enum
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.model import Codec
+from tailrace.records import layout
+from tailrace.records.batch import Batch
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+_NO_TIMESTAMP_TYPE: Final = -1
+"""Of format v0, as Kafka's clients have it."""
+
+
+class Column(Enum):
+    """A column that a `ColumnsBuilder` can fill; the value is its name."""
+
+    KEY = "key"
+    VALUE = "value"
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+    TIMESTAMP_TYPE = "timestampType"
+    HEADERS = "headers"
+    CODEC = "codec"
+    PRODUCER_ID = "producerId"
+    PRODUCER_EPOCH = "producerEpoch"
+    SEQUENCE = "sequence"
+    LEADER_EPOCH = "leaderEpoch"
+    IS_TRANSACTIONAL = "isTransactional"
+
+
+BATCH_TYPES: Final = {
+    Column.TIMESTAMP_TYPE: pa.int32(),
+    Column.CODEC: pa.string(),
+    Column.PRODUCER_ID: pa.int64(),
+    Column.PRODUCER_EPOCH: pa.int32(),
+    Column.SEQUENCE: pa.int32(),
+    Column.LEADER_EPOCH: pa.int32(),
+    Column.IS_TRANSACTIONAL: pa.bool_(),
+}
+"""The columns that are made here."""
+
+
+class BatchColumns:
+    """Notes the batches of a chunk, and makes columns of their headers."""
+
+    __slots__ = ("_counts", "_values")
+
+    def __init__(self, columns: Collection[Column]) -> None:
+        self._values: dict[Column, list[int]] = {
+            column: [] for column in columns if column in BATCH_TYPES
+        }
+        self._counts: list[tuple[int, int]] = []
+
+    def append(self, batch: Batch, count: int) -> None:
+        """Note a batch of which `count` records are in the chunk."""
+        self._counts.append((count, batch.base_offset))
+        for column, values in self._values.items():
+            values.append(_VALUE_OF[column](batch))
+
+    def array(self, column: Column, offsets: Array) -> pa.Array:
+        """The column; `offsets` are those of the chunk's rows, and are looked at for `sequence`."""
+        counts, bases = np.array(self._counts, np.int64).reshape(-1, 2).T
+        values = np.repeat(np.array(self._values[column], np.int64), counts)
+        match column:
+            case Column.CODEC:
+                return pa.array(_CODEC_NAMES).take(pa.array(values))
+            case Column.SEQUENCE:
+                following = values + offsets - np.repeat(bases, counts) & layout.SEQUENCE_MAX
+                values = np.where(values < 0, -1, following)
+        return pa.array(values).cast(BATCH_TYPES[column])
+
+
+def _timestamp_type(batch: Batch) -> int:
+    if batch.legacy is not None and not batch.legacy.magic:
+        return _NO_TIMESTAMP_TYPE
+    return batch.timestamp_type
+
+
+def _codec(batch: Batch) -> int:
+    return batch.codec if batch.legacy is None else batch.legacy.codec_number
+
+
+_VALUE_OF: Final[dict[Column, Callable[[Batch], int]]] = {
+    Column.TIMESTAMP_TYPE: _timestamp_type,
+    Column.CODEC: _codec,
+    Column.PRODUCER_ID: attrgetter("producer_id"),
+    Column.PRODUCER_EPOCH: attrgetter("producer_epoch"),
+    Column.SEQUENCE: attrgetter("base_sequence"),
+    Column.LEADER_EPOCH: attrgetter("leader_epoch"),
+    Column.IS_TRANSACTIONAL: attrgetter("is_transactional"),
+}
+
+_CODEC_NAMES: Final = [codec.name.lower() for codec in Codec]

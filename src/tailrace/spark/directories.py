@@ -1,0 +1,244 @@
+"""`DirectoryPlace`: data directories of Tailrace or Apache Kafka, read with no broker.
+
+    data/flights-0/00000000000000000000.log …       data directories, as paths or as URIs that
+    s3://bucket/backup/flights-1/…                   PyArrow's file systems open
+
+A partition stands in one of them. Files of this machine are mapped; others are read window by
+window. What follows from the files alone, as a broker would say it: the end of the log, with
+read_committed the last stable offset, and which records belong to aborted transactions.
+
+Not here: decoding (`readers`), and finding what is damaged (`tailrace.offline.damage`).
+
+Invariant: nothing is read from a segment that is not the one that was planned; see `seals`.
+"""
+
+import socket
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+from tailrace.errors import ConfigError, DirectoryError, FatalError, OffsetOutOfRangeError
+from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.offline.undecided import find_aborted
+from tailrace.records.search import find_timestamp
+from tailrace.spark.corruption import Skipped
+from tailrace.spark.logs import DataDirectory, DirectoryLog, open_directory
+from tailrace.spark.offsets import Extent
+from tailrace.spark.options import Selection
+from tailrace.spark.planning import OffsetRange
+from tailrace.spark.seals import SegmentSeal, broken_seal, seal
+from tailrace.storage.names import parse_segment_file_name
+from tailrace.storage.reader import StoredBatch, list_partitions
+
+LOST = "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE]"
+"""Spark's name for it."""
+
+
+class DirectoryPlace:
+    """Directories whose partitions are read as if they were in one."""
+
+    skipped: list[Skipped] | None
+    """What was left out because it is damaged; None: damage is an error."""
+
+    def __init__(
+        self,
+        *directories: str,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        skips_damage: bool = False,
+    ) -> None:
+        self.skipped = [] if skips_damage else None
+        self._is_committed = isolation is IsolationLevel.READ_COMMITTED
+        self._directories = [open_directory(each) for each in directories]
+        self._logs: dict[TopicPartition, DirectoryLog] = {}
+
+    def partitions(self, selection: Selection) -> set[TopicPartition]:
+        """All partitions of the directories, whatever is selected.
+
+        Raises:
+            ConfigError: a partition stands in two of them.
+            DirectoryError: one is not a directory, or a partition's own.
+        """
+        del selection
+        found: dict[TopicPartition, DataDirectory] = {}
+        faults = []
+        for directory in self._directories:
+            for each in _partitions_in(directory):
+                if each in found:
+                    faults.append(_in_two(each, [found[each], directory]))
+                found[each] = directory
+        if faults:
+            raise ConfigError(sorted(faults))
+        return set(found)
+
+    def extents(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Extent]:
+        """The offsets of whole batches in the files, as they stand now."""
+        found = {}
+        for partition in partitions:
+            log = self._log(partition)
+            with _explaining(log.folder):
+                found[partition] = Extent(log.reader.start_offset, log.end_offset())
+            if self.skipped is not None:
+                self.skipped += log.tail
+        return found
+
+    def offset_at(self, partition: TopicPartition, timestamp: int) -> int | None:
+        """As the broker finds it, but by reading the batches from the start of the log."""
+        log = self._log(partition)
+        start = log.reader.start_offset
+        with _explaining(log.folder):
+            for stored in log.batches(start, log.end_offset()):
+                if stored.batch.max_timestamp >= timestamp:
+                    found = find_timestamp(stored.batch, timestamp, start_offset=start)
+                    if found is not None:
+                        return found.offset
+        return None
+
+    def size_between(self, partition: TopicPartition, start: int, limit: int) -> int:
+        """From the sizes of the segments."""
+        return self._log(partition).reader.size_between(start, limit)
+
+    def seals(self, partition: TopicPartition, start: int, limit: int) -> tuple[SegmentSeal, ...]:
+        """Of the segments that have these offsets."""
+        log = self._log(partition)
+        with _explaining(log.folder):
+            segments = log.reader.segments_between(start, limit)
+            return tuple(seal(log.directory.files, each) for each in segments)
+
+    def batches(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[StoredBatch]:
+        """The batches of a range; those of mapped files are views."""
+        try:
+            log = self._log(wanted.partition)
+        except NoFolderError:
+            if fails_on_data_loss:
+                raise
+            return
+        with _explaining(log.folder):
+            if fails_on_data_loss:
+                yield from self._planned(log, wanted)
+            else:
+                yield from self._remaining(log, wanted)
+
+    def close(self) -> None:
+        """Files are closed as they are read; only what is known of them is forgotten."""
+        self._logs.clear()
+
+    def _planned(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredBatch]:
+        """The whole range from the segments that were planned, or an error."""
+        broken = broken_seal(log.directory.files, log.reader.segments, wanted.seals)
+        if broken is not None:
+            raise lost(wanted, broken, place=log.folder)
+        try:
+            yield from self._visible(log, wanted.start, wanted.limit)
+        except (OffsetOutOfRangeError, FileNotFoundError) as error:
+            raise lost(wanted, str(error), place=log.folder) from error
+
+    def _remaining(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredBatch]:
+        """What is left of the range; once more where retention was faster than the reading."""
+        start = wanted.start
+        while True:
+            start = max(start, log.reader.start_offset)
+            limit = min(wanted.limit, log.reader.end_offset)
+            if start >= limit:
+                return
+            try:
+                for stored in self._visible(log, start, limit):
+                    yield stored
+                    start = stored.batch.next_offset
+            except FileNotFoundError:
+                del self._logs[wanted.partition]
+                log = self._log(wanted.partition)
+                if log.reader.start_offset <= start:
+                    raise
+            else:
+                return
+
+    def _visible(self, log: "DirectoryLog", start: int, limit: int) -> Iterator[StoredBatch]:
+        """Without the data of aborted transactions, if only committed records are wanted."""
+        found = log.batches(start, limit)
+        if not self._is_committed:
+            return found
+        later = log.reader.segments_between(start, log.reader.end_offset)
+        aborted = find_aborted(log.directory.files, later, start)
+        return (stored for stored in found if not aborted.has(stored.batch))
+
+    def _log(self, partition: TopicPartition) -> "DirectoryLog":
+        if partition not in self._logs:
+            directory = self._directory_of(partition)
+            with _explaining(f"{directory.path}/{partition}"):
+                self._logs[partition] = DirectoryLog(
+                    directory,
+                    partition,
+                    is_committed=self._is_committed,
+                    skipped=self.skipped,
+                )
+        return self._logs[partition]
+
+    def _directory_of(self, partition: TopicPartition) -> DataDirectory:
+        holding = []
+        for each in self._directories:
+            with _explaining(each.path):
+                if each.files.is_directory(f"{each.path}/{partition}"):
+                    holding.append(each)
+        if len(holding) > 1:
+            raise ConfigError([_in_two(partition, holding)])
+        if not holding:
+            for each in self._directories:
+                _check_visible(each)
+            given = ", ".join(each.given for each in self._directories)
+            raise NoFolderError(
+                f"[KAFKA_DATA_LOSS.PARTITIONS_DELETED] {given}: {partition} is gone, as host "
+                f"{socket.gethostname()} sees it; failOnDataLoss=false goes on without it"
+            )
+        return holding[0]
+
+
+class NoFolderError(DirectoryError):
+    """A partition has no folder where the data directories are."""
+
+
+def lost(wanted: OffsetRange, reason: str, *, place: str) -> FatalError:
+    """The error for a range that was there when the query was planned and is not any more."""
+    return FatalError(
+        f"{LOST} {place}: offsets {wanted.start} to {wanted.limit} were planned, but {reason}; "
+        "retention or compaction may have been at work. Load again, or set failOnDataLoss=false "
+        "to read what is there"
+    )
+
+
+def _partitions_in(directory: DataDirectory) -> set[TopicPartition]:
+    with _explaining(directory.path):
+        _check_visible(directory)
+        found = set(list_partitions(directory.files, directory.path))
+        names = [] if found else directory.files.list(directory.path)
+    if any(map(parse_segment_file_name, names)):
+        raise DirectoryError(
+            f"{directory.given} is the folder of one partition; give the directory above it "
+            "and name the topic with subscribe or assign"
+        )
+    return found
+
+
+def _check_visible(directory: DataDirectory) -> None:
+    if not directory.files.is_directory(directory.path):
+        raise DirectoryError(
+            f"{directory.given} is not a directory that host {socket.gethostname()} can see; the "
+            "driver and every executor need it under this name: on a shared file system, in an "
+            "object store, or else read from a broker with kafka.bootstrap.servers"
+        )
+
+
+def _in_two(partition: TopicPartition, directories: Sequence[DataDirectory]) -> str:
+    where = " and in ".join(each.given for each in directories)
+    return f"paths: {partition} is in {where}; a partition has one log, so name one of them"
+
+
+@contextmanager
+def _explaining(folder: str) -> Iterator[None]:
+    """Names the folder and the host in errors that do not know where they were."""
+    try:
+        yield
+    except FatalError:
+        raise
+    except OSError as error:
+        raise DirectoryError(
+            f"{folder} cannot be read on host {socket.gethostname()}: {error}"
+        ) from error

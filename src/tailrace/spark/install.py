@@ -1,0 +1,113 @@
+"""`install`: the source and the sink in any session, also where no executor has this package.
+
+    from tailrace.spark import install
+    spark = install(SparkSession.builder.remote("sc://cluster:15002").getOrCreate())
+    spark.read.format("tailrace")…
+
+A cluster whose Python environment has `tailrace[spark]` installed needs none of this: Spark finds
+the format by itself. There, compiled kernels are also kept from one application to the next, while
+every application that gets the package by `install` compiles them anew once it reads a lot.
+
+What is shipped is this package, which is pure Python. What it stands on cannot be shipped so: the
+Python of the executors must have pyarrow, as Spark's own Arrow functions need it, and numpy,
+numba, crc32c and cramjam, in wheels of their machine; and the Python of the driver, or of the
+Connect server, must have them too, since the source plans there.
+
+Not here: settings of a session (`session`). A cluster has its own; of those that `session` makes,
+`spark.python.unix.domain.socket.enabled` and `spark.sql.execution.arrow.maxRecordsPerBatch` are
+worth having everywhere.
+
+Invariant: the same sources give the same archive, byte for byte, and so the same name of it.
+"""
+
+import atexit
+import hashlib
+import io
+import shutil
+import tempfile
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tailrace.errors import FatalError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PACKAGES: Final = ("pyspark_tailrace", "tailrace")
+"""What is shipped: the top-level packages of this distribution."""
+
+_SOURCE_SUFFIXES: Final = (".py", ".properties", ".typed")
+_DATE: Final = (1980, 1, 1, 0, 0, 0)
+"""Of every file in the archive; the earliest that the format can say."""
+
+
+def install(spark: "SparkSession") -> "SparkSession":
+    """Ship this package to where the session computes, and register the format `tailrace`.
+
+    The session may be a classic one, to which executors of a cluster belong, or one of Spark
+    Connect. A local session, whose workers share this Python's packages, gets the registration
+    only. Again with the same session it does nothing new. Returns the session.
+
+    Raises:
+        FatalError: what is given is no session that runs.
+    """
+    kind = type(spark)
+    if kind.__name__ != "SparkSession" or not kind.__module__.startswith("pyspark.sql."):
+        raise FatalError(f"install takes a SparkSession, not a {kind.__name__}")
+    if kind.__module__.startswith("pyspark.sql.connect."):
+        if spark.is_stopped:
+            raise FatalError("the session is stopped; make a new one and install into that")
+        spark.addArtifacts(str(_archive()), pyfile=True)
+    else:
+        _ship(spark)
+    # Spark asks the class for its name, and so PySpark's modules are needed from here on.
+    from tailrace.spark.source import TailraceDataSource
+
+    spark.dataSource.register(TailraceDataSource)
+    return spark
+
+
+def _ship(spark: "SparkSession") -> None:
+    context = spark.sparkContext
+    if context._jsc is None:
+        raise FatalError("the session is stopped; make a new one and install into that")
+    if context.master == "local" or context.master.startswith("local["):
+        return
+    archive = _archive()
+    if not any(address.endswith(f"/{archive.name}") for address in context.listFiles):
+        context.addPyFile(str(archive))
+
+
+def archive_of(root: Path) -> bytes:
+    """A zip of the sources of `PACKAGES`, which stand in `root`; nothing compiled goes with them.
+
+    Raises:
+        FatalError: a package is not there, as where this one was imported from a zip itself.
+    """
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in PACKAGES:
+            paths = sorted(
+                path for path in (root / package).rglob("*") if path.suffix in _SOURCE_SUFFIXES
+            )
+            if not paths:
+                raise FatalError(f"{root / package} has no sources that could be shipped")
+            for path in paths:
+                entry = zipfile.ZipInfo(path.relative_to(root).as_posix(), _DATE)
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, path.read_bytes())
+    return content.getvalue()
+
+
+@cache
+def _archive() -> Path:
+    """The archive as a file, from which Spark serves it until this process ends."""
+    content = archive_of(Path(__file__).parents[2])
+    directory = tempfile.mkdtemp(prefix="tailrace-install-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    path = Path(directory) / f"tailrace-{hashlib.sha256(content).hexdigest()[:16]}.zip"
+    path.write_bytes(content)
+    return path

@@ -1,0 +1,112 @@
+"""`GivenOptions`: Spark's strings read one by one, with every fault remembered.
+
+Not here: what an option means (`parse`, `bounds`).
+
+Invariant: a value that cannot be read becomes a fault and a harmless default, so that the reader
+goes on and all faults of one call are reported together.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_DURATION = re.compile(r"(\d{1,15})\s*(ms|s|m|min|h|d)?")
+
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+"""Milliseconds of the units that Spark's time strings have; without a unit they are
+milliseconds."""
+
+
+class GivenOptions:
+    """The options of one `load()`, by name in any case."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self.values = {name.lower(): value for name, value in given.items()}
+        """By the name in lower case."""
+        self.faults: list[str] = []
+
+    def fault(self, name: str, rule: str) -> None:
+        """Remember what is wrong with an option."""
+        self.faults.append(f"{name}: {rule}")
+
+    def text(self, name: str) -> str | None:
+        """The value as it was given, or None."""
+        return self.values.get(name.lower())
+
+    def named(self, names: tuple[str, ...]) -> list[str]:
+        """Those of the names that were given."""
+        return [name for name in names if self.text(name) is not None]
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """A list like `a,b`, each word once; empty if it was not given."""
+        text = self.text(name)
+        if text is None:
+            return ()
+        words = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+        if not all(words):
+            self.fault(name, f"{text!r} is not a list like a,b")
+        return words
+
+    def choice(self, name: str, choices: tuple[str, str]) -> str:
+        """The value in lower case; the first choice where there is none."""
+        value = (self.text(name) or choices[0]).strip().lower()
+        if value not in choices:
+            self.fault(name, f"{value!r} is not one of {', '.join(choices)}")
+        return value
+
+    def is_true(self, name: str, *, default: bool = False) -> bool:
+        """A yes or no, in Spark's words."""
+        choices = ("true", "false") if default else ("false", "true")
+        return self.choice(name, choices) == "true"
+
+    def number(self, name: str, *, default: int, low: int, high: int) -> int:
+        """A whole number within limits."""
+        found = self.number_or_none(name, low=low, high=high)
+        return default if found is None else found
+
+    def number_or_none(self, name: str, *, low: int = 1, high: int = 2**63 - 1) -> int | None:
+        """A whole number within limits, or None if it was not given."""
+        text = (self.text(name) or "").strip()
+        if self.text(name) is None:
+            return None
+        if text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high:
+            return int(text)
+        self.fault(name, f"{text!r} is not a whole number from {low} to {high}")
+        return None
+
+    def duration_ms(self, name: str, *, default: int) -> int:
+        """A time such as `15m`, `10s` or `500ms`, in milliseconds."""
+        text = self.text(name)
+        if text is None:
+            return default
+        found = _DURATION.fullmatch(text.strip().lower())
+        if found is None:
+            self.fault(name, f"{text!r} is not a time like 15m, 10s or 500ms")
+            return default
+        return int(found[1]) * _UNIT_MS[found[2] or "ms"]
+
+    def json_object(self, name: str, example: str) -> dict[str, Any]:
+        """A JSON object; `example` shows what it should look like."""
+        text = self.text(name) or ""
+        try:
+            parsed = json.loads(text, object_pairs_hook=_without_doubles)
+        except (ValueError, RecursionError):
+            parsed = None
+        if isinstance(parsed, dict):
+            return parsed
+        self.fault(name, f"{text!r} is not JSON like {example}")
+        return {}
+
+
+def is_count(value: object) -> bool:
+    """Whether JSON gave a whole number that an offset, a timestamp or a partition may be."""
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object as JSON has it; a name that stands there twice would lose one of its values."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands there twice")
+    return found

@@ -1,0 +1,84 @@
+"""The names of options and columns: which do something, which cannot, and which are refused."""
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+"""What Spark's Kafka source gives."""
+
+HEADERS = "headers"
+"""The column that `includeHeaders` adds."""
+
+METADATA = (
+    "codec",
+    "producerId",
+    "producerEpoch",
+    "sequence",
+    "leaderEpoch",
+    "isTransactional",
+    "file",
+    "position",
+)
+"""The columns that `includeMetadata` adds."""
+
+SELECTIONS = ("subscribe", "subscribePattern", "assign")
+"""Which topics to read."""
+
+LIMITS = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "maxTriggerDelay",
+)
+"""How large the micro-batches of a stream are."""
+
+ENDINGS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+"""Where a batch ends, which a stream does not."""
+
+KNOWN = (
+    "path",
+    "paths",
+    "kafka.bootstrap.servers",
+    *SELECTIONS,
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    *ENDINGS,
+    "columns",
+    "includeHeaders",
+    "includeMetadata",
+    "failOnDataLoss",
+    "onCorruption",
+    "corruptionReport",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxBytesPerPartition",
+    *LIMITS,
+    "kafka.isolation.level",
+)
+"""Options that do something; those of the client of brokers come in addition."""
+
+HARMLESS = frozenset(
+    """
+    groupidprefix kafka.group.id kafka.group.instance.id kafkaconsumer.polltimeoutms
+    fetchoffset.numretries fetchoffset.retryintervalms
+    kafka.max.poll.records kafka.max.poll.interval.ms kafka.session.timeout.ms
+    kafka.heartbeat.interval.ms kafka.fetch.min.bytes kafka.fetch.max.bytes
+    kafka.fetch.max.wait.ms kafka.max.partition.fetch.bytes kafka.receive.buffer.bytes
+    kafka.send.buffer.bytes kafka.check.crcs kafka.client.dns.lookup kafka.client.rack
+    kafka.default.api.timeout.ms kafka.metadata.max.age.ms
+    kafka.allow.auto.create.topics kafka.partition.assignment.strategy
+    """.split()  # noqa: SIM905 - forty quoted words are harder to read
+)
+"""Options that Spark's Kafka source has and that cannot change which rows come out here: there is
+no consumer group, and the client has its own patience."""
+
+REFUSED = {
+    "kafka.auto.offset.reset": "say startingOffsets instead",
+    "kafka.key.deserializer": "keys are binary columns; convert them in a select",
+    "kafka.value.deserializer": "values are binary columns; convert them in a select",
+    "kafka.enable.auto.commit": "the source commits no offsets",
+    "kafka.interceptor.classes": "there is no Java consumer that could run them",
+    "kafka.sasl.jaas.config": "say kafka.sasl.username and kafka.sasl.password instead",
+    "kafka.ssl.truststore.password": "kafka.ssl.truststore.location is a PEM file, which has none",
+    "kafka.ssl.keystore.password": "kafka.ssl.keystore.location is a PEM file, which has none",
+}
+"""Options that would change something, and what to do instead; all in lower case."""

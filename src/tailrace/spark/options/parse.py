@@ -1,0 +1,231 @@
+"""`parse_options`: from Spark's strings to one frozen value; names and meanings are Spark's.
+
+Not here: anything that has to look at a topic. That the offsets fit the partitions is found out by
+`tailrace.spark.offsets`, when the partitions are known.
+
+Invariant: all faults of one call are reported together, before Spark starts a job.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+
+from tailrace.client.config import parse_client_config
+from tailrace.client.settings import CONNECTION_SETTINGS, SECURITY_SETTINGS
+from tailrace.config.settings import INT64_MAX
+from tailrace.errors import ConfigError
+from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.spark.limits import DELAY_MS_DEFAULT, RateLimits
+from tailrace.spark.options import names
+from tailrace.spark.options.bounds import parse_bound
+from tailrace.spark.options.given import GivenOptions, is_count
+from tailrace.spark.options.values import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    Partitions,
+    Pattern,
+    Selection,
+    SourceOptions,
+    Topics,
+)
+from tailrace.spark.planning import TASKS_MAX
+
+_CLIENT_SETTINGS = {
+    f"kafka.{setting.name}": setting.name for setting in (*CONNECTION_SETTINGS, *SECURITY_SETTINGS)
+}
+"""Options for the client of brokers, and the names of its settings."""
+
+
+def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> SourceOptions:
+    """The options of one `load()`, of a batch or of a stream; names in any case.
+
+    Raises:
+        ConfigError: unknown names, bad values and conflicts, all of them.
+    """
+    read = GivenOptions(given)
+    _check_names(read)
+    bootstrap = read.text("kafka.bootstrap.servers")
+    directories = _directories(read)
+    options = SourceOptions(
+        directories=directories,
+        bootstrap=bootstrap,
+        selection=_selection(read),
+        starting=parse_bound(
+            read,
+            "starting",
+            default=LATEST if is_stream else EARLIEST,
+            refused=None if is_stream else LATEST,
+        ),
+        ending=_ending(read, is_stream=is_stream),
+        starts_at_latest=read.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
+        == "latest",
+        columns=_columns(read),
+        isolation=_isolation(read),
+        fails_on_data_loss=read.is_true("failOnDataLoss", default=True),
+        corruption_report=_corruption_report(read, is_broker=bootstrap is not None),
+        task_count_min=read.number("minPartitions", default=1, low=1, high=TASKS_MAX),
+        task_records_max=read.number(
+            "maxRecordsPerPartition", default=INT64_MAX, low=1, high=INT64_MAX
+        ),
+        task_bytes_max=read.number(
+            "maxBytesPerPartition", default=INT64_MAX, low=1, high=INT64_MAX
+        ),
+        limits=_limits(read),
+        client_settings=_client_settings(read),
+    )
+    if read.faults:
+        raise ConfigError(read.faults)
+    return options
+
+
+def _check_names(read: GivenOptions) -> None:
+    known = {name.lower(): name for name in (*names.KNOWN, *_CLIENT_SETTINGS)}
+    for name in read.values:
+        if name in known or name in names.HARMLESS:
+            continue
+        if name in names.REFUSED:
+            read.fault(name, names.REFUSED[name])
+        else:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {known[close[0]]}?" if close else ""
+            read.fault(name, f"no such option{hint}")
+
+
+def _client_settings(read: GivenOptions) -> dict[str, str]:
+    found = {"client.id": "tailrace-spark"} | {
+        setting: value
+        for option, setting in _CLIENT_SETTINGS.items()
+        if (value := read.text(option)) is not None
+    }
+    if read.text("kafka.bootstrap.servers"):
+        try:
+            parse_client_config(found)
+        except ConfigError as error:
+            read.faults += [f"kafka.{fault}" for fault in error.faults]
+    found.pop("bootstrap.servers", None)
+    return found
+
+
+def _directories(read: GivenOptions) -> tuple[str, ...]:
+    """Those of `path` or `paths`; checks that there are some, or else a broker."""
+    places = ("path", "paths", "kafka.bootstrap.servers")
+    named = [name for name in places if read.text(name)]
+    if len(named) != 1:
+        read.fault(
+            ", ".join(places),
+            f"give exactly one, data directories or a broker; there {_are(named)}",
+        )
+        return ()
+    text = read.text(named[0]) or ""
+    match named[0]:
+        case "path":
+            return (text,)
+        case "paths":
+            try:
+                parsed = json.loads(text)
+            except (ValueError, RecursionError):
+                parsed = None
+            if (
+                isinstance(parsed, list)
+                and parsed
+                and all(isinstance(p, str) and p for p in parsed)
+            ):
+                return tuple(dict.fromkeys(parsed))
+            read.fault("paths", f"{text!r} is not a JSON list of directories")
+    return ()
+
+
+def _selection(read: GivenOptions) -> Selection:
+    chosen = read.named(names.SELECTIONS)
+    if len(chosen) != 1:
+        read.fault(
+            ", ".join(names.SELECTIONS),
+            f"give exactly one, which topics to read; there {_are(chosen)}",
+        )
+        return Topics(())
+    text = read.text(chosen[0]) or ""
+    match chosen[0]:
+        case "subscribe":
+            return Topics(read.words("subscribe"))
+        case "subscribePattern":
+            try:
+                re.compile(text)
+            except re.error as error:
+                read.fault("subscribePattern", f"{text!r} is not a regular expression: {error}")
+            return Pattern(text)
+        case _:
+            return Partitions(tuple(_assigned(read)))
+
+
+def _assigned(read: GivenOptions) -> list[TopicPartition]:
+    example = '{"topic": [0, 1]}'
+    faults_before = len(read.faults)
+    found = []
+    for topic, numbers in read.json_object("assign", example).items():
+        if isinstance(numbers, list) and all(map(is_count, numbers)):
+            found += [TopicPartition(topic, each) for each in sorted(set(numbers))]
+        else:
+            read.fault("assign", f"{topic!r} has no list of partition numbers like {example}")
+    if not found and len(read.faults) == faults_before:
+        read.fault("assign", "no partition is named")
+    return found
+
+
+def _ending(read: GivenOptions, *, is_stream: bool) -> Bound:
+    if is_stream:
+        for name in read.named(names.ENDINGS):
+            read.fault(name, "a stream has no end; read a batch instead")
+        return Bound(option="endingOffsets", everywhere=LATEST)
+    return parse_bound(read, "ending", default=LATEST, refused=EARLIEST)
+
+
+def _columns(read: GivenOptions) -> tuple[str, ...]:
+    known = (*names.COLUMNS, names.HEADERS, *names.METADATA)
+    headers = (names.HEADERS,) if read.is_true("includeHeaders") else ()
+    metadata = names.METADATA if read.is_true("includeMetadata") else ()
+    chosen = read.words("columns")
+    for name in chosen:
+        if name and name not in known:
+            read.fault("columns", f"no column {name!r}; there are: {', '.join(known)}")
+    return chosen or (*names.COLUMNS, *headers, *metadata)
+
+
+def _isolation(read: GivenOptions) -> IsolationLevel:
+    levels = ("read_uncommitted", "read_committed")
+    if read.choice("kafka.isolation.level", levels) == "read_committed":
+        return IsolationLevel.READ_COMMITTED
+    return IsolationLevel.READ_UNCOMMITTED
+
+
+def _corruption_report(read: GivenOptions, *, is_broker: bool) -> str | None:
+    report = read.text("corruptionReport")
+    if read.choice("onCorruption", ("fail", "skip")) == "fail":
+        if report is not None:
+            read.fault("corruptionReport", "it is written only with onCorruption=skip")
+        return None
+    if not report:
+        read.fault("corruptionReport", "onCorruption=skip needs a directory for what it skips")
+    if is_broker:
+        read.fault("onCorruption", "only files can be searched for what is sound behind damage")
+    return report
+
+
+def _limits(read: GivenOptions) -> RateLimits:
+    most, least = (
+        read.number_or_none("maxOffsetsPerTrigger"),
+        read.number_or_none("minOffsetsPerTrigger"),
+    )
+    if most is not None and least is not None and least > most:
+        read.fault("minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger, {most}")
+    return RateLimits(
+        offsets_max=most,
+        offsets_min=least,
+        bytes_max=read.number_or_none("maxBytesPerTrigger"),
+        trigger_delay_ms=read.duration_ms("maxTriggerDelay", default=DELAY_MS_DEFAULT),
+    )
+
+
+def _are(named: list[str]) -> str:
+    return f"are {', '.join(named)}" if named else "is none"

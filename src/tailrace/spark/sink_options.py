@@ -1,0 +1,156 @@
+"""Options and columns of the sink, from Spark's strings and schema to one frozen value.
+
+    value       string or binary                   required; null for a tombstone
+    key         string or binary                   null for none
+    headers     array<struct<key:string,value:binary>>
+    topic       string                             the option `topic` wins over the column
+    partition   int                                null to have the partitioner choose
+    timestamp   timestamp                          null for now; Spark's own sink has no such column
+
+`offset` and `timestampType`, which the source gives and nobody can choose, are passed over, so that
+rows can be written as they were read. Any other column is a fault, where Spark would pass it over
+too: it is a column that was misspelt, or one that gets lost.
+
+Options are `topic`, `kafka.` before every setting of the producer (docs/configuration.md), and
+`includeHeaders`, which changes nothing since a column `headers` is always written.
+
+Not here: anything that has to look at a row or at a topic; see `sink`.
+
+Invariant: all faults of one write are reported together, before Spark starts a job.
+"""
+
+import difflib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql.types import StructType
+
+from tailrace.client.producer.config import parse_producer_config
+from tailrace.errors import ConfigError
+
+BOOTSTRAP: Final = "kafka.bootstrap.servers"
+CLIENT_ID: Final = "tailrace-spark"
+
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "value": ("string", "binary"),
+    "key": ("string", "binary"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+"""The columns that are written, with the types that each may have."""
+
+PASSED_OVER: Final = frozenset({"offset", "timestampType"})
+"""Columns of the source that a record gets from the broker."""
+
+_OWN: Final = {name.lower(): name for name in ("topic", "includeHeaders", "checkpointLocation")}
+"""Options besides the producer's; the last is for Spark, which passes it on."""
+
+_REFUSED: Final = {
+    "path": "records are written to a broker; name it in kafka.bootstrap.servers, and the topic "
+    "in the option topic",
+    "kafka.key.serializer": "Kafka option 'key.serializer' is not supported; keys are written as "
+    "the bytes or the text of the column, so convert them in a select",
+    "kafka.value.serializer": "Kafka option 'value.serializer' is not supported; values are "
+    "written as the bytes or the text of the column, so convert them in a select",
+    "kafka.partitioner.class": "there is no Java producer that could run it; give a column "
+    "partition",
+    "kafka.interceptor.classes": "there is no Java producer that could run them",
+    "kafka.transactional.id": "a transaction has one producer, and each task has its own; leave "
+    "it out",
+}
+"""Options that would change something, and what to do instead; all in lower case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Where to write."""
+
+    topic: str | None
+    """Topic of all rows; None: each row names its own."""
+    producer: Mapping[str, str]
+    """Settings of the producer by Kafka's names."""
+
+
+def parse_sink(given: Mapping[str, str], schema: StructType) -> SinkOptions:
+    """The options of one write of rows with this schema; names of options in any case.
+
+    Raises:
+        ConfigError: unknown or contradictory options, missing or unknown columns, and wrong types;
+            all of them, in Spark's words where it has some.
+    """
+    options = {name.lower(): value for name, value in given.items()}
+    topic = options.get("topic")
+    settings, faults = _producer_settings(options)
+    faults += _option_faults(options)
+    faults += column_faults(schema, has_topic_option=topic is not None)
+    if faults:
+        raise ConfigError(faults)
+    return SinkOptions(topic=topic, producer=settings)
+
+
+def column_faults(schema: StructType, *, has_topic_option: bool) -> list[str]:
+    """What keeps rows with these columns from being records, as sentences."""
+    faults = []
+    if "topic" not in schema.names and not has_topic_option:
+        faults.append(
+            "topic option required when no 'topic' attribute is present. Use the topic option for "
+            "setting a topic"
+        )
+    if "value" not in schema.names:
+        faults.append("Required attribute 'value' not found")
+    for name, count in Counter(schema.names).items():
+        if count > 1:
+            faults.append(f"{name}: {count} columns have this name")
+    for field in schema.fields:
+        name, kind = field.name, field.dataType.simpleString()
+        if name in PASSED_OVER or (name == "topic" and has_topic_option):
+            continue
+        if name not in COLUMNS:
+            near = difflib.get_close_matches(name.lower(), COLUMNS, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"there are: {', '.join(COLUMNS)}"
+            faults.append(f"{name}: records have no such column; {meant}")
+        elif kind not in COLUMNS[name]:
+            faults.append(
+                f"{name} attribute unsupported type {kind}. {name} must be a(n) "
+                f"{' or '.join(COLUMNS[name])}"
+            )
+    return faults
+
+
+def _option_faults(options: Mapping[str, str]) -> list[str]:
+    """What is wrong with the options that are not the producer's settings."""
+    faults = []
+    for name in options:
+        if name in _REFUSED:
+            faults.append(f"{name}: {_REFUSED[name]}")
+        elif name not in _OWN and not name.startswith("kafka."):
+            near = difflib.get_close_matches(name, [*_OWN, BOOTSTRAP], n=1)
+            meant = f"; did you mean {_OWN.get(near[0], near[0])}?" if near else ""
+            faults.append(f"{name}: no such option{meant}")
+    if options.get("topic") == "":
+        faults.append("topic: the name is empty")
+    asked = options.get("includeheaders", "true")
+    if asked.lower() not in {"true", "false"}:
+        faults.append(f"includeHeaders: {asked!r} is not one of true, false")
+    return faults
+
+
+def _producer_settings(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The settings with Kafka's names, and what is wrong with them."""
+    settings = {"client.id": CLIENT_ID} | {
+        name.removeprefix("kafka."): value
+        for name, value in options.items()
+        if name.startswith("kafka.") and name not in _REFUSED
+    }
+    if BOOTSTRAP not in options:
+        fault = f"Option '{BOOTSTRAP}' must be specified: HOST:PORT of some brokers"
+        return settings, [fault]
+    try:
+        parse_producer_config(settings)
+    except ConfigError as error:
+        return settings, [f"kafka.{fault}" for fault in error.faults]
+    return settings, []

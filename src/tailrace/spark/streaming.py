@@ -1,0 +1,225 @@
+"""`spark.readStream.format("tailrace")`: the control of a stream on the driver.
+
+    initialOffset   {} always; see `progress`
+    latestOffset    how far the next micro-batch goes: a look at the logs, cut by the rate limits
+    partitions      the ranges of that batch, packed into few tasks
+    read            one task, in a worker, as in a batch query
+
+A broker that cannot be reached, or a directory that cannot be read, stops the stream for up to
+five minutes, which the driver's log tells, before it fails the query.
+
+With Trigger.AvailableNow the logs are looked at once, at the beginning; what is gone before it was
+read fails the run, whatever failOnDataLoss says. `minOffsetsPerTrigger` does not hold back there,
+or the last records would stay behind.
+
+Not here: lag in consumer groups, because no offset is committed (`commit`); continuous and
+real-time mode, which Spark has no Python interface for.
+
+Invariant: with failOnDataLoss=true nothing is skipped. The query fails before Spark has noted a
+batch, so what comes back, comes back for a restarted query too.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from tailrace import kernels
+from tailrace.config.settings import INT64_MAX
+from tailrace.errors import FatalError, RetriableError
+from tailrace.spark.limits import Backlog, cap_bytes, cap_offsets, is_worth_a_batch
+from tailrace.spark.options import SourceOptions
+from tailrace.spark.places import measure_ranges
+from tailrace.spark.planning import plan_tasks
+from tailrace.spark.progress import (
+    INITIAL,
+    DataLossError,
+    Extents,
+    ends_of,
+    find_backlog,
+    find_shrunk,
+    format_offset,
+    parse_batch,
+    parse_offset,
+    plan_batch,
+)
+from tailrace.spark.source import TailraceReader
+from tailrace.spark.watch import LogWatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OUTAGE_SECONDS = 300
+"""How long a stream waits for its logs to come back."""
+
+logger = logging.getLogger(__name__)
+
+
+class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # PySpark is untyped here
+    """One instance steers a query; others, in workers, only read. Times are in seconds."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        columns: Sequence[str],
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._options = options
+        self._reader = TailraceReader(options, columns=columns)
+        self._watch = LogWatch(options, clock=clock, pause=pause)
+        self._target: Extents | None = None
+        self._batch_at: float | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
+        """The beginning, whatever it will turn out to be."""
+        return dict(INITIAL)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Any limit but `ReadAllAvailable`, by which Spark says that limits do not count.
+
+        Spark has no limit that says all that the options can; `latestOffset` goes by the options.
+        """
+        limits = self._options.limits
+        return ReadMaxRows(limits.offsets_max or INT64_MAX) if limits.is_any else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember how far the logs reach; this run goes there and no further.
+
+        Raises:
+            RetriableError: no broker answers.
+            DirectoryError: the directory cannot be read.
+        """
+        self._target = self._watch.look()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next micro-batch ends; `start` itself if there is nothing for one.
+
+        Raises:
+            ConfigError: before the first batch: topics that do not exist, offsets that the logs
+                do not have.
+            DataLossError: records behind `start` are gone, and failOnDataLoss is true.
+            FatalError: `start` is from the checkpoint of another kind of source.
+            RetriableError, OSError: the logs have been out of reach for five minutes, or from the
+                start.
+        """
+        if self._target is None:
+            self._watch.wait_for_turn()
+        try:
+            return self._next_offset(start, limit)
+        except (RetriableError, OSError) as error:
+            if start == INITIAL or not self._is_outage_short():
+                raise
+            logger.warning("The stream waits for its logs: %s", error)
+            return start
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """How far the logs reached at the last look; Spark's progress shows it as latestOffset."""
+        seen = self._watch.seen
+        return None if seen is None else format_offset(ends_of(seen))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of a batch, each with explicit ranges of offsets.
+
+        Raises:
+            DataLossError: a part of the batch is gone, and failOnDataLoss is true.
+            FatalError: with Trigger.AvailableNow, a part of the batch is gone since the run began.
+            RetriableError: no broker answers.
+            DirectoryError: the directory cannot be read.
+        """
+        first, limit = parse_batch(start, end)
+        if self._watch.seen is None or self._target is not None:
+            self._watch.look()
+        seen = self._watch.seen or {}
+        shrunk = find_shrunk(limit, self._target or {}, seen)
+        if shrunk:
+            raise FatalError("; ".join(shrunk) + "; run the query again")
+        plan = plan_batch(first, limit, seen)
+        if plan.losses and self._options.fails_on_data_loss:
+            raise DataLossError(plan.losses)
+        for loss in plan.losses:
+            logger.warning("Skipped: [KAFKA_DATA_LOSS.%s", loss)
+        tasks = plan_tasks(
+            measure_ranges(self._watch.place, plan.ranges),
+            core_count=len(os.sched_getaffinity(0)),
+            task_count_min=self._options.task_count_min,
+            task_records_max=self._options.task_records_max,
+            task_bytes_max=self._options.task_bytes_max,
+        )
+        if any(task.is_compiled for task in tasks):
+            # Once here, and not in every worker at the same time; they find it in the cache.
+            kernels.load()
+        return [InputPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The records of one task as Arrow record batches."""
+        return self._reader.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: the checkpoint has the offsets.
+
+        Spark calls this when it plans the batch after the one that ended at `end`, and again
+        after a restart. An option to show the lag in a consumer group would commit
+        `parse_offset(end)` here.
+        """
+
+    def stop(self) -> None:
+        """Close connections; Spark ends the process without calling this in most cases."""
+        self._watch.close()
+
+    def _next_offset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        first = None
+        if start == INITIAL:
+            seen = self._watch.look() if self._target is None else self._target
+            first = known = self._watch.resolve_start(seen)
+        else:
+            known = parse_offset(start)
+            seen = self._watch.look_from(known) if self._target is None else self._target
+            if self._options.fails_on_data_loss:
+                self._watch.check_selected(known)
+        losses = plan_batch(known, ends_of(seen), seen).losses
+        if losses and self._options.fails_on_data_loss:
+            raise DataLossError(losses)
+        backlog: Backlog = find_backlog(known, seen)
+        if not isinstance(limit, ReadAllAvailable):
+            if first is None and self._target is None and not self._is_worth_a_batch(backlog):
+                return start
+            backlog = self._capped(backlog)
+        positions = {partition: end for partition, (_, end) in backlog.items()}
+        if first is None and positions == known:
+            return start
+        self._batch_at = self._watch.clock()
+        return format_offset(positions, first=first)
+
+    def _is_outage_short(self) -> bool:
+        """Whether the logs were there in this run, and not long ago."""
+        watch = self._watch
+        return watch.seen is not None and watch.clock() - watch.seen_at < OUTAGE_SECONDS
+
+    def _is_worth_a_batch(self, backlog: Backlog) -> bool:
+        at = self._batch_at
+        waited_ms = None if at is None else (self._watch.clock() - at) * 1000
+        return is_worth_a_batch(self._options.limits, backlog, waited_ms=waited_ms)
+
+    def _capped(self, backlog: Backlog) -> Backlog:
+        limits = self._options.limits
+        capped = [backlog]
+        if limits.offsets_max is not None:
+            capped.append(cap_offsets(backlog, limits.offsets_max))
+        if limits.bytes_max is not None:
+            sizes = self._watch.size_between(backlog)
+            capped.append(cap_bytes(backlog, limits.bytes_max, size_between=sizes))
+        return {
+            partition: (start, min(each[partition][1] for each in capped))
+            for partition, (start, _) in backlog.items()
+        }

@@ -1,0 +1,174 @@
+"""The logs of a stream as the driver sees them: one look at a time, and not too often.
+
+A look asks for all partitions and their first and last offsets. Spark polls a stream 70 times a
+second when there is nothing to do, so a look waits for its turn: there is one every 50 ms, or as
+rarely as it takes for looks to need a quarter of the time. No answer is older than the question,
+so `processAllAvailable()` of Spark sees what was appended before it.
+
+What seems lost is looked at three times in two seconds: a broker that has just started may not
+know all of its topics, or how far they reach.
+
+Not here: what a look means for the stream (`progress`, `streaming`).
+
+Invariant: the place stays open between looks, but nothing of the last look is taken for the next.
+"""
+
+import time
+from collections.abc import Callable
+from functools import cached_property
+
+from tailrace.model import TopicPartition
+from tailrace.spark.corruption import Skipped, write_report
+from tailrace.spark.limits import Backlog, SizeBetween
+from tailrace.spark.offsets import choose_partitions, resolve_ranges
+from tailrace.spark.options import Partitions, Selection, SourceOptions, Topics
+from tailrace.spark.places import Place, open_place
+from tailrace.spark.planning import RECORD_BYTES_MIN, OffsetRange
+from tailrace.spark.progress import Extents, Positions, ends_of, plan_batch
+
+LOOK_SECONDS = 0.05
+"""Shortest time from one look to the next: what a new record waits for, at most."""
+
+LOOK_REST = 3
+"""How many times longer than a look the rest after it is."""
+
+LOSS_LOOKS = 3
+"""Looks that have to agree before records count as lost."""
+
+LOSS_PAUSE_SECONDS = 1
+"""Pause between them (Spark's Kafka source: fetchOffset.retryIntervalMs)."""
+
+
+class LogWatch:
+    """Looks at the selected partitions; times are in seconds of `clock`."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Connects when it first looks."""
+        self.seen: Extents | None = None
+        """What the last look found; None before the first."""
+        self.seen_at = 0.0
+        """When that was."""
+        self.clock = clock
+        self._options = options
+        self._pause = pause
+        self._next_at = clock()
+        self._there: set[TopicPartition] = set()
+        self._told: list[Skipped] = []
+
+    @cached_property
+    def place(self) -> Place:
+        """Where the logs are; opened when first used, because Spark pickles unused watches."""
+        return open_place(self._options)
+
+    def wait_for_turn(self) -> None:
+        """Pause until the next look may be taken."""
+        rest = self._next_at - self.clock()
+        if rest > 0:
+            self._pause(rest)
+
+    def look(self) -> Extents:
+        """The offsets that each selected partition has now; what is not there is left out.
+
+        Raises:
+            RetriableError: no broker answers.
+            FatalError, OSError: the broker refuses, or the directory cannot be read.
+            CorruptionError: the end of a log is damaged.
+        """
+        began = self.clock()
+        try:
+            if self._options.directories:
+                # A directory remembers its logs as they were; a broker keeps only connections.
+                self.place.close()
+            selection = self._options.selection
+            self._there = self.place.partitions(selection)
+            chosen = choose_partitions(_narrowed(selection, self._there), self._there)
+            self.seen = self.place.extents(chosen)
+            self.seen_at = self.clock()
+            self._report_damage()
+        finally:
+            now = self.clock()
+            self._next_at = max(began + LOOK_SECONDS, now + LOOK_REST * (now - began))
+        return self.seen
+
+    def look_from(self, known: Positions) -> Extents:
+        """As `look`, and again if records after `known` seem to be lost."""
+        for _ in range(LOSS_LOOKS - 1):
+            seen = self.look()
+            if not plan_batch(known, ends_of(seen), seen).losses:
+                return seen
+            self._pause(LOSS_PAUSE_SECONDS)
+        return self.look()
+
+    def check_selected(self, known: Positions) -> None:
+        """Find out whether all that is selected was there at the last look, or is `known`.
+
+        Raises:
+            ConfigError: some of it is not.
+        """
+        choose_partitions(self._options.selection, self._there | known.keys())
+
+    def resolve_start(self, extents: Extents) -> Positions:
+        """Where the options say that the stream begins.
+
+        Raises:
+            ConfigError: topics that do not exist, offsets that the logs do not have.
+        """
+        self.check_selected({})
+        found = resolve_ranges(self._options, extents, offset_at=self.place.offset_at)
+        return {partition: start for partition, (start, _) in found.items()}
+
+    def size_between(self, backlog: Backlog) -> SizeBetween:
+        """How to tell the bytes of a part of this backlog.
+
+        A directory knows them from its segments. A broker does not tell; there, the first batch
+        of a topic's longest backlog is fetched and taken as typical of the bytes an offset has.
+        """
+        if any(self.place.size_between(each, *span) for each, span in backlog.items()):
+            return self.place.size_between
+        longest: dict[str, tuple[int, OffsetRange]] = {}
+        for partition, (start, limit) in backlog.items():
+            wanted = OffsetRange(partition=partition, start=start, limit=limit, size=0)
+            if wanted.length > longest.get(partition.topic, (0,))[0]:
+                longest[partition.topic] = wanted.length, wanted
+        typical = {topic: self._bytes_per_offset(wanted) for topic, (_, wanted) in longest.items()}
+        return lambda partition, start, limit: (limit - start) * typical.get(partition.topic, 0)
+
+    def close(self) -> None:
+        """Close connections; the next look opens them again."""
+        self.place.close()
+
+    def _bytes_per_offset(self, wanted: OffsetRange) -> int:
+        placed = next(self.place.batches(wanted, fails_on_data_loss=False), None)
+        if placed is None:
+            return RECORD_BYTES_MIN
+        batch, _, _ = placed
+        size: int = batch.size // (batch.next_offset - batch.base_offset)
+        return max(size, 1)
+
+    def _report_damage(self) -> None:
+        """Write down what is damaged behind the ends of the logs, if it is not what it was."""
+        found = list(self.place.skipped or ())
+        if found != self._told:
+            assert self._options.corruption_report is not None, "damage is an error otherwise"
+            write_report(self._options.corruption_report, "log-ends.jsonl", found)
+            self._told = found
+        if self.place.skipped is not None:
+            self.place.skipped.clear()
+
+
+def _narrowed(selection: Selection, there: set[TopicPartition]) -> Selection:
+    """The part of a selection that is there."""
+    match selection:
+        case Topics(names):
+            topics = {partition.topic for partition in there}
+            return Topics(tuple(name for name in names if name in topics))
+        case Partitions(partitions):
+            return Partitions(tuple(each for each in partitions if each in there))
+        case _:
+            return selection

@@ -1,0 +1,263 @@
+"""A cluster that can be read, and a network for a reader that waits, both on virtual time."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.client import ClusterReader
+from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import Message
+from tailrace.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from tailrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from tailrace.records.batch import stamp
+from tailrace.records.builder import BatchBuilder
+from tailrace.records.control import build_end_marker
+from tailrace.runtime.network import Socket
+from tailrace.testing import Outside, virtual_runtime
+from tailrace.testing.cluster import Request, ScriptedCluster, ScriptedNode
+from tailrace.testing.script import Fault
+
+FLIGHTS = TopicPartition("flights", 0)
+
+
+class NotedSocket:
+    """A connection that says when it calls back."""
+
+    def __init__(self, socket: Socket, news: asyncio.Event) -> None:
+        self._socket = socket
+        self._news = news
+        self.peer = socket.peer
+        self.receive_into = socket.receive_into
+        self.send = socket.send
+        self.close = socket.close
+
+    def watch_reads(self, callback: Callable[[], None] | None) -> None:
+        """See `Socket.watch_reads`."""
+        self._socket.watch_reads(noted(callback, self._news))
+
+    def watch_writes(self, callback: Callable[[], None] | None) -> None:
+        """See `Socket.watch_writes`."""
+        self._socket.watch_writes(noted(callback, self._news))
+
+
+def noted(callback: Callable[[], None] | None, news: asyncio.Event) -> Callable[[], None] | None:
+    """The callback, which says that it was called."""
+    if callback is None:
+        return None
+    called = callback
+
+    def note() -> None:
+        news.set()
+        called()
+
+    return note
+
+
+class LoopNetwork:
+    """The memory network for one caller that waits: the loop runs while it does."""
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+        self._news = asyncio.Event()
+
+    def connect(
+        self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
+    ) -> Callable[[], None]:
+        """See `Connector.connect`."""
+
+        def settled(what: Socket | OSError) -> None:
+            self._news.set()
+            done(what if isinstance(what, OSError) else NotedSocket(what, self._news))
+
+        return self._outside.network.connect(host, port, settled, first=first)
+
+    def wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
+        """Let the loop run until something has been called back, or time has gone by."""
+        with _outside_of_loop(self._outside):
+            self._outside.run(self._wait(timeout_s))
+        return []
+
+    def run(self, events: list[tuple[int, int]]) -> None:
+        """All has been called already."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), timeout_s)
+        self._news.clear()
+
+
+@contextmanager
+def _outside_of_loop(outside: Outside) -> Iterator[None]:
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(outside.loop)
+
+
+@contextmanager
+def waiting_world() -> Iterator[tuple[Outside, LoopNetwork]]:
+    """A world whose loop runs only while somebody waits."""
+    with virtual_runtime() as outside:
+        asyncio._set_running_loop(outside.loop)
+        try:
+            yield outside, LoopNetwork(outside)
+        finally:
+            asyncio._set_running_loop(None)
+
+
+def reader(outside: Outside, network: LoopNetwork, bootstrap: str, **more: Any) -> ClusterReader:
+    """A reader on virtual time."""
+    return ClusterReader(
+        bootstrap,
+        open_network=lambda: network,
+        monotonic=outside.loop.time,
+        chance=outside.runtime.chance,
+        **more,
+    )
+
+
+@dataclass(slots=True)
+class ReadableLog:
+    """The batches of one partition, and what is known of its transactions."""
+
+    batches: list[tuple[int, bytes]] = field(default_factory=list)
+    """With the offset after each."""
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    """Producer id, first and last offset of each aborted transaction."""
+    open: dict[int, int] = field(default_factory=dict)
+    """First offset of each open transaction, by producer id."""
+
+    @property
+    def end(self) -> int:
+        """The offset after the last record."""
+        return self.batches[-1][0] if self.batches else 0
+
+    def end_for(self, isolation: int) -> int:
+        """The first offset that a reader does not get."""
+        is_committed = isolation == IsolationLevel.READ_COMMITTED
+        return min([self.end, *self.open.values()]) if is_committed else self.end
+
+    def write(self, count: int, *, producer_id: int = -1) -> None:
+        """Append a batch whose values are its offsets; of a transaction, if there is a producer."""
+        first = self.end
+        builder = (
+            BatchBuilder()
+            if producer_id < 0
+            else BatchBuilder(
+                producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
+            )
+        )
+        for offset in range(first, first + count):
+            builder.append(None, b"%d" % offset, timestamp=offset)
+        if producer_id >= 0:
+            self.open.setdefault(producer_id, first)
+        self._append(bytearray(builder.build()), count)
+
+    def finish(self, producer_id: int, *, is_commit: bool) -> None:
+        """End a producer's transaction."""
+        first = self.open.pop(producer_id)
+        if not is_commit:
+            self.aborted.append((producer_id, first, self.end))
+        self._append(
+            build_end_marker(
+                producer_id, 0, is_commit=is_commit, coordinator_epoch=0, timestamp=self.end
+            ),
+            1,
+        )
+
+    def _append(self, data: bytearray, count: int) -> None:
+        stamp(memoryview(data), base_offset=self.end, leader_epoch=0)
+        self.batches.append((self.end + count, bytes(data)))
+
+    def data(self, offset: int, *, size_max: int, isolation: int) -> PartitionData:
+        """What a leader answers: whole batches, at least one of them."""
+        end = self.end_for(isolation)
+        if not 0 <= offset <= end:
+            return PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        taken: list[bytes] = []
+        behind = offset
+        for after, batch in self.batches:
+            if offset < after <= end and (not taken or sum(map(len, taken)) < size_max):
+                taken.append(batch)
+                behind = after
+        return PartitionData(
+            high_watermark=self.end,
+            last_stable_offset=self.end_for(IsolationLevel.READ_COMMITTED),
+            aborted_transactions=tuple(
+                AbortedTransaction(producer_id=producer_id, first_offset=first)
+                for producer_id, first, last in self.aborted
+                if first < behind and last >= offset
+            )
+            if isolation
+            else None,
+            records=b"".join(taken),
+        )
+
+
+class ReadableCluster(ScriptedCluster):
+    """A scripted cluster whose nodes answer Fetch and ListOffsets of `flights-0` too."""
+
+    def __init__(self, outside: Outside, *, nodes: int = 1) -> None:
+        super().__init__(outside, nodes=nodes)
+        self.create_topic("flights")
+        self.flights = ReadableLog()
+
+    def act(self, node: ScriptedNode, request: Request, fault: Fault | None) -> Message | None:
+        """As a broker does; only who leads the partition answers."""
+        body = request.body
+        is_leader = self.partitions[FLIGHTS].leader == node.id
+        if isinstance(body, FetchRequest):
+            (wanted,) = body.topics[0].partitions
+            found = (
+                self.flights.data(
+                    wanted.fetch_offset,
+                    size_max=body.max_bytes,
+                    isolation=body.isolation_level,
+                )
+                if is_leader
+                else PartitionData(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            )
+            return FetchResponse(
+                responses=(FetchableTopicResponse(topic=FLIGHTS.topic, partitions=(found,)),)
+            )
+        if isinstance(body, ListOffsetsRequest):
+            (asked,) = body.topics[0].partitions
+            return offsets_answer(
+                self._offset(asked, body.isolation_level),
+                ErrorCode.NONE if is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            )
+        return super().act(node, request, fault)
+
+    def _offset(self, asked: ListOffsetsPartition, isolation: int) -> int:
+        end = self.flights.end_for(isolation)
+        if asked.timestamp == SpecialTimestamp.EARLIEST:
+            return 0
+        return end if asked.timestamp == SpecialTimestamp.LATEST else min(asked.timestamp, end)
+
+
+def offsets_answer(offset: int, error: ErrorCode = ErrorCode.NONE) -> ListOffsetsResponse:
+    """An answer about `flights-0`."""
+    found = ListOffsetsPartitionResponse(error_code=error, offset=offset)
+    return ListOffsetsResponse(
+        topics=(ListOffsetsTopicResponse(name=FLIGHTS.topic, partitions=(found,)),)
+    )

@@ -1,0 +1,532 @@
+"""Directories beyond one sound log: several of them, transactions, damage, files that go away."""
+
+import json
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tailrace.errors import ConfigError, CorruptionError, DirectoryError, FatalError
+from tailrace.model import Codec, TopicPartition
+from tailrace.records import layout
+from tailrace.records.batch import stamp
+from tailrace.records.builder import BatchBuilder, Record
+from tailrace.runtime.files import DiskFiles
+from tailrace.spark.options import parse_options
+from tailrace.spark.places import open_place
+from tailrace.spark.planning import ScanTask
+from tailrace.spark.readers import arrow_schema, read_task
+from tailrace.spark.source import plan_scan
+from tailrace.storage.log import Log
+from tests.spark.directories import batch_of, numbered, write_numbered, write_segment
+from tests.unit.runtime.object_store import BUCKET, object_store
+from tests.unit.storage.builders import FOLDER, open_at
+from tests.unit.storage.transactional import TransactionalProducer, append_plain
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+METADATA = (
+    "codec",
+    "producerId",
+    "producerEpoch",
+    "sequence",
+    "leaderEpoch",
+    "isTransactional",
+    "file",
+    "position",
+)
+
+
+class Query:
+    """A query of topic `t`, planned when it is made and read later, as Spark would."""
+
+    def __init__(self, *directories: Path, **options: str) -> None:
+        given = {"paths": json.dumps([str(each) for each in directories])}
+        if len(directories) == 1:
+            given = {"path": str(directories[0])}
+        given |= {"subscribe": "t", "columns": "offset"}
+        self.options = parse_options(given | options)
+        self.tasks = plan_scan(self.options, open_place(self.options), core_count=1)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows, task by task."""
+        return [row for task in self.tasks for batch in self.run(task) for row in batch.to_pylist()]
+
+    def offsets(self) -> list[int]:
+        """The column `offset` of all rows."""
+        return [row["offset"] for row in self.rows()]
+
+    def run(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
+        """The record batches of a task, as declared."""
+        for batch in read_task(
+            task,
+            open_place(self.options),
+            columns=self.options.columns,
+            fails_on_data_loss=self.options.fails_on_data_loss,
+            corruption_report=self.options.corruption_report,
+        ):
+            assert batch.schema.equals(arrow_schema(self.options.columns))
+            batch.validate(full=True)
+            yield batch
+
+
+def of_producer(first: int, count: int, *, sequence: int) -> bytes:
+    """A compressed batch of a transactional producer."""
+    builder = BatchBuilder(
+        codec=Codec.ZSTD,
+        producer_id=4000,
+        producer_epoch=3,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+    for _ in range(count):
+        builder.append(b"k", b"v", timestamp=0)
+    data = bytearray(builder.build())
+    stamp(memoryview(data), base_offset=first, leader_epoch=9)
+    return bytes(data)
+
+
+def test_metadata_says_what_the_batch_of_each_record_says(tmp_path: Path) -> None:
+    """Every column, for a batch with a producer and for one without; sequences by record."""
+    plain = batch_of(numbered(0, 3))
+    path = write_segment(tmp_path, T0, 0, plain + of_producer(3, 4, sequence=2**31 - 2))
+    rows = Query(tmp_path, columns=",".join(["offset", *METADATA])).rows()
+    assert [row["offset"] for row in rows] == list(range(7))
+    none = ("none", -1, -1, -1, 0, False, str(path), 0)
+    assert [tuple(row[name] for name in METADATA) for row in rows[:3]] == [none] * 3
+    for row, sequence in zip(rows[3:], [2**31 - 2, 2**31 - 1, 0, 1], strict=True):
+        expected = ("zstd", 4000, 3, sequence, 9, True, str(path), len(plain))
+        assert tuple(row[name] for name in METADATA) == expected
+
+
+@pytest.mark.parametrize("name", METADATA)
+def test_a_metadata_column_comes_alone(tmp_path: Path, name: str) -> None:
+    """Also from the middle of a batch, where its rows are fewer than its records."""
+    write_segment(tmp_path, T0, 0, batch_of(numbered(0, 10)) + of_producer(10, 10, sequence=5))
+    bounds = {
+        "startingOffsets": '{"t": {"0": 7}}',
+        "endingOffsets": '{"t": {"0": 13}}',
+    }
+    alone = Query(tmp_path, columns=name, **bounds).rows()
+    among = Query(tmp_path, columns=",".join(METADATA), **bounds).rows()
+    assert [row[name] for row in alone] == [row[name] for row in among]
+    assert len(alone) == 6
+
+
+def test_partitions_of_several_directories_are_one_topic(tmp_path: Path) -> None:
+    """As the log.dirs of a broker are."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    write_numbered(first, T0, limit=10)
+    write_numbered(second, T1, first=20, limit=30)
+    query = Query(first, second, minPartitions="4")
+    assert len(query.tasks) == 4
+    assert query.offsets() == [*range(10), *range(20, 30)]
+
+
+def test_a_partition_in_two_directories_is_refused_with_both(tmp_path: Path) -> None:
+    """On the driver; and in a task, if the second one came later."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    write_numbered(first, T0, limit=10)
+    write_numbered(second, T1, limit=10)
+    query = Query(first, second)
+    write_numbered(second, T0, limit=10)
+    for attempt in (query.rows, lambda: Query(first, second)):
+        with pytest.raises(ConfigError) as caught:
+            attempt()
+        [fault] = caught.value.faults
+        assert fault.startswith(f"paths: t-0 is in {first} and in {second};")
+
+
+def test_a_path_that_a_host_cannot_see_is_told_with_its_name(tmp_path: Path) -> None:
+    """The driver and a task say the same: which host, and what to do."""
+    data = tmp_path / "data"
+    write_numbered(data, T0, limit=10)
+    query = Query(data)
+    shutil.rmtree(data)
+    for attempt in (query.rows, lambda: Query(data)):
+        with pytest.raises(DirectoryError) as caught:
+            attempt()
+        assert f"{data} is not a directory that host {socket.gethostname()} can see" in str(
+            caught.value
+        )
+        assert "shared file system" in str(caught.value)
+
+
+def test_a_uri_names_what_a_path_names(tmp_path: Path) -> None:
+    """`file:` is this machine's disk; of an unknown scheme the message has the whole URI."""
+    write_numbered(tmp_path, T0, limit=10)
+    for uri in (f"file://{tmp_path}", f"file:{tmp_path}"):
+        options = parse_options({"path": uri, "subscribe": "t"})
+        [task] = plan_scan(options, open_place(options), core_count=1)
+        [batch] = read_task(task, open_place(options), columns=["offset"], fails_on_data_loss=True)
+        assert batch.num_rows == 10
+    with pytest.raises(ConfigError, match="path: floppy://a/b cannot be opened"):
+        open_place(parse_options({"path": "floppy://a/b", "subscribe": "t"}))
+
+
+def test_an_object_store_is_read_like_a_directory(tmp_path: Path) -> None:
+    """Any range and in any number of tasks, window by window, and with its damage."""
+    path = write_numbered(tmp_path, T0, limit=40)
+    write_numbered(tmp_path, T0, first=40, limit=90)
+    write_numbered(tmp_path, T1, limit=5)
+    objects = {
+        f"data/{each.relative_to(tmp_path)}": each.read_bytes() for each in path.parent.iterdir()
+    }
+    objects["data/t-1/" + path.name] = (tmp_path / "t-1" / path.name).read_bytes()
+    with object_store(objects) as query:
+        uri = f"s3://key:secret@{BUCKET}/data?{query}"
+        for options in (
+            {},
+            {"minPartitions": "7"},
+            {"startingOffsets": '{"t": {"0": 33, "1": 4}}'},
+        ):
+            given = {"subscribe": "t", "columns": "topic,partition,offset,value"} | options
+            found = [_rows(given | {"path": place}) for place in (uri, str(tmp_path))]
+            assert found[0] == found[1]
+        name = f"data/t-0/{path.name}"
+        position = objects[name].index(batch_of(numbered(20, 30)))
+        content = bytearray(objects[name])
+        content[position + 100] ^= 4
+        objects[name] = bytes(content)
+        with pytest.raises(CorruptionError) as caught:
+            _rows({"path": uri, "subscribe": "t"})
+        assert (caught.value.path, caught.value.position) == (f"{BUCKET}/{name}", position)
+
+
+def _rows(given: dict[str, str]) -> list[dict[str, Any]]:
+    options = parse_options(given)
+    return [
+        row
+        for task in plan_scan(options, open_place(options), core_count=1)
+        for batch in read_task(
+            task, open_place(options), columns=options.columns, fails_on_data_loss=True
+        )
+        for row in batch.to_pylist()
+    ]
+
+
+class TestTransactions:
+    """`kafka.isolation.level`, told from the files alone."""
+
+    @pytest.fixture
+    def log(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
+        """The log of a broker, in the folder of `flights-0` on the disk; segments are small."""
+        monkeypatch.chdir(tmp_path)
+        return open_at(DiskFiles())
+
+    def read(self, level: str, **options: str) -> list[int]:
+        """Offsets that a query sees."""
+        query = {"subscribe": "flights", "kafka.isolation.level": level}
+        return Query(Path(FOLDER).parent, **query, **options).offsets()
+
+    def test_nothing_of_an_open_transaction_is_committed(self, log: Log) -> None:
+        """Nor what stands behind its beginning; read_uncommitted sees all."""
+        append_plain(log, 3)
+        TransactionalProducer(log, 7).append(2)
+        append_plain(log, 2)
+        assert self.read("read_uncommitted") == list(range(7))
+        assert self.read("read_committed") == [0, 1, 2]
+
+    def test_a_commit_makes_records_visible(self, log: Log) -> None:
+        """The marker takes an offset and is no row."""
+        producer = TransactionalProducer(log, 7)
+        producer.append(5)
+        producer.commit()
+        append_plain(log)
+        for level in ("read_committed", "read_uncommitted"):
+            assert self.read(level) == [0, 1, 2, 3, 4, 6]
+
+    def test_an_abort_hides_them_from_readers_of_committed_records(self, log: Log) -> None:
+        """Only from those."""
+        producer = TransactionalProducer(log, 7)
+        producer.append(5)
+        producer.abort()
+        append_plain(log)
+        assert self.read("read_committed") == [6]
+        assert self.read("read_uncommitted") == [0, 1, 2, 3, 4, 6]
+
+    def test_a_commit_after_an_abort_shows_its_own_records(self, log: Log) -> None:
+        """The producer goes on with its next transaction."""
+        producer = TransactionalProducer(log, 7)
+        producer.append(2)
+        producer.abort()
+        producer.append(2)
+        producer.commit()
+        assert self.read("read_committed") == [3, 4]
+
+    def test_transactions_over_many_segments_are_told_apart(self, log: Log) -> None:
+        """Of two producers at the same time, in any number of tasks, from any offset."""
+        committed, aborted = TransactionalProducer(log, 7), TransactionalProducer(log, 8)
+        expected = []
+        for _ in range(20):
+            expected += [committed.append(2).base_offset]
+            aborted.append(3)
+        committed.commit()
+        aborted.abort()
+        assert len(log.segments) > 3
+        rows = [offset for base in expected for offset in (base, base + 1)]
+        for tasks in ("1", "7", "50"):
+            assert self.read("read_committed", minPartitions=tasks) == rows
+        later = self.read("read_committed", startingOffsets='{"flights": {"0": 51}}')
+        assert later == [offset for offset in rows if offset >= 51]
+
+    def test_a_range_without_a_visible_record_ends_without_rows(self, log: Log) -> None:
+        """It is aborted as a whole."""
+        producer = TransactionalProducer(log, 7)
+        producer.append(4)
+        producer.abort()
+        assert self.read("read_committed") == []
+
+    def test_an_offset_behind_the_last_stable_one_is_not_there_yet(self, log: Log) -> None:
+        """An end that is asked for by number is refused, as one behind the log's end is."""
+        append_plain(log, 3)
+        TransactionalProducer(log, 7).append(2)
+        ending = {"endingOffsets": '{"flights": {"0": 5}}'}
+        assert self.read("read_uncommitted", **ending) == [0, 1, 2, 3, 4]
+        with pytest.raises(ConfigError, match="flights-0 has offsets 0 to 3, not 5"):
+            self.read("read_committed", **ending)
+
+
+def damaged(path: Path, *spots: int) -> None:
+    """Flip a bit at each of these positions."""
+    content = bytearray(path.read_bytes())
+    for spot in spots:
+        content[spot] ^= 4
+    path.write_bytes(content)
+
+
+class TestDamage:
+    """`onCorruption=skip`, with its report."""
+
+    def query(self, data: Path, report: Path, **options: str) -> Query:
+        """A query that leaves out what is damaged."""
+        skip = {"onCorruption": "skip", "corruptionReport": str(report)}
+        return Query(data, **skip, **options)
+
+    def told(self, report: Path) -> list[dict[str, Any]]:
+        """All lines of all files, in the order of their names."""
+        return [
+            json.loads(line)
+            for path in sorted(report.glob("*"))
+            for line in path.read_text().splitlines()
+        ]
+
+    def test_only_the_damaged_batch_is_left_out(self, tmp_path: Path) -> None:
+        """A flipped bit under a checksum costs ten records, and one line says which and why."""
+        path = write_numbered(tmp_path / "data", T0, limit=50)
+        position = path.read_bytes().index(batch_of(numbered(20, 30)))
+        damaged(path, position + 100)
+        query = self.query(tmp_path / "data", tmp_path / "report")
+        assert query.offsets() == [*range(20), *range(30, 50)]
+        [line] = self.told(tmp_path / "report")
+        assert "CRC-32C" in line.pop("reason")
+        assert line == {
+            "topic": "t",
+            "partition": 0,
+            "file": str(path),
+            "position": position,
+            "first_offset": 20,
+            "next_offset": 30,
+        }
+
+    def test_what_cannot_be_framed_is_left_out_up_to_the_next_sound_batch(
+        self, tmp_path: Path
+    ) -> None:
+        """A damaged length says nothing of where the next batch is; it is found all the same."""
+        path = write_numbered(tmp_path / "data", T0, limit=50)
+        position = path.read_bytes().index(batch_of(numbered(20, 30)))
+        damaged(path, position + 9, position + 10)
+        write_numbered(tmp_path / "data", T0, first=50, limit=70)
+        query = self.query(tmp_path / "data", tmp_path / "report")
+        assert query.offsets() == [*range(20), *range(30, 70)]
+        [line] = self.told(tmp_path / "report")
+        assert (line["first_offset"], line["next_offset"]) == (20, 30)
+
+    def test_tasks_report_what_is_theirs_and_once_more_the_same(self, tmp_path: Path) -> None:
+        """A damaged batch in two tasks is told in two parts; a retry writes over its own."""
+        path = write_numbered(tmp_path / "data", T0, limit=50)
+        damaged(path, path.read_bytes().index(batch_of(numbered(20, 30))) + 100)
+        query = self.query(tmp_path / "data", tmp_path / "report", minPartitions="2")
+        assert len(query.tasks) == 2
+        found = []
+        for _ in range(2):
+            assert query.offsets() == [*range(20), *range(30, 50)]
+            told = self.told(tmp_path / "report")
+            found.append([(line["first_offset"], line["next_offset"]) for line in told])
+        assert found == [[(20, 25), (25, 30)]] * 2
+
+    def test_records_that_break_a_rule_under_a_right_checksum_are_told_too(
+        self, tmp_path: Path
+    ) -> None:
+        """Only the decoder finds them."""
+        import crc32c
+
+        bad = bytearray(batch_of(numbered(10, 20)))
+        bad[layout.RECORDS_POSITION] = 0xFF
+        crc = crc32c.crc32c(bad[layout.ATTRIBUTES_POSITION :])
+        layout.CRC.pack_into(bad, layout.CRC_POSITION, crc)
+        good = batch_of(numbered(0, 10))
+        write_segment(tmp_path / "data", T0, 0, good + bad + batch_of(numbered(20, 25)))
+        query = self.query(tmp_path / "data", tmp_path / "report")
+        assert query.offsets() == [*range(10), *range(20, 25)]
+        [line] = self.told(tmp_path / "report")
+        assert (line["position"], line["first_offset"], line["next_offset"]) == (len(good), 10, 20)
+
+    def test_damage_at_the_end_of_a_log_is_reported_by_the_driver(self, tmp_path: Path) -> None:
+        """No task reads there: what stood there, and how much of it, is lost with its header."""
+        path = write_numbered(tmp_path / "data", T0, limit=30)
+        position = path.read_bytes().index(batch_of(numbered(20, 30)))
+        damaged(path, position + layout.MAGIC_POSITION)
+        with pytest.raises(CorruptionError):
+            Query(tmp_path / "data")
+        query = self.query(tmp_path / "data", tmp_path / "report")
+        assert query.offsets() == list(range(20))
+        [line] = self.told(tmp_path / "report")
+        assert (tmp_path / "report" / "log-ends.jsonl").exists()
+        assert (line["position"], line["first_offset"]) == (position, 20)
+        assert line["next_offset"] is None
+
+    def test_a_damaged_length_does_not_end_the_log(self, tmp_path: Path) -> None:
+        """It seems to reach beyond the file, as an append in progress; but sound batches follow."""
+        path = write_numbered(tmp_path / "data", T0, limit=30)
+        position = path.read_bytes().index(batch_of(numbered(10, 20)))
+        damaged(path, position + 9)
+        with pytest.raises(CorruptionError) as caught:
+            Query(tmp_path / "data")
+        assert (caught.value.path, caught.value.position) == (str(path), position)
+        query = self.query(tmp_path / "data", tmp_path / "report")
+        assert query.offsets() == [*range(10), *range(20, 30)]
+
+    def test_a_sound_log_has_no_report(self, tmp_path: Path) -> None:
+        """Not even a directory for it."""
+        write_numbered(tmp_path / "data", T0, limit=30)
+        assert len(self.query(tmp_path / "data", tmp_path / "report").offsets()) == 30
+        assert not (tmp_path / "report").exists()
+
+    def test_any_flipped_bit_costs_its_batch_at_most_and_is_told(self, tmp_path: Path) -> None:
+        """The others' rows are all there, none is wrong, and what is missing is in the report."""
+        path = write_numbered(tmp_path / "data", T0, limit=30)
+        sound = path.read_bytes()
+        start = sound.index(batch_of(numbered(10, 20)))
+        end = sound.index(batch_of(numbered(20, 30)))
+        for position in range(start, end, 3):
+            path.write_bytes(sound)
+            damaged(path, position)
+            report = tmp_path / f"report-{position}"
+            rows = self.query(tmp_path / "data", report, columns="offset,value").rows()
+            assert all(row["value"] == b"value-%d" % row["offset"] for row in rows)
+            found = {row["offset"] for row in rows}
+            assert found >= {*range(10), *range(20, 30)}
+            told = self.told(report)
+            missing = {o for line in told for o in range(line["first_offset"], line["next_offset"])}
+            assert found | missing == set(range(30))
+
+
+class TestFilesThatGoAway:
+    """Retention, compaction and a topic made anew, between the plan and the task."""
+
+    def log(self, data: Path) -> list[Path]:
+        """Three segments of thirty records."""
+        return [write_numbered(data, T0, first=first, limit=first + 30) for first in (0, 30, 60)]
+
+    def fails(self, query: Query, words: str) -> None:
+        """A task says what has become of its segment, and which offsets it should have read."""
+        with pytest.raises(FatalError) as caught:
+            query.rows()
+        message = str(caught.value)
+        assert message.startswith("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] ")
+        assert "offsets 0 to 90 were planned" in message
+        assert words in message
+
+    @pytest.mark.parametrize("number", [0, 1])
+    def test_a_segment_that_is_gone(self, tmp_path: Path, number: int) -> None:
+        """At the front, where retention takes it, and in the middle, where nobody should."""
+        segments = self.log(tmp_path)
+        query = Query(tmp_path)
+        segments[number].unlink()
+        self.fails(query, f"the segment from offset {30 * number} on is gone")
+
+    def test_a_compacted_segment(self, tmp_path: Path) -> None:
+        """It has fewer bytes than were planned on."""
+        segments = self.log(tmp_path)
+        query = Query(tmp_path)
+        segments[1].write_bytes(batch_of(numbered(50, 60)))
+        self.fails(query, f"{segments[1]} had ")
+
+    def test_a_compacted_segment_that_has_taken_in_the_next_one(self, tmp_path: Path) -> None:
+        """It is not smaller; the bytes at its old end are others."""
+        segments = self.log(tmp_path)
+        query = Query(tmp_path)
+        sound = [path.read_bytes() for path in segments]
+        first = sound[0][: len(batch_of(numbered(0, 10)))]
+        segments[0].write_bytes(first + sound[0][len(first) * 2 :] + sound[1])
+        self.fails(query, f"{segments[0]} was rewritten")
+
+    def test_a_topic_that_was_made_anew(self, tmp_path: Path) -> None:
+        """The same offsets in the same places with other records."""
+        self.log(tmp_path)
+        query = Query(tmp_path)
+        for segment in self.log(tmp_path):
+            content = b"".join(
+                batch_of(
+                    record._replace(value=record.value.replace(b"value", b"other"))
+                    for record in numbered(first, first + 10)
+                    if record.value
+                )
+                for first in range(int(segment.stem), int(segment.stem) + 30, 10)
+            )
+            assert len(content) == segment.stat().st_size
+            segment.write_bytes(content)
+        self.fails(query, "was rewritten")
+
+    def test_only_the_segments_of_a_task_count(self, tmp_path: Path) -> None:
+        """What another task was to read may go."""
+        segments = self.log(tmp_path)
+        query = Query(tmp_path, minPartitions="3")
+        segments[0].unlink()
+        with pytest.raises(FatalError):
+            list(query.run(query.tasks[0]))
+        assert sum(batch.num_rows for batch in query.run(query.tasks[2])) == 30
+
+    def test_an_append_is_no_loss(self, tmp_path: Path) -> None:
+        """The last segment grows, and gets a follower."""
+        segments = self.log(tmp_path)
+        query = Query(tmp_path)
+        segments[2].write_bytes(segments[2].read_bytes() + batch_of(numbered(90, 100)))
+        write_numbered(tmp_path, T0, first=100, limit=110)
+        assert query.offsets() == list(range(90))
+
+    def test_what_is_left_is_read_if_loss_is_no_failure(self, tmp_path: Path) -> None:
+        """A compacted, a removed, and at last no folder at all; never a row twice."""
+        segments = self.log(tmp_path)
+        query = Query(tmp_path, minPartitions="2", failOnDataLoss="false")
+        segments[1].write_bytes(batch_of(numbered(50, 60)))
+        assert query.offsets() == [*range(30), *range(50, 90)]
+        segments[0].unlink()
+        assert query.offsets() == [*range(50, 90)]
+        shutil.rmtree(tmp_path / "t-0")
+        assert query.offsets() == []
+
+    def test_retention_in_the_middle_of_a_task_is_a_loss_too(self, tmp_path: Path) -> None:
+        """What was handed out counts; then it fails, or goes on with what is there."""
+        big = bytes(9_000_000)
+        for value, rest in (("true", None), ("false", [2])):
+            data = tmp_path / value
+            segments = [
+                write_segment(data, T0, offset, batch_of([Record(offset, 0, None, big)]))
+                for offset in range(3)
+            ]
+            query = Query(data, failOnDataLoss=value, columns="offset,value")
+            [task] = query.tasks
+            rows = query.run(task)
+            assert next(rows)["offset"].to_pylist() == [0]
+            segments[0].unlink()
+            segments[1].unlink()
+            if rest is None:
+                with pytest.raises(FatalError, match="were planned, but"):
+                    next(rows)
+            else:
+                assert [offset for b in rows for offset in b["offset"].to_pylist()] == rest

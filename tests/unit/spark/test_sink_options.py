@@ -1,0 +1,216 @@
+"""Options and columns of the sink: pure, no Spark session and no broker."""
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from tailrace.errors import ConfigError
+from tailrace.spark.sink import TailraceStreamWriter, open_stream_writer, open_writer
+from tailrace.spark.sink_options import parse_sink
+
+BOOTSTRAP = {"kafka.bootstrap.servers": "localhost:9092"}
+NO_TOPIC = (
+    "topic option required when no 'topic' attribute is present. Use the topic option for "
+    "setting a topic"
+)
+ALL_COLUMNS = (
+    "topic STRING, key BINARY, value BINARY, partition INT, timestamp TIMESTAMP, headers HEADERS"
+)
+
+
+def headers_of(value: DataType) -> ArrayType:
+    """Lists of headers with such values."""
+    return ArrayType(StructType([StructField("key", StringType()), StructField("value", value)]))
+
+
+TYPES = {
+    "STRING": StringType(),
+    "BINARY": BinaryType(),
+    "INT": IntegerType(),
+    "BIGINT": LongType(),
+    "TIMESTAMP": TimestampType(),
+    "DATE": DateType(),
+    "MAP": MapType(StringType(), BinaryType()),
+    "HEADERS": headers_of(BinaryType()),
+    "HEADERS-OF-TEXT": headers_of(StringType()),
+}
+
+
+def schema(text: str) -> StructType:
+    """The schema from words like those of SQL, which only a session could parse."""
+    words = [column.split() for column in text.split(", ")]
+    return StructType(
+        [StructField(name, TYPES[kind], nullable=not rest) for name, kind, *rest in words]
+    )
+
+
+def faults(columns: str, options: dict[str, str]) -> list[str]:
+    """What is wrong with a write."""
+    with pytest.raises(ConfigError) as caught:
+        parse_sink(options, schema(columns))
+    return caught.value.faults
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "value STRING, topic STRING",
+        "value BINARY NOT NULL, topic STRING NOT NULL",
+        "topic STRING, value STRING, key STRING, partition INT",
+        ALL_COLUMNS,
+        f"{ALL_COLUMNS}, offset BIGINT, timestampType INT",
+    ],
+)
+def test_columns_of_spark_and_of_the_source_are_taken(columns: str) -> None:
+    """Text or bytes, null or not, in any order, and all that the source gives."""
+    assert parse_sink(BOOTSTRAP, schema(columns)).topic is None
+
+
+def test_the_topic_option_wins_over_the_column() -> None:
+    """Whatever the column is."""
+    options = BOOTSTRAP | {"topic": "chosen"}
+    assert parse_sink(options, schema("value STRING, topic INT")).topic == "chosen"
+
+
+def test_a_missing_topic_and_a_missing_value_are_told_in_sparks_words() -> None:
+    """Both at once."""
+    assert faults("key STRING", BOOTSTRAP) == [
+        NO_TOPIC,
+        "Required attribute 'value' not found",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "fault"),
+    [
+        ("topic INT, value STRING", "topic must be a(n) string"),
+        ("topic STRING, value INT", "value must be a(n) string or binary"),
+        ("topic STRING, value STRING, key INT", "key must be a(n) string or binary"),
+        ("topic STRING, value STRING, partition STRING", "partition must be a(n) int"),
+        ("topic STRING, value STRING, partition BIGINT", "partition must be a(n) int"),
+        ("topic STRING, value STRING, timestamp DATE", "timestamp must be a(n) timestamp"),
+        (
+            "topic STRING, value STRING, headers MAP",
+            "headers must be a(n) array<struct<key:string,value:binary>>",
+        ),
+        (
+            "topic STRING, value STRING, headers HEADERS-OF-TEXT",
+            "headers must be a(n) array<struct<key:string,value:binary>>",
+        ),
+    ],
+)
+def test_a_wrong_type_is_told_in_sparks_words(columns: str, fault: str) -> None:
+    """With the type that it has and those that it may have."""
+    [told] = faults(columns, BOOTSTRAP)
+    assert "attribute unsupported type" in told
+    assert told.endswith(fault)
+
+
+def test_unknown_columns_are_refused_with_what_may_have_been_meant() -> None:
+    """A column that is not written would be lost without a word."""
+    near, far = faults("value STRING, Topic STRING, colour STRING", BOOTSTRAP | {"topic": "t"})
+    assert near == "Topic: records have no such column; did you mean topic?"
+    assert far.startswith("colour: records have no such column; there are: value, key, headers")
+    assert faults("value STRING, value STRING", BOOTSTRAP | {"topic": "t"}) == [
+        "value: 2 columns have this name"
+    ]
+
+
+def test_options_come_in_any_case_and_reach_the_producer() -> None:
+    """`kafka.` stands before settings of the producer; Spark's own options are let through."""
+    parsed = parse_sink(
+        {
+            "Kafka.Bootstrap.Servers": "a:1,b:2",
+            "kafka.ACKS": "1",
+            "kafka.compression.type": "zstd",
+            "kafka.linger.ms": "20",
+            "TOPIC": "t",
+            "includeHeaders": "true",
+            "checkpointLocation": "somewhere",
+        },
+        schema("value STRING"),
+    )
+    assert parsed.topic == "t"
+    assert parsed.producer == {
+        "bootstrap.servers": "a:1,b:2",
+        "acks": "1",
+        "compression.type": "zstd",
+        "linger.ms": "20",
+        "client.id": "tailrace-spark",
+    }
+
+
+@pytest.mark.parametrize("name", ["key", "value"])
+def test_serializers_are_refused_in_sparks_words(name: str) -> None:
+    """What is written is the column itself."""
+    [fault] = faults(
+        "value STRING", BOOTSTRAP | {"topic": "t", f"kafka.{name}.serializer": "com.example.S"}
+    )
+    assert f"Kafka option '{name}.serializer' is not supported" in fault
+
+
+def test_all_faults_of_options_and_columns_come_together() -> None:
+    """Misspelt, refused and bad options, and a wrong column."""
+    told = faults(
+        "value INT, topic STRING",
+        {
+            "topics": "t",
+            "path": "data",
+            "includeHeaders": "perhaps",
+            "kafka.transactional.id": "mine",
+            "kafka.partitioner.class": "com.example.P",
+        },
+    )
+    assert [fault.split(":")[0] for fault in told] == [
+        "Option 'kafka.bootstrap.servers' must be specified",
+        "topics",
+        "path",
+        "kafka.transactional.id",
+        "kafka.partitioner.class",
+        "includeHeaders",
+        "value attribute unsupported type int. value must be a(n) string or binary",
+    ]
+    assert "topics: no such option; did you mean topic?" in told
+
+
+def test_settings_of_the_producer_are_checked_by_the_producer() -> None:
+    """Unknown names with a suggestion, and bad values."""
+    told = faults(
+        "value STRING",
+        BOOTSTRAP | {"topic": "", "kafka.compresion.type": "zstd", "kafka.linger.ms": "soon"},
+    )
+    assert told == [
+        "kafka.compresion.type: no such setting; did you mean compression.type?",
+        "kafka.linger.ms: 'soon' is not a whole number",
+        "topic: the name is empty",
+    ]
+    assert faults("value STRING", {"kafka.bootstrap.servers": "nowhere", "topic": "t"}) == [
+        "kafka.bootstrap.servers: 'nowhere' is not HOST:PORT"
+    ]
+
+
+def test_overwrite_is_refused_together_with_the_other_faults() -> None:
+    """A log takes records at its end only."""
+    with pytest.raises(ConfigError) as caught:
+        open_writer(BOOTSTRAP, schema("value INT"), overwrite=True)
+    assert [fault.split(" ")[0] for fault in caught.value.faults] == ["mode:", "topic", "value"]
+    with pytest.raises(ConfigError, match="can only be appended"):
+        open_writer(BOOTSTRAP | {"topic": "t"}, schema("value STRING"), overwrite=True)
+
+
+def test_a_stream_in_the_mode_complete_is_taken() -> None:
+    """As by Spark's sink, which adds the whole result each time."""
+    columns, options = schema("value STRING"), BOOTSTRAP | {"topic": "t"}
+    writer = open_stream_writer(options, columns, overwrite=True)
+    assert isinstance(writer, TailraceStreamWriter)
