@@ -19,9 +19,9 @@ from benchmarks.macro.directories import (
     measure_verify,
 )
 from benchmarks.macro.fetch import measure_fetch
+from benchmarks.macro.pipeline import measure_pipeline
 from benchmarks.macro.produce import measure_produce
 from benchmarks.macro.producers import measure_producers
-from benchmarks.macro.spark import measure_spark
 from benchmarks.macro.startup import measure_memory, measure_startup
 from benchmarks.measure import Bench, Figure
 from benchmarks.micro.records.columns import measure_decode
@@ -41,7 +41,7 @@ STAGES: dict[str, Callable[[Bench], list[Figure]]] = {
     "verify": measure_verify,
     "compaction": measure_compaction,
     "partitions": measure_partitions,
-    "spark": measure_spark,
+    "pipeline": measure_pipeline,
 }
 
 DISK = "/var/tmp"

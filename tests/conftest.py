@@ -1,4 +1,4 @@
-"""What all tests share: how many inputs a fuzz target gets, and how many examples a property."""
+"""What all tests share: how many inputs a fuzz target gets, examples a property, rounds a kill."""
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,7 +10,8 @@ settings.register_profile("slow", max_examples=10_000, deadline=None, suppress_h
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--fuzz-inputs`."""
+    """Add `--fuzz-inputs` and `--kills`."""
     parser.addoption(
         "--fuzz-inputs", type=int, default=500, help="mutated inputs for each fuzz target"
     )
+    parser.addoption("--kills", type=int, default=3, help="kills of each of the jobs on Spark")

@@ -5,6 +5,7 @@
     docs/metrics.md           from the table of metrics
     docs/cli.md               from the command line itself
     docs/conformance.md       from tests/conformance/ and the docstrings of our tests
+    docs/spark-parity.md      from tests/parity/, likewise
     docs/ARCHITECTURE.md      the file map between its two marks, from the modules' docstrings
 
 Not here: what those documents say besides; people write that.
@@ -98,7 +99,21 @@ def conformance() -> str:
         "the name of the upstream test method, and the test of ours that claims the same. `never` "
         "says why a scenario has no counterpart here. `make docs` writes this page from "
         "`tests/conformance`; `tests/test_conformance.py` checks that every test named "
-        "exists.\n\n" + "\n".join(scenarios.document()) + "\n"
+        "exists.\n\n" + "\n".join(scenarios.document(scenarios.CONFORMANCE)) + "\n"
+    )
+
+
+def parity() -> str:
+    """docs/spark-parity.md."""
+    return (
+        "# The tests of Spark's Kafka connector, and ours\n\n"
+        + GENERATED
+        + "What the suites of Spark's own Kafka source and sink check, in words, and the test of "
+        "ours that claims the same; docs/spark.md compares the features. `never` says why a "
+        "scenario has no counterpart here. `make docs` writes this page from `tests/parity`; "
+        "`tests/test_conformance.py` checks that every test named exists.\n\n"
+        + "\n".join(scenarios.document(scenarios.PARITY))
+        + "\n"
     )
 
 
@@ -128,6 +143,7 @@ def references() -> dict[Path, str]:
         DOCS / "metrics.md": metrics(),
         DOCS / "cli.md": cli(),
         DOCS / "conformance.md": conformance(),
+        DOCS / "spark-parity.md": parity(),
         DOCS / "ARCHITECTURE.md": architecture(),
     }
 

@@ -1,11 +1,13 @@
-"""Apache Kafka's own tests of log and producer, by scenario, and which of ours claims the same.
+"""What others test of the same thing, by scenario, and which of our tests claims the same.
 
-    tests/conformance/LogSegmentTest.tsv    a line for each upstream method, and behind a tab
+    tests/conformance/LogSegmentTest.tsv    Apache Kafka's own tests of log and producer
         testReadFromGap    tests/unit/storage/test_segment.py::test_read_from_a_gap …
         testX              never: why it has no counterpart here
         testY              not yet
+    tests/parity/KafkaSinkSuite.tsv         those of Spark's Kafka connector, in words
 
-docs/conformance.md is made from these tables and from the docstrings of the tests they name.
+A line for each upstream method or scenario, and behind a tab our tests. docs/conformance.md and
+docs/spark-parity.md are made from these tables and from the docstrings of the tests they name.
 """
 
 import ast
@@ -15,7 +17,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-TABLES = Path(__file__).parent / "conformance"
+CONFORMANCE = Path(__file__).parent / "conformance"
+PARITY = Path(__file__).parent / "parity"
 
 NEVER = "never: "
 NOT_YET = "not yet"
@@ -38,10 +41,10 @@ class Scenario:
         return tuple(self.verdict.split())
 
 
-def scenarios() -> list[Scenario]:
-    """Every row of every table, in the tables' order."""
+def scenarios(tables: Path) -> list[Scenario]:
+    """Every row of every table of a folder, in the tables' order."""
     found = []
-    for table in sorted(TABLES.glob("*.tsv")):
+    for table in sorted(tables.glob("*.tsv")):
         for line in table.read_text().splitlines():
             method, _, verdict = line.partition("\t")
             found.append(
@@ -54,9 +57,13 @@ def scenarios() -> list[Scenario]:
 def claims(path: Path) -> dict[str, str]:
     """The test functions of a file, each with the first line of its docstring."""
     tree = ast.parse(path.read_text())
+    named = [("", node) for node in tree.body]
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            named += [(f"{node.name}::", each) for each in node.body]
     return {
-        node.name: (ast.get_docstring(node) or "").split("\n")[0]
-        for node in tree.body
+        prefix + node.name: (ast.get_docstring(node) or "").split("\n")[0]
+        for prefix, node in named
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.name.startswith("test_")
     }
@@ -69,11 +76,11 @@ def claim(test_id: str) -> str | None:
     return claims(path).get(function) if path.is_file() else None
 
 
-def document() -> Iterator[str]:
-    """The lines of docs/conformance.md behind its heading."""
-    rows = scenarios()
+def document(tables: Path) -> Iterator[str]:
+    """The lines of the page about a folder of tables behind its heading."""
+    rows = scenarios(tables)
     classes = dict.fromkeys(row.upstream_class for row in rows)
-    yield "| class of Apache Kafka's tests | scenarios | tested here | never | not yet |"
+    yield "| class of upstream tests | scenarios | tested here | never | not yet |"
     yield "|---|---:|---:|---:|---:|"
     for name in (*classes, "all"):
         of_class = [row for row in rows if name in (row.upstream_class, "all")]

@@ -1,8 +1,13 @@
-"""The table of Apache Kafka's scenarios names tests that exist, and enough of them."""
+"""The tables of Kafka's and Spark's scenarios name tests that exist, and enough of them."""
 
 from collections import Counter
+from pathlib import Path
+
+import pytest
 
 from tests import scenarios
+
+TABLES = (scenarios.CONFORMANCE, scenarios.PARITY)
 
 ROWS = {
     "AbstractLegacyRecordBatchTest": 11,
@@ -43,25 +48,27 @@ ROWS = {
 
 def test_every_scenario_has_one_row() -> None:
     """No upstream method is missing from the tables or named twice."""
-    rows = scenarios.scenarios()
+    rows = scenarios.scenarios(scenarios.CONFORMANCE)
     assert Counter(row.upstream_class for row in rows) == ROWS
     assert len({(row.upstream_class, row.method) for row in rows}) == sum(ROWS.values())
 
 
-def test_every_named_test_exists() -> None:
+@pytest.mark.parametrize("tables", TABLES)
+def test_every_named_test_exists(tables: Path) -> None:
     """Each id of a row is a test function with a docstring."""
     missing = {
         test_id
-        for row in scenarios.scenarios()
+        for row in scenarios.scenarios(tables)
         for test_id in row.tests
         if not scenarios.claim(test_id)
     }
     assert not missing
 
 
-def test_most_scenarios_are_tested() -> None:
+@pytest.mark.parametrize("tables", TABLES)
+def test_most_scenarios_are_tested(tables: Path) -> None:
     """At least 85 in 100 rows name a test; the others say why there is none."""
-    rows = scenarios.scenarios()
+    rows = scenarios.scenarios(tables)
     tested = sum(bool(row.tests) for row in rows)
     assert tested >= 0.85 * len(rows)
     for row in rows:

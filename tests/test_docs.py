@@ -7,6 +7,8 @@ import pytest
 
 from tailrace import AsyncProducer
 from tailrace.client.producer.metrics import METRICS
+from tailrace.spark.options import names
+from tailrace.spark.sink_options import COLUMNS as SINK_COLUMNS
 from tailrace.testing import virtual_runtime
 from tests.references import DOCS, ROOT, references
 
@@ -28,6 +30,13 @@ def test_every_metric_is_explained() -> None:
 
     with virtual_runtime() as outside:
         assert outside.run(names()) == set(METRICS)
+
+
+def test_every_option_of_spark_is_explained() -> None:
+    """The options and columns of source and sink are those that docs/spark.md explains."""
+    text = (DOCS / "spark.md").read_text()
+    for name in (*names.KNOWN, *names.COLUMNS, names.HEADERS, *names.METADATA, *SINK_COLUMNS):
+        assert f"`{name}`" in text, name
 
 
 @pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))

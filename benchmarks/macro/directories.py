@@ -34,12 +34,11 @@ from benchmarks.measure import (
     seconds_of,
 )
 from tailrace import kernels
-from tailrace.broker.process import raise_descriptor_limit
 from tailrace.model import TopicPartition
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.layout import ATTRIBUTES_POSITION, CRC, CRC_POSITION
 from tailrace.runtime.clock import SystemClock
-from tailrace.runtime.files import DiskFiles
+from tailrace.runtime.files import DiskFiles, raise_descriptor_limit
 from tailrace.storage.cleaner.worker import CleanerConfig, LogCleaner, clean
 from tailrace.storage.config import LogConfig, log_config
 from tailrace.storage.directories import open_log_directory

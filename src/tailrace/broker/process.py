@@ -1,9 +1,8 @@
-"""What a broker asks of its process: memory that is kept, descriptors enough, signals heard."""
+"""What a broker asks of its process: memory that is kept, signals heard."""
 
 import asyncio
 import contextlib
 import ctypes
-import resource
 import signal
 from collections.abc import Callable
 
@@ -11,6 +10,7 @@ from tailrace.broker.broker import start_broker
 from tailrace.broker.config import BrokerConfig
 from tailrace.errors import DirectoryError, StorageError, TailraceError
 from tailrace.runtime import Runtime
+from tailrace.runtime.files import raise_descriptor_limit
 
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
@@ -28,14 +28,6 @@ def keep_large_buffers() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, LARGE_BUFFER_BYTES)
         libc.mallopt(M_TRIM_THRESHOLD, LARGE_BUFFER_BYTES)
-
-
-def raise_descriptor_limit() -> None:
-    """Use all the file descriptors that the process may have: a partition takes six."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str], None]) -> None:

@@ -11,7 +11,7 @@ import click
 from tailrace import __version__
 from tailrace.errors import ConfigError, TailraceError
 
-NOUNS = ("demo", "log", "serve")
+NOUNS = ("demo", "log", "pipeline", "serve")
 """Each is a module of this room, and in it a command of the same name."""
 
 

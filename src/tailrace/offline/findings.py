@@ -4,8 +4,16 @@ The names of severities and rules are part of the JSON report (docs/formats/veri
 they may be added to and are never changed.
 """
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+
+from tailrace.errors import CorruptionError
+from tailrace.records.batch import Batch
+
+FINDINGS_MAX = 20
+"""Of one rule in one file: damage rarely comes alone, and nobody reads the thousandth line."""
 
 
 class Severity(Enum):
@@ -69,3 +77,65 @@ class Finding:
         ]
         place = ", ".join(part for part in places if part)
         return f"{self.severity.value}: {place}: {self.sentence} [{self.rule.value}]"
+
+
+class FindingLimit:
+    """Lets `FINDINGS_MAX` findings of one rule in one file pass, and counts the others."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[tuple[str, Rule]] = Counter()
+
+    def take(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """Those that pass."""
+        for finding in findings:
+            place = finding.path, finding.rule
+            self._seen[place] += 1
+            if self._seen[place] <= FINDINGS_MAX:
+                yield finding
+
+    def excess(self) -> dict[tuple[str, Rule], int]:
+        """How many have not passed, by file and rule."""
+        return {
+            place: count - FINDINGS_MAX
+            for place, count in self._seen.items()
+            if count > FINDINGS_MAX
+        }
+
+    def add(self, excess: Mapping[tuple[str, Rule], int]) -> None:
+        """Count what another limit has kept back."""
+        self._seen.update(excess)
+
+    def rest(self) -> Iterator[Finding]:
+        """A line for each rule in each file of which some have not passed."""
+        for (path, rule), count in self.excess().items():
+            yield Finding(
+                severity=Severity.INFO,
+                rule=Rule.MORE,
+                path=path,
+                sentence=f"{count} more findings of the rule {rule.value}",
+            )
+
+
+def batch_finding(path: str, position: int, batch: Batch, *, rule: Rule, sentence: str) -> Finding:
+    """An error in a batch that stands at a position of the file at `path`."""
+    return Finding(
+        severity=Severity.ERROR,
+        rule=rule,
+        path=path,
+        position=position,
+        offset=batch.base_offset,
+        sentence=sentence,
+    )
+
+
+def file_finding(path: str, rule: Rule, error: CorruptionError | OSError) -> Finding:
+    """A file that is malformed, or that cannot be read, whatever the rule."""
+    if isinstance(error, CorruptionError):
+        return Finding(severity=Severity.ERROR, rule=rule, path=path, sentence=error.rule)
+    reason = error.strerror.lower() if error.strerror else str(error)
+    return Finding(
+        severity=Severity.UNVERIFIED,
+        rule=Rule.READABLE,
+        path=str(error.filename or path),
+        sentence=f"cannot be read: {reason}",
+    )

@@ -25,7 +25,8 @@ from tailrace.offline.damage import Drop, EpochRun, LogDamage, OnDamage, find_da
 from tailrace.offline.directory import DataDirectory, list_segments, log_start_offsets
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.journal import read_journal
-from tailrace.offline.verify import Progress, verify
+from tailrace.offline.segment_check import Progress
+from tailrace.offline.verify import verify
 from tailrace.offline.walk import find_end
 from tailrace.runtime.files import Files
 from tailrace.storage import names

@@ -9,10 +9,12 @@ Invariant: a mapped file is never made shorter below a byte that somebody may st
 Every method raises OSError as the system call does; rooms above translate it.
 """
 
+import contextlib
 import errno
 import fcntl
 import mmap
 import os
+import resource
 import shutil
 import weakref
 from typing import Protocol
@@ -271,6 +273,14 @@ class DiskFiles:
         identity = _identity(os.fstat(descriptor))
         _LOCKED.add(identity)
         return DiskLock(descriptor, identity)
+
+
+def raise_descriptor_limit() -> None:
+    """Use all the file descriptors that the process may have: a partition takes six, or more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

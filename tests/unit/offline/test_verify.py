@@ -5,8 +5,8 @@ import pytest
 
 from tailrace.model import Codec
 from tailrace.offline.directory import find_partitions
-from tailrace.offline.findings import Finding, Rule, Severity
-from tailrace.offline.verify import FINDINGS_MAX, verify
+from tailrace.offline.findings import FINDINGS_MAX, Finding, Rule, Severity
+from tailrace.offline.verify import verify
 from tailrace.records.batch import stamp
 from tailrace.records.codecs import compress
 from tailrace.testing import MemoryFiles, virtual_runtime

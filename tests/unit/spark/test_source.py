@@ -32,6 +32,31 @@ def test_columns_are_those_of_the_kafka_source(tmp_path: Path) -> None:
     assert TailraceDataSource.name() == "tailrace"
 
 
+def test_a_start_at_the_end_is_known_to_be_a_streams(tmp_path: Path) -> None:
+    """A schema can be had, since Spark does not say what it is for; a batch is then refused."""
+    latest = source(tmp_path, startingOffsets="latest")
+    assert latest.schema().names == list(COLUMNS)[:7]
+    with pytest.raises(ConfigError, match="not possible when reading a batch"):
+        latest.reader(latest.schema())
+
+
+def test_faults_are_those_of_what_is_nearer(tmp_path: Path) -> None:
+    """A batch with one fault is not told what is wrong with it as a stream."""
+    with pytest.raises(ConfigError) as caught:
+        source(tmp_path, endingOffsets="latest", minPartitions="0").schema()
+    assert len(caught.value.faults) == 1
+
+
+def test_limits_of_a_stream_are_ignored_in_a_batch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a warning."""
+    limited = source(tmp_path, maxOffsetsPerTrigger="5")
+    limited.reader(limited.schema())
+    [warning] = caplog.records
+    assert "only streams have triggers" in warning.getMessage()
+
+
 def test_a_schema_must_be_a_choice_of_the_columns(tmp_path: Path) -> None:
     """Unknown names, other types, not-null columns and doubles are all told."""
     wrong = StructType(

@@ -283,6 +283,11 @@ class Engine:
 
         count = self.metadata.partition_count(topic)
         assert count is not None, "asked to plan for an unknown topic"
+
+        def choose() -> int:
+            with self.lock:
+                return self.placement.choose_for_many(topic)
+
         return plan_chunk(
             chunk,
             partition_count=count,
@@ -290,6 +295,7 @@ class Engine:
             request_size_max=self.config.max_request_size,
             now_ms=int(self.wall() * 1000),
             ignores_keys=self.config.partitioner_ignore_keys,
+            choose=choose,
         )
 
     def check_columns(self) -> None:

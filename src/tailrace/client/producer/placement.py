@@ -79,6 +79,16 @@ class Placement:
             raise UnknownTopicError(f"{topic}: nothing is known of it any more; was it deleted?")
         return self._sticky.partition(topic, counted, self._metadata.available_partitions(topic))
 
+    def choose_for_many(self, topic: str) -> int:
+        """The partition of records without one that are among others; the next ones get another.
+
+        Raises:
+            UnknownTopicError: nothing is known of the topic any more.
+        """
+        chosen = self.sticky(topic)
+        self._sticky.appended(topic, self._config.batch_size, has_open_batch=False)
+        return chosen
+
     def filled(self, batch: ProducerBatch) -> None:
         """A batch of the sticky partition takes no more records."""
         topic = batch.partition.topic

@@ -1,8 +1,9 @@
 """`plan_chunk`: the rows of a chunk, by partition, cut into batches that encode themselves.
 
-A row goes to the partition that it names, else to that of its key as Kafka's clients choose it,
-else to one that the caller chooses for a whole slice. Rows of a partition keep their order, and
-slices come in the order of their first rows.
+A row goes to the partition that it names, else to that of its key as Kafka's clients choose it.
+Rows without either go to one that the caller chooses: for each slice if the chunk has no others,
+and else for the whole chunk, so that they stand among the others as they came. Rows of a partition
+keep their order, and slices come in the order of their first rows.
 
 Not here: how columns are read (`columns`), and which partition a slice without one goes to.
 
@@ -134,12 +135,14 @@ def plan_chunk(
     request_size_max: int,
     now_ms: int,
     ignores_keys: bool = False,
+    choose: "Callable[[], int] | None" = None,
 ) -> Plan:
     """Slices of at most `batch_size` bytes before compression, or of a single row that is larger.
 
     Rows whose record alone makes a batch of more than `request_size_max` bytes are refused, and so
     are those with a partition that is not there or a timestamp before 1970. `ignores_keys` is
-    Kafka's `partitioner.ignore.keys`.
+    Kafka's `partitioner.ignore.keys`. `choose` gives the partition of rows without one among
+    others; None promises that there are none.
     """
     sizes = _sizes_of(chunk, batch_size)
     timestamps = chunk.timestamps
@@ -155,6 +158,10 @@ def plan_chunk(
             partitions[:] = chunk.partitions
         if len(chunk.keys.ends) and not ignores_keys:
             choose_partitions(*chunk.keys, chunk.row_count, partition_count, partitions)
+        unchosen = partitions == _ANY
+        if unchosen.any() and not unchosen.all():
+            assert choose is not None, "all rows have a partition, or none has"
+            partitions[unchosen] = choose()
         partitions[is_refused] = _REFUSED
         # Two bytes are sorted by their digits, which takes a fifth of the time.
         kind = np.int16 if partition_count < 1 << 15 else np.int32

@@ -72,6 +72,16 @@ class KeyMap:
             self._state[MapState.ARENA_USED] / len(self._arena),
         )
 
+    @property
+    def slots(self) -> memoryview:
+        """The slots as int64, for whoever compares maps: see the drawing."""
+        return self._slots
+
+    @property
+    def entries(self) -> memoryview:
+        """The part of the arena that is in use."""
+        return self._arena[: self._state[MapState.ARENA_USED]]
+
     def clear(self) -> None:
         """Forgets everything; the memory stays."""
         # A map without keys has zeros already, and its pages need not exist yet.

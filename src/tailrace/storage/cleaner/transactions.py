@@ -10,6 +10,7 @@ that reach into a stretch of log before its first batch.
 
 import heapq
 from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from tailrace.errors import CorruptionError
 from tailrace.records.batch import Batch
@@ -18,24 +19,75 @@ from tailrace.records.control import ControlType, read_control_type
 from tailrace.storage.index.transaction import AbortedTransaction
 
 
+class OpenTransactions(NamedTuple):
+    """Producers with data in a log before some offset, and its marker behind it."""
+
+    aborted: frozenset[int]
+    """Those whose transaction will be aborted."""
+    committed: frozenset[int]
+
+
+NOTHING_OPEN: Final = OpenTransactions(frozenset(), frozenset())
+
+
+class MetTransactions(NamedTuple):
+    """What a stretch of log does to the transactions that are open before it."""
+
+    open: OpenTransactions
+    """Those that were begun in the stretch, or were open and have data in it."""
+    abort_markers: frozenset[int]
+    """Producers of which the stretch has one."""
+    commit_markers: frozenset[int]
+
+    def after(self, before: OpenTransactions) -> OpenTransactions:
+        """What is open behind the stretch."""
+        return OpenTransactions(
+            aborted=(before.aborted - self.abort_markers) | self.open.aborted,
+            committed=(before.committed - self.commit_markers) | self.open.committed,
+        )
+
+
 class CleanedTransactions:
     """The transactions that are open at one point of a pass."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: OpenTransactions = NOTHING_OPEN) -> None:
+        """`before` is what is open where the pass begins."""
         self.retained: list[AbortedTransaction] = []
         """Aborted transactions of which data was met before their marker; whoever writes an index
         of them empties the list."""
         self._ahead: list[tuple[int, AbortedTransaction]] = []
         self._aborted: dict[int, AbortedTransaction] = {}
-        self._with_data: set[int] = set()
+        self._with_data = set(before.aborted)
         """Producers whose aborted transaction, now open, has shown data."""
-        self._committed: set[int] = set()
+        self._committed = set(before.committed)
         """Producers with data of a transaction that will be committed."""
+        self._abort_markers: set[int] = set()
+        self._commit_markers: set[int] = set()
+        """Producers of which the pass has met one."""
 
     def add_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
         """Takes note of aborted transactions in the stretch of log that comes next."""
         for each in aborted:
             heapq.heappush(self._ahead, (each.first_offset, each))
+
+    def met(self) -> MetTransactions:
+        """What the pass has met so far, for a pass that began with nothing open."""
+        return MetTransactions(
+            OpenTransactions(frozenset(self._with_data), frozenset(self._committed)),
+            frozenset(self._abort_markers),
+            frozenset(self._commit_markers),
+        )
+
+    def drops(self, batch: Batch) -> bool:
+        """Whether a batch has no record whose key counts: a marker, or data that was aborted.
+
+        Raises:
+            CorruptionError: as `ends_nothing`.
+        """
+        if batch.is_control:
+            self.ends_nothing(batch)
+            return True
+        return self.is_aborted(batch)
 
     def is_aborted(self, batch: Batch) -> bool:
         """Whether a data batch belongs to an aborted transaction."""
@@ -61,6 +113,7 @@ class CleanedTransactions:
             return True
         match read_control_type(record.key):
             case ControlType.ABORT:
+                self._abort_markers.add(batch.producer_id)
                 aborted = self._aborted.pop(batch.producer_id, None)
                 if aborted is not None and aborted.last_offset != batch.last_offset:
                     raise _contradiction("an abort", batch, aborted)
@@ -70,6 +123,7 @@ class CleanedTransactions:
                 self.retained.append(aborted)
                 return False
             case ControlType.COMMIT:
+                self._commit_markers.add(batch.producer_id)
                 if batch.producer_id in self._aborted:
                     raise _contradiction("a commit", batch, self._aborted[batch.producer_id])
                 if batch.producer_id in self._committed:

@@ -28,22 +28,17 @@ from tailrace.runtime.clock import Clock
 from tailrace.storage import shrink
 from tailrace.storage.cleaner import swap
 from tailrace.storage.cleaner.facts import log_facts
+from tailrace.storage.cleaner.group import SegmentOverflowError, producer_ends
 from tailrace.storage.cleaner.key_map import KeyMap
 from tailrace.storage.cleaner.output import discard
+from tailrace.storage.cleaner.passes import CleaningAbortedError, Pace
 from tailrace.storage.cleaner.plan import (
     CleaningPlan,
     choose_filthiest,
     plan_cleaning,
     plan_range,
 )
-from tailrace.storage.cleaner.rewrite import (
-    CleaningAbortedError,
-    CleaningRound,
-    CleaningStatistics,
-    Pace,
-    ProducerEnd,
-    SegmentOverflowError,
-)
+from tailrace.storage.cleaner.rewrite import CleaningRound, CleaningStatistics
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 from tailrace.storage.segment import Segment
@@ -168,13 +163,7 @@ class CleaningJob:
             CorruptionError, CleaningAbortedError, OSError: as `CleaningRound.rewrite`; the log is
                 as it was.
         """
-        producers = {
-            producer_id: ProducerEnd(
-                last_data_offset=known.batches[-1].last_offset if known.batches else None,
-                epoch=known.epoch,
-            )
-            for producer_id, known in self.log.producers.items()
-        }
+        producers = producer_ends(self.log.producers)
         files, path = self.log.folder.files, self.log.folder.path
         try:
             new, old = [self._round.rewrite(group, producers=producers)], group

@@ -23,6 +23,8 @@ from tailrace.records.builder import Record, records_of
 NOW_MS = 1_700_000_000_000
 LATER_MS = NOW_MS + 12_345
 PARTITIONS = 3
+CHOSEN = 2
+"""The partition of rows without one among others."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,7 +64,7 @@ def sent(
     for chunk in chunks_of(source, size=chunk_size):
         plan = plan_chunk(
             chunk, partition_count=PARTITIONS, batch_size=batch_size, now_ms=NOW_MS,
-            request_size_max=request_size_max, ignores_keys=ignores_keys,
+            request_size_max=request_size_max, ignores_keys=ignores_keys, choose=lambda: CHOSEN,
         )  # fmt: skip
         result.slices.extend(plan.slices)
         result.refused.extend(plan.refused)
@@ -128,7 +130,7 @@ def test_a_table_in_pieces_is_one_of_rows(chunk_size: int) -> None:
     )
     result = sent(table, chunk_size=chunk_size)
     assert result.records == plain(values, keys)
-    assert len(result.partitions) == PARTITIONS + 1
+    assert set(result.partitions) - {None} == set(range(PARTITIONS))
 
 
 def reader(table: pa.Table) -> pa.RecordBatchReader:
@@ -288,19 +290,20 @@ def test_headers_come_as_lists_or_maps(kind: pa.DataType | None, start: int) -> 
 
 
 def test_keys_choose_partitions_as_kafka_does() -> None:
-    """By their hash; rows without a key are together, for the caller to place."""
+    """By their hash; rows without a key stand among those of a partition that is chosen."""
     hashes = {b"21": -973932308, b"foobar": -790332482, b"abc": 479470107}
     result = sent([*((key, b"v") for key in hashes), (None, b"v")])
     expected: dict[int | None, list[int]] = defaultdict(list)
     for row, number in enumerate(hashes.values()):
         expected[(number & 0x7FFFFFFF) % PARTITIONS].append(row)
-    assert result.partitions == {**expected, None: [3]}
+    expected[CHOSEN].append(3)
+    assert result.partitions == expected
 
 
 def test_a_partition_goes_before_a_key() -> None:
     """A row that names a partition goes there; null and -1 name none."""
     columns = {"value": [b"v"] * 5, "partition": [2, 0, None, 2, -1]}
-    assert sent(columns).partitions == {2: [0, 3], 0: [1], None: [2, 4]}
+    assert sent(columns).partitions == {2: [0, 2, 3, 4], 0: [1]}
     assert sent({**columns, "key": [b"abc"] * 5}).partitions[2][:2] == [0, 3]
     assert None not in sent({**columns, "key": [b"abc"] * 5}).partitions
 
@@ -350,7 +353,7 @@ def test_rows_that_cannot_be_sent_are_told() -> None:
         request_size_max=2000,
     )
     assert sorted(result.records) == [0, 5]
-    assert result.partitions == {1: [0], None: [5]}
+    assert result.partitions == {1: [0], CHOSEN: [5]}
     assert [each.row for each in result.refused] == [1, 2, 3, 4]
     words = [
         "more than max.request.size (2000)",

@@ -1,12 +1,22 @@
 """A row of segments on a disk in memory, written and cleaned without a log around them."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import asdict
+from typing import ClassVar, NamedTuple
 
 from tailrace.model import Codec
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.records.control import ControlType, EndTransactionMarker
+from tailrace.spark.jobs.compact_log import plan_groups, take_in
+from tailrace.spark.jobs.compact_tasks import (
+    Overflow,
+    collect_keys,
+    compare_keys,
+    rewrite_group,
+    rewritings,
+    tag_ranges,
+)
 from tailrace.storage.cleaner import swap
 from tailrace.storage.cleaner.facts import segment_facts
 from tailrace.storage.cleaner.key_map import KeyMap
@@ -16,6 +26,7 @@ from tailrace.storage.cleaner.rewrite import (
     CleaningStatistics,
     Pace,
     ProducerEnd,
+    SegmentOverflowError,
 )
 from tailrace.storage.config import LogConfig, log_config
 from tailrace.storage.index.transaction import AbortedTransaction
@@ -25,6 +36,8 @@ from tailrace.storage.segment import Segment, SegmentAppend, open_segment
 from tailrace.testing import MemoryFiles
 
 FOLDER = "data/flights-0"
+SCRATCH = "data/scratch"
+MAP_BYTES = 1 << 16
 NOW = 1_700_000_000_000
 RETENTION_MS = 86_400_000
 LATER = NOW + RETENTION_MS
@@ -58,6 +71,9 @@ class Cleaned(NamedTuple):
 
 class Shelf:
     """Segments under one folder; the last one is active."""
+
+    cleans_by_tasks: ClassVar[bool] = False
+    """Whether `clean` does what the Spark job does."""
 
     def __init__(self, **given: object) -> None:
         self.files = MemoryFiles()
@@ -180,7 +196,7 @@ class Shelf:
         *,
         limit: int | None = None,
         now_ms: int = NOW,
-        map_bytes: int = 1 << 16,
+        map_bytes: int = MAP_BYTES,
         pace: Pace | None = None,
     ) -> CleaningRound:
         """A round that has not begun."""
@@ -201,16 +217,64 @@ class Shelf:
         *,
         limit: int | None = None,
         now_ms: int = NOW,
-        map_bytes: int = 1 << 16,
+        map_bytes: int | None = None,
         producers: Mapping[int, ProducerEnd] | None = None,
     ) -> Cleaned:
-        """A whole round, with the exchange of every group."""
-        cleaning = self.round(first_dirty, limit=limit, now_ms=now_ms, map_bytes=map_bytes)
+        """A whole round, with the exchange of every group; by one map if that has a size."""
+        known = self.producers if producers is None else producers
+        if self.cleans_by_tasks and map_bytes is None:
+            return self.clean_by_tasks(first_dirty, limit=limit, now_ms=now_ms, producers=known)
+        cleaning = self.round(
+            first_dirty, limit=limit, now_ms=now_ms, map_bytes=map_bytes or MAP_BYTES
+        )
         end = cleaning.map_keys()
         for group in cleaning.groups():
-            known = self.producers if producers is None else producers
             self.exchange(cleaning.rewrite(group, producers=known), group)
         return Cleaned(end, cleaning.statistics())
+
+    def clean_by_tasks(
+        self,
+        first_dirty: int,
+        *,
+        limit: int | None,
+        now_ms: int,
+        producers: Mapping[int, ProducerEnd],
+        map_bytes: int = MAP_BYTES,
+    ) -> Cleaned:
+        """The same by the work items of the Spark job, one after the other."""
+        planned = plan_groups(
+            self.segments,
+            plan=self.plan(first_dirty, limit),
+            config=self.config,
+            now_ms=now_ms,
+            map_bytes=map_bytes,
+            scratch=SCRATCH,
+        )
+        self.files.make_directory(SCRATCH)
+        collected = [collect_keys(self.files, each) for each in planned.groups]
+        superseded = [
+            compare_keys(self.files, each) for each in tag_ranges(planned.groups, collected)
+        ]
+        items = rewritings(
+            planned.groups, collected, superseded, rules=planned.rules, producers=producers
+        )
+        counts = []
+        for item, old in zip(items, planned.segments, strict=True):
+            result = rewrite_group(self.files, item)
+            if isinstance(result, Overflow):
+                raise SegmentOverflowError(result.base_offset, offset=result.offset)
+            self.exchange(take_in(self.files, FOLDER, result, config=self.config), old)
+            counts.append(asdict(result.counts))
+        self.files.remove_tree(SCRATCH)
+        statistics = CleaningStatistics(
+            map_bytes_read=sum(each.size_bytes for each in planned.groups),
+            map_records_read=sum(each.records for each in collected),
+            # There is no one map to tell of.
+            unmapped_records=0,
+            map_load=0.0,
+            **{name: sum(each[name] for each in counts) for name in counts[0]},
+        )
+        return Cleaned(planned.plan.first_uncleanable, statistics)
 
     def exchange(self, new: Segment, old: Sequence[Segment]) -> None:
         """Puts a new segment in place of others, as a log does."""

@@ -10,6 +10,8 @@ from tailrace.records.legacy import read_all_batches
 from tests.naive import LegacyMessage, write_all_legacy, write_legacy
 from tests.unit.storage.cleaner.shelves import NOW, RETENTION_MS, Shelf
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 MAGICS = pytest.mark.parametrize("magic", [0, 1])
 CODECS = pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 APPEND_TIME = 8

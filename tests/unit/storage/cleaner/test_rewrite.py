@@ -10,12 +10,15 @@ from tailrace.storage.cleaner.rewrite import CleaningAbortedError, CleaningRound
 from tests.unit.storage.cleaner.shelves import (
     FOLDER,
     LATER,
+    MAP_BYTES,
     NOW,
     RETENTION_MS,
     Shelf,
     nothing,
     read_back,
 )
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 CODECS = pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
 
@@ -221,7 +224,7 @@ def test_statistics_of_a_round() -> None:
     """Bytes and records, read and written, are those of the segments before and after."""
     shelf = segments_of_keys((0, 1, 0, 1, 0))
     before = sum(shelf.sizes())
-    end, statistics = shelf.clean(2)
+    end, statistics = shelf.clean(2, map_bytes=MAP_BYTES)
     assert end == 5
     assert statistics.records_read == 5
     assert statistics.bytes_read == before

@@ -16,6 +16,8 @@ from tailrace.storage.segment import open_segment
 from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError
 from tests.unit.storage.cleaner.shelves import FOLDER, Shelf, read_back
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 FAR = 2**31
 
 

@@ -1,5 +1,7 @@
 """Transactions and idempotent producers: what compaction must not forget, and for how long."""
 
+import pytest
+
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import ControlType, EndTransactionMarker
@@ -7,6 +9,8 @@ from tailrace.storage.index.transaction import AbortedTransaction
 from tailrace.storage.producers import open_producers
 from tailrace.storage.segments import Segments
 from tests.unit.storage.cleaner.shelves import FOLDER, LATER, NOW, RETENTION_MS, Shelf
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 ABORTED = [AbortedTransaction(1, 8, 10, 11), AbortedTransaction(2, 11, 16, 17)]
 

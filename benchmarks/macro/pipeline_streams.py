@@ -1,0 +1,200 @@
+"""The sink, and how long a micro-batch of a followed topic takes, against Spark's own on files.
+
+Sink: keys and values from Parquet into a topic of our broker, with a producer's defaults (acks all,
+idempotent), against Spark writing the same frame as Parquet. The peer sends nothing to anybody, so
+there is no aim: it says what Spark takes to read such rows and to hand them to a writer.
+
+Stream: 2,000 records are appended at once; when the stream has taken them, the next. Both streams
+go to the sink `noop` as fast as they can, with a checkpoint on the disk, one after the other, and
+the time is Spark's own `triggerExecution`. The peer follows a directory in which a Parquet file of
+as many rows appears. The aim is a limit of 250 ms for the median. Not here: the time from an append
+to the start of its trigger, which for our source is at most a look's pause; streams with state.
+"""
+
+import shutil
+import statistics
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.macro.load import connected, produce_frame, send_all
+from benchmarks.macro.spark import (
+    PARTITIONS,
+    Rows,
+    build_keyed_batch,
+    from_broker,
+    interleave_warm,
+)
+from benchmarks.measure import Bench, Figure, interleave, seconds_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SINK_ROWS = 2_000_000
+SINK_PEER = "Spark's Parquet writer"
+
+STREAM_ROWS = 2_000
+APPENDS = 30
+WARM_UP_APPENDS = 5
+"""Batches of a new query that do not count; all of a query fit into its recent progress."""
+STREAM_PEER = "Spark's stream of Parquet files"
+LIMIT_MS = 250.0
+
+
+def measure_sink(bench: Bench, rows: Rows) -> list[Figure]:
+    """Million rows per second."""
+    bench.say("pipeline: sink")
+    sunk = min(SINK_ROWS, rows.count) // PARTITIONS
+    frame = rows.spark.read.parquet(str(rows.parquet)).filter(f"offset < {sunk}")
+    frame = frame.select("key", "value")
+    row_count = sunk * PARTITIONS
+    numbers = count()
+
+    def sink() -> float:
+        topic = f"sunk-{next(numbers)}"
+        rows.broker.create_topic(topic, partition_count=PARTITIONS)
+        write = (
+            frame.write.format("tailrace")
+            .mode("append")
+            .option("kafka.bootstrap.servers", str(rows.broker.address))
+            .option("topic", topic)
+        )
+        seconds = seconds_of(write.save)
+        there = from_broker(rows.spark, str(rows.broker.address), "offset BIGINT", topic=topic)
+        assert there.count() == row_count
+        rows.broker.delete_topic(topic)
+        return row_count / 1e6 / seconds
+
+    def write_parquet() -> float:
+        target = bench.directory / f"sunk-{next(numbers)}"
+        seconds = seconds_of(lambda: frame.write.parquet(str(target)))
+        shutil.rmtree(target)
+        return row_count / 1e6 / seconds
+
+    found = interleave_warm(bench, {"ours": sink, "peer": write_parquet})
+    return [
+        Figure(
+            name="sink",
+            unit="million rows/s",
+            ours=tuple(found["ours"]),
+            peer_name=SINK_PEER,
+            peer=tuple(found["peer"]),
+        )
+    ]
+
+
+def measure_stream(bench: Bench, rows: Rows) -> list[Figure]:
+    """Milliseconds of a trigger, median of each round and 99th percentile of all."""
+    appends = bench.scaled(APPENDS, quick=5)
+    bench.say(f"pipeline: stream, {appends} batches a round")
+    numbers = count()
+    found = interleave(
+        bench,
+        {
+            name: partial(follow, bench, rows, appends=appends, numbers=numbers)
+            for name, follow in (("ours", _follow_topic), ("peer", _follow_directory))
+        },
+    )
+    medians = {name: tuple(map(statistics.median, rounds)) for name, rounds in found.items()}
+    name = f"stream, trigger of {STREAM_ROWS:,} rows"
+    return [
+        Figure(
+            name=f"{name}, p50 and its limit",
+            unit="ms",
+            ours=medians["ours"],
+            peer_name="limit",
+            peer=(LIMIT_MS,),
+            aim=1.0,
+        ),
+        Figure(
+            name=f"{name}, p50",
+            unit="ms",
+            ours=medians["ours"],
+            peer_name=STREAM_PEER,
+            peer=medians["peer"],
+        ),
+        Figure(
+            name=f"{name}, p99 of all rounds",
+            unit="ms",
+            ours=(_p99(found["ours"]),),
+            peer_name=STREAM_PEER,
+            peer=(_p99(found["peer"]),),
+        ),
+    ]
+
+
+def _follow_topic(bench: Bench, rows: Rows, *, appends: int, numbers: "count[int]") -> list[float]:
+    topic = f"followed-{next(numbers)}"
+    rows.broker.create_topic(topic)
+    frame = (
+        rows.spark.readStream.format("tailrace")
+        .option("kafka.bootstrap.servers", str(rows.broker.address))
+        .option("subscribe", topic)
+        .load()
+    )
+    request = produce_frame(topic, build_keyed_batch(STREAM_ROWS))
+    with connected(rows.broker.address) as channel:
+
+        def append() -> None:
+            send_all(channel, request, 1)
+
+        found = _triggers_ms(frame, append, checkpoint=bench.directory / topic, appends=appends)
+    rows.broker.delete_topic(topic)
+    return found
+
+
+def _follow_directory(
+    bench: Bench, rows: Rows, *, appends: int, numbers: "count[int]"
+) -> list[float]:
+    path = bench.directory / f"followed-{next(numbers)}"
+    path.mkdir()
+    rows_read = rows.spark.read.parquet(str(rows.parquet))
+    frame = rows.spark.readStream.schema(rows_read.schema).parquet(str(path))
+    (first, *_) = sorted(rows.parquet.iterdir())
+    with pq.ParquetFile(first) as file:
+        table = pa.Table.from_batches([next(file.iter_batches(STREAM_ROWS))])
+
+    def append() -> None:
+        written = path / f"_{next(numbers)}.parquet"
+        pq.write_table(table, written)
+        # Spark passes over names that begin with an underscore.
+        written.rename(path / written.name[1:])
+
+    checkpoint = path.with_name(f"{path.name}-checkpoint")
+    found = _triggers_ms(frame, append, checkpoint=checkpoint, appends=appends)
+    shutil.rmtree(path)
+    return found
+
+
+def _triggers_ms(
+    frame: "DataFrame", append: Callable[[], None], *, checkpoint: Path, appends: int
+) -> list[float]:
+    """Milliseconds of the trigger that took each append, behind those to warm up."""
+    query = (
+        frame.writeStream.format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    try:
+        # The stream has looked at what there is, and begins behind it.
+        query.processAllAvailable()
+        for _ in range(WARM_UP_APPENDS + appends):
+            append()
+            query.processAllAvailable()
+        taken = [each for each in query.recentProgress if each.numInputRows]
+    finally:
+        query.stop()
+    assert len(taken) == WARM_UP_APPENDS + appends, len(taken)
+    assert {each.numInputRows for each in taken} == {STREAM_ROWS}, taken
+    return [float(each.durationMs["triggerExecution"]) for each in taken[WARM_UP_APPENDS:]]
+
+
+def _p99(rounds: list[list[float]]) -> float:
+    ordered = sorted(each for found in rounds for each in found)
+    return ordered[int(0.99 * len(ordered))]

@@ -1,0 +1,367 @@
+"""`tailrace pipeline`: whole logs through Spark, on this machine or on a cluster."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tailrace.config import parse_assignments
+from tailrace.errors import DirectoryError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.spark.jobs.archive import ArchiveSettings, ArchiveSummary
+
+_EXIT_FINDINGS = 1
+_EXIT_UNVERIFIED = 2
+
+
+@click.group()
+def pipeline() -> None:
+    """Jobs over whole logs: Spark schedules them, on this machine or on a cluster.
+
+    Needs the extra: pip install "tailrace[spark]".
+    """
+
+
+@pipeline.command()
+@click.option("--bootstrap", metavar="HOST:PORT", help="A broker to read from.")
+@click.option("--data", metavar="DIR", help="Or a data directory, with or without a broker.")
+@click.option("--topic", metavar="T[,T]", help="Topics to read.")
+@click.option("--to", "target", metavar="DIR", required=True, help="The archive: a path or URI.")
+@click.option(
+    "--by", type=click.Choice(["date", "hour"]), default="date", show_default=True,
+    help="A directory for each, of the record timestamps in UTC.",
+)  # fmt: skip
+@click.option(
+    "--codec", type=click.Choice(["zstd", "snappy", "gzip", "lz4", "none"]), default="zstd",
+    show_default=True, help="Compression of the Parquet files.",
+)  # fmt: skip
+@click.option(
+    "--schema", metavar="DDL|JSON|infer",
+    help="Values are JSON objects; their fields become columns.",
+)  # fmt: skip
+@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--verify", is_flag=True, help="Write nothing; hold the archive against the logs.")
+@click.option(
+    "--option", "assignments", multiple=True, metavar="NAME=VALUE",
+    help="Another option of the Spark source, as startingOffsets; repeatable.",
+)  # fmt: skip
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+def archive(
+    *, target: str, by: str, codec: str, schema: str | None, follow: bool, verify: bool,
+    master: str, assignments: tuple[str, ...], **place: str | None,
+) -> None:  # fmt: skip
+    """Write topics to Parquet, losslessly; a run takes up where the last one ended.
+
+    With --verify nothing is written, and what is missing, double or changed is printed. Without a
+    broker or a directory, the archive is then held against its manifest alone.
+
+    Exit code 0: done, or nothing found. 1: an error, or findings.
+    """
+    from tailrace.spark.jobs.archive import ArchiveSettings, check_arguments
+    from tailrace.spark.session import session
+
+    settings = ArchiveSettings(by=by, codec=codec, value_schema=schema)
+    options = _source_options(**place) | parse_assignments(assignments)
+    if follow and verify:
+        raise click.UsageError("--follow and --verify exclude each other")
+    if options or not verify:
+        # All faults at once, and before Spark takes its seconds to start.
+        check_arguments(options, target, settings)
+    spark = session(name="tailrace pipeline", master=master)
+    if verify:
+        _verify(spark, options or None, target)
+    elif follow:
+        _follow(spark, options, target, settings=settings)
+    else:
+        _archive(spark, options, target, settings=settings)
+
+
+@pipeline.command()
+@click.argument("directories", metavar="DIR...", nargs=-1, required=True)
+@click.option("--compare", "replica", metavar="DIR", help="Another directory, with replicas.")
+@click.option(
+    "--html", "page", type=click.Path(dir_okay=False, writable=True), help="A report to write."
+)
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+def audit(
+    *, directories: tuple[str, ...], replica: str | None, page: str | None, master: str
+) -> None:
+    """Check every byte of data directories, as `tailrace log verify` does, on all cores.
+
+    With --compare, each partition of DIR is also held against its replica in another directory, up
+    to the first difference.
+
+    Exit code 0: clean. 1: errors, warnings or differences. 2: no damage was found, and not all
+    could be looked at.
+    """
+    from tailrace.spark.jobs.audit import audit as audit_directories
+    from tailrace.spark.jobs.audit import compare
+    from tailrace.spark.jobs.audit_page import audit_page
+    from tailrace.spark.session import session
+
+    if replica is not None and len(directories) != 1:
+        raise click.UsageError("--compare takes one DIR to hold against the other")
+    spark = session(name="tailrace pipeline", master=master)
+    try:
+        with _progress("auditing") as step:
+            report = audit_directories(spark, directories, progress=step)
+        compared = [] if replica is None else compare(spark, directories[0], replica)
+    except DirectoryError as error:
+        click.echo(f"tailrace: {error}", err=True)
+        sys.exit(_EXIT_UNVERIFIED)
+    for found in report.findings:
+        click.echo(str(found.finding))
+    different = [each for each in compared if each.comparison.difference is not None]
+    for each in different:
+        click.echo(f"different: {each.partition}: {each.comparison.difference}")
+    if page is not None:
+        Path(page).write_text(audit_page(report, compared), encoding="utf-8")
+    told = ", ".join(f"{count} {each.value}" for each, count in report.counts.items() if count)
+    replicas = (
+        f"; {len(compared)} replicas compared, {len(different)} different" if compared else ""
+    )
+    count = len(report.partitions)
+    click.echo(
+        f"{count} {'partition' if count == 1 else 'partitions'}, {report.size} bytes of log, "
+        f"{report.seconds:.1f} s: {told or 'clean'}{replicas}"
+    )
+    sys.exit(_EXIT_FINDINGS if different else report.exit_code)
+
+
+@pipeline.command()
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.option(
+    "--topic", "topics", metavar="T", multiple=True,
+    help="A topic to compact; repeatable. By default all that have cleanup.policy compact.",
+)  # fmt: skip
+@click.option(
+    "--set", "assignments", metavar="NAME=VALUE", multiple=True,
+    help="A topic setting that goes over those of the directory; repeatable.",
+)  # fmt: skip
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+def compact(
+    *, directory: str, topics: tuple[str, ...], assignments: tuple[str, ...], master: str
+) -> None:
+    """Compact topics of a data directory that no broker serves, as a broker's cleaner does.
+
+    Keys need not fit the memory of one machine.
+    """
+    from tailrace.runtime.files import DiskFiles
+    from tailrace.spark.jobs.compact import compact as compact_topics
+    from tailrace.spark.jobs.compact_log import choose_configs
+    from tailrace.spark.session import session
+
+    chosen, settings = topics or None, parse_assignments(assignments)
+    # All faults at once, and before Spark takes its seconds to start.
+    choose_configs(DiskFiles(), directory, topics=chosen, settings=settings)
+    spark = session(name="tailrace pipeline", master=master)
+    with _progress("compacting") as step:
+        summary = compact_topics(spark, directory, topics=chosen, settings=settings, progress=step)
+    for each in summary.partitions:
+        click.echo(
+            f"{each.partition}: clean up to offset {each.cleaned_to}; {each.bytes_before} bytes to "
+            f"{each.bytes_after}, {each.records_before} records to {each.records_after}"
+        )
+    click.echo(
+        f"{len(summary.partitions)} partitions compacted, {summary.bytes_before} bytes to "
+        f"{summary.bytes_after}, {summary.seconds:.1f} s"
+    )
+
+
+@pipeline.command()
+@click.option("--bootstrap", metavar="HOST:PORT", help="A broker to read from.")
+@click.option("--data", metavar="DIR", help="Or a data directory, with or without a broker.")
+@click.option("--topic", metavar="T[,T]", help="Topics to read.")
+@click.option(
+    "--html", "page", type=click.Path(dir_okay=False, writable=True), help="A report to write."
+)
+@click.option(
+    "--option", "assignments", multiple=True, metavar="NAME=VALUE",
+    help="Another option of the Spark source, as startingOffsets; repeatable.",
+)  # fmt: skip
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+def profile(
+    *, page: str | None, assignments: tuple[str, ...], master: str, **place: str | None
+) -> None:
+    """Say what topics hold: sizes, rates, keys, times, compression. The report has charts."""
+    from tailrace.spark.jobs.profile import profile_topics
+    from tailrace.spark.jobs.profile_page import profile_lines, profile_page
+    from tailrace.spark.options import parse_options
+    from tailrace.spark.session import session
+
+    options = _source_options(**place) | parse_assignments(assignments)
+    parse_options(options)  # All faults at once, and before Spark takes its seconds to start.
+    with _progress("profiling") as step:
+        found = profile_topics(
+            session(name="tailrace pipeline", master=master), options, progress=step
+        )
+    if page is not None:
+        Path(page).write_text(profile_page(found), encoding="utf-8")
+    for line in profile_lines(found):
+        click.echo(line)
+
+
+@pipeline.command()
+@click.argument("sql")
+@click.option("--archive", metavar="DIR", required=True, help="The archive: a path or URI.")
+@click.option("--bootstrap", metavar="HOST:PORT", help="The broker whose topics it has.")
+@click.option("--data", metavar="DIR", help="Or their data directory.")
+@click.option("--topic", metavar="T[,T]", help="Topics of the table.")
+@click.option("--rows", type=click.IntRange(1), default=20, show_default=True, help="To print.")
+@click.option(
+    "--option", "assignments", multiple=True, metavar="NAME=VALUE",
+    help="Another option of the Spark source, as failOnDataLoss; repeatable.",
+)  # fmt: skip
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+def query(
+    *, sql: str, archive: str, rows: int, assignments: tuple[str, ...], master: str,
+    **place: str | None,
+) -> None:  # fmt: skip
+    """Run SQL over an archive and the live log, as the one table `log`.
+
+    Each record is in it once: from the archive as far as it goes, and from there on from the log.
+    """
+    from tailrace.spark.jobs.query import query as query_topics
+    from tailrace.spark.options import parse_options
+    from tailrace.spark.session import session
+
+    options = _source_options(**place) | parse_assignments(assignments)
+    parse_options(options)  # All faults at once, and before Spark takes its seconds to start.
+    spark = session(name="tailrace pipeline", master=master)
+    query_topics(spark, archive, options, sql=sql).show(rows, truncate=False)
+
+
+@pipeline.command()
+@click.option("--bootstrap", metavar="HOST:PORT", help="A broker to read from.")
+@click.option("--data", metavar="DIR", help="Or a data directory, with or without a broker.")
+@click.option("--archive", metavar="DIR", help="Or an archive: a path or URI.")
+@click.option("--topic", metavar="T[,T]", help="Topics to read.")
+@click.option("--to", "target", metavar="HOST:PORT", required=True, help="A broker to write to.")
+@click.option(
+    "--offset-map", metavar="DIR", required=True,
+    help="Where each record is then, and what is done: a path or URI.",
+)  # fmt: skip
+@click.option(
+    "--rename", "renamed", multiple=True, metavar="TOPIC=TOPIC",
+    help="The topic that another one's records go to; repeatable.",
+)  # fmt: skip
+@click.option("--keep-partitions", is_flag=True, help="As in the source; else the keys decide.")
+@click.option(
+    "--option", "assignments", multiple=True, metavar="NAME=VALUE",
+    help="Another option of the Spark source, as startingOffsets; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--target-option", "settings", multiple=True, metavar="NAME=VALUE",
+    help="A setting of the producer, as compression.type; repeatable.",
+)  # fmt: skip
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+def replay(
+    *, archive: str | None, target: str, offset_map: str, renamed: tuple[str, ...],
+    keep_partitions: bool, assignments: tuple[str, ...], settings: tuple[str, ...], master: str,
+    **place: str | None,
+) -> None:  # fmt: skip
+    """Send topics, or an archive of them, into topics: each record once, as it was.
+
+    A run takes up where the last one ended or was killed, by the offset map. The topics that are
+    written must exist; their retention counts from the records' own timestamps.
+    """
+    from tailrace.spark.jobs.replay import ReplaySettings, check_arguments
+    from tailrace.spark.jobs.replay import replay as replay_topics
+    from tailrace.spark.session import session
+
+    options = _source_options(**place) | parse_assignments(assignments)
+    if archive is not None:
+        options["archive"] = archive
+    producer = parse_assignments(settings) | {"bootstrap.servers": target}
+    chosen = ReplaySettings(topics=parse_assignments(renamed), keeps_partitions=keep_partitions)
+    # All faults at once, and before Spark takes its seconds to start.
+    check_arguments(options, producer, offset_map, chosen)
+    spark = session(name="tailrace pipeline", master=master)
+    with _progress("replaying") as step:
+        summary = replay_topics(
+            spark, options, producer, offset_map, settings=chosen, progress=step
+        )
+    found = f"; {summary.found} were there already" if summary.found else ""
+    click.echo(
+        f"{summary.records} records in {summary.ranges} ranges, {summary.bytes} bytes; "
+        f"{summary.seconds:.1f} s, {summary.records_per_second} records/s{found}"
+    )
+
+
+def _source_options(
+    *, bootstrap: str | None, data: str | None, topic: str | None
+) -> dict[str, str]:
+    """The options of the source `tailrace`."""
+    named = {"kafka.bootstrap.servers": bootstrap, "path": data, "subscribe": topic}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _archive(
+    spark: "SparkSession", options: Mapping[str, str], target: str, *, settings: "ArchiveSettings"
+) -> None:
+    from tailrace.spark.jobs.archive import archive as archive_topics
+
+    with _progress("archiving") as step:
+        summary = archive_topics(spark, options, target, settings=settings, progress=step)
+    click.echo(_summary_line(summary))
+
+
+def _follow(
+    spark: "SparkSession", options: Mapping[str, str], target: str, *, settings: "ArchiveSettings"
+) -> None:
+    """Until Ctrl-C, which may come at any time: what was not committed is taken up again."""
+    from tailrace.spark.jobs.archive import follow_archive
+
+    for summary in follow_archive(spark, options, target, settings=settings):
+        click.echo(_summary_line(summary))
+
+
+def _verify(spark: "SparkSession", options: Mapping[str, str] | None, target: str) -> None:
+    from tailrace.spark.jobs.verify_archive import verify_archive
+
+    with _progress("verifying") as step:
+        report = verify_archive(spark, options, target, progress=step)
+    for finding in report.findings:
+        click.echo(str(finding))
+    told = f"{len(report.findings)} findings" if report.findings else "clean"
+    compared = f", {report.compared} offsets compared with the log" if options else ""
+    ahead = f", {report.ahead} not archived yet" if report.ahead else ""
+    click.echo(
+        f"{report.rows} rows in {report.files} files{compared}{ahead}, "
+        f"{report.seconds:.1f} s: {told}"
+    )
+    if report.findings:
+        sys.exit(_EXIT_FINDINGS)
+
+
+def _summary_line(summary: "ArchiveSummary") -> str:
+    parts = [
+        f"{summary.rows} rows in {summary.files} files, {summary.bytes} bytes",
+        f"{summary.seconds:.1f} s, {summary.rows_per_second} rows/s",
+    ]
+    if summary.dead_letters:
+        parts.append(f"{summary.dead_letters} dead letters")
+    if summary.lost:
+        parts.append(f"{summary.lost} offsets were gone before they were archived")
+    return "; ".join(parts)
+
+
+@contextmanager
+def _progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Takes what is done and what there is; a bar on stderr where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with click.progressbar(length=1, label=label, file=sys.stderr) as bar:
+
+        def step(done: int, total: int) -> None:
+            bar.length = total
+            bar.update(done - bar.pos)
+
+        yield step

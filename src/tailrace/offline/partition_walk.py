@@ -1,0 +1,268 @@
+"""What of a partition holds from one segment to the next, while somebody walks them in order.
+
+    gaps          offsets that are missing between two batches or two segments
+    epochs        agree with leader-epoch-checkpoint, and do not fall
+    producers     sequences without a gap, markers that end a transaction; snapshots that agree
+    aborts        the transaction index of each segment
+
+Headers are enough for it, and the records of control batches: `segment_check` looks at the rest.
+
+Invariant: an unusable batch is not believed. Nobody knows where it ends, so what follows it may
+begin anywhere, and what it held is a hole in every history.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from tailrace.errors import CorruptionError, UnsupportedCodecError
+from tailrace.model import NO_LEADER_EPOCH
+from tailrace.offline.aborts import check_aborts
+from tailrace.offline.findings import Finding, Rule, Severity, batch_finding, file_finding
+from tailrace.offline.producers import EndedTransaction, ProducerWalk
+from tailrace.offline.segment_check import CheckedBatch, SegmentWalk
+from tailrace.records.batch import Batch
+from tailrace.runtime.files import Files
+from tailrace.storage import names
+from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.snapshots import KnownProducer, list_snapshots, read_snapshot, snapshot_path
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionWalk:
+    """What is known of a partition when the walk comes to a batch."""
+
+    files: Files
+    folder: str
+    next_offset: int
+    """No batch may begin below it."""
+    epochs: Sequence[tuple[int, int]]
+    """Epoch and start offset, as the checkpoint has them."""
+    latest_epoch: int = NO_LEADER_EPOCH
+    is_complete: bool = True
+    """Whether every segment was walked to its end."""
+    is_end_known: bool = True
+    """Whether the last batch was sound, so that its end can be relied on."""
+    is_sound: bool = True
+    """Whether no batch so far was damaged."""
+    gaps: int = 0
+    """In the segment at hand."""
+    first_gap: tuple[int, int, int] = (0, 0, 0)
+    """Position, and the offsets on both sides."""
+    producers: ProducerWalk = field(default_factory=ProducerWalk)
+    snapshots: list[tuple[int, str]] = field(default_factory=list)
+    """Offset and path of those that the walk has not come to, the lowest first."""
+    markers: list[EndedTransaction] = field(default_factory=list)
+    """Of the segment at hand."""
+
+    def begin(self, listed: Sequence[str]) -> Iterator[Finding]:
+        """Read what was known before the first batch, and check that every snapshot can be read.
+
+        `listed` are the files of the folder when its segments were listed; later ones do not count.
+        """
+        log_start = self.next_offset
+        self.producers.is_history_known = not log_start
+        for offset in list_snapshots(self.files, self.folder):
+            path = snapshot_path(self.folder, offset)
+            if path.rpartition("/")[2] not in listed:
+                continue
+            try:
+                known = read_snapshot(self.files, path)
+            except FileNotFoundError:
+                continue  # A broker has just deleted it.
+            except (CorruptionError, OSError) as error:
+                yield file_finding(path, Rule.SNAPSHOT, error)
+                continue
+            fault = _snapshot_fault(known, offset)
+            if fault is not None:
+                yield _snapshot_finding(path, offset, fault, severity=Severity.ERROR)
+            elif offset == log_start:
+                self.producers.start_from(known)
+            elif offset > log_start:
+                self.snapshots.append((offset, path))
+
+    def walk(
+        self, segment: SegmentFiles, check: SegmentWalk, *, following: int | None
+    ) -> Iterator[Finding]:
+        """All findings of a segment, those of `check` included; `following` is the next one's base.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        yield from self._enter(segment)
+        for each in check.walk():
+            if isinstance(each, Finding):
+                yield each
+            else:
+                yield from self._see(segment, each)
+        if not check.is_complete:
+            self.is_complete = self.is_sound = False
+            self.producers.holes += 1
+        yield from self._leave(segment, following=following, is_final=not check.has_grown)
+
+    def finish(self) -> Iterator[Finding]:
+        """The snapshots from the log end on, and the transactions that are open there."""
+        for offset, path in self.snapshots:
+            if offset > self.next_offset:
+                sentence = f"it is of offset {offset}, and the log ends at {self.next_offset}"
+                yield _snapshot_finding(path, offset, f"{sentence}; a broker removes it")
+            elif offset == self.next_offset and self.is_sound and not self.producers.holes:
+                yield from self._compare_snapshot(offset, path)
+        for offset, producer_id in self.producers.open_transactions():
+            yield Finding(
+                severity=Severity.INFO,
+                rule=Rule.TRANSACTION,
+                path=self.folder,
+                offset=offset,
+                sentence=f"the transaction of producer {producer_id} is open at the end of the "
+                "log; readers of committed records stop before it",
+            )
+
+    def _enter(self, segment: SegmentFiles) -> Iterator[Finding]:
+        """Go on at the base offset of a segment; offsets between two segments may be missing."""
+        self.gaps, self.markers = 0, []
+        if segment.base_offset <= self.next_offset:
+            return
+        first, self.next_offset = self.next_offset, segment.base_offset
+        self.producers.holes += 1
+        if self.is_end_known and self.is_complete:
+            yield Finding(
+                severity=Severity.INFO,
+                rule=Rule.GAP,
+                path=segment.path,
+                position=0,
+                offset=first,
+                sentence=f"offsets {first} to {segment.base_offset - 1} are missing before this "
+                "segment; compaction leaves such gaps, and so does a lost machine",
+            )
+
+    def _see(self, segment: SegmentFiles, checked: CheckedBatch) -> Iterator[Finding]:
+        position, batch, is_sound = checked
+        if not is_sound:
+            self.is_sound = self.is_end_known = False
+            self.producers.holes += 1
+            return
+        yield from self._compare_snapshots(batch.base_offset)
+        if batch.base_offset > self.next_offset:
+            self.producers.holes += 1
+            if self.is_end_known:
+                if not self.gaps:
+                    self.first_gap = position, self.next_offset, batch.base_offset
+                self.gaps += 1
+        self.next_offset, self.is_end_known = batch.next_offset, True
+        yield from self._check_epoch(segment, position, batch)
+        if batch.has_producer:
+            yield from self._check_producer(segment, position, batch)
+
+    def _check_epoch(self, segment: SegmentFiles, position: int, batch: Batch) -> Iterator[Finding]:
+        epoch = batch.leader_epoch
+        number = bisect_right(self.epochs, batch.base_offset, key=lambda entry: entry[1]) - 1
+        due = self.epochs[number][0] if number >= 0 else epoch
+        if epoch == NO_LEADER_EPOCH:
+            return
+        if epoch != due:
+            sentence = f"leader epoch {epoch}, where {names.LEADER_EPOCHS} has {due}"
+            finding = batch_finding(
+                segment.path, position, batch, rule=Rule.LEADER_EPOCH, sentence=sentence
+            )
+            yield replace(finding, severity=Severity.WARNING)
+        elif epoch < self.latest_epoch:
+            sentence = f"leader epoch {epoch} stands behind epoch {self.latest_epoch}"
+            yield batch_finding(
+                segment.path, position, batch, rule=Rule.LEADER_EPOCH, sentence=sentence
+            )
+        else:
+            self.latest_epoch = epoch
+
+    def _check_producer(
+        self, segment: SegmentFiles, position: int, batch: Batch
+    ) -> Iterator[Finding]:
+        fault = self.producers.sequence_fault(batch)
+        if fault is not None:
+            finding = batch_finding(
+                segment.path, position, batch, rule=Rule.SEQUENCE, sentence=fault
+            )
+            yield replace(finding, severity=Severity.WARNING)
+        try:
+            ended = self.producers.see(batch)
+        except (CorruptionError, UnsupportedCodecError) as error:
+            sentence = error.rule if isinstance(error, CorruptionError) else str(error)
+            yield batch_finding(
+                segment.path, position, batch, rule=Rule.TRANSACTION, sentence=sentence
+            )
+            return
+        if ended is not None:
+            self.markers.append(ended)
+
+    def _leave(
+        self, segment: SegmentFiles, *, following: int | None, is_final: bool
+    ) -> Iterator[Finding]:
+        """The gaps in a segment, its transaction index, and the markers that end nothing."""
+        if self.gaps:
+            position, before, after = self.first_gap
+            yield Finding(
+                severity=Severity.INFO,
+                rule=Rule.GAP,
+                path=segment.path,
+                position=position,
+                offset=before,
+                sentence=f"offsets are missing in {self.gaps} places, first {before} to "
+                f"{after - 1}; compaction leaves such gaps",
+            )
+        yield from check_aborts(
+            self.files,
+            segment.path.removesuffix(names.LOG_SUFFIX) + names.TRANSACTION_INDEX_SUFFIX,
+            base_offset=segment.base_offset,
+            limit_offset=self.next_offset if following is None else following,
+            markers=self.markers,
+            is_sound=self.is_sound and is_final,
+        )
+        alone = [each for each in self.markers if each.first_offset is None]
+        if alone:
+            yield Finding(
+                severity=Severity.INFO,
+                rule=Rule.TRANSACTION,
+                path=segment.path,
+                offset=alone[0].last_offset,
+                sentence=f"{len(alone)} markers end a transaction without a record in this log, "
+                f"first that of producer {alone[0].producer_id}",
+            )
+
+    def _compare_snapshots(self, limit: int) -> Iterator[Finding]:
+        """Hold the snapshots up to `limit`, below which no batch is left, against the walk."""
+        while self.snapshots and self.snapshots[0][0] <= limit:
+            offset, path = self.snapshots.pop(0)
+            # One inside of a batch is of a log that was other than this; behind holes in the middle
+            # of the log what it knew may be gone.
+            if offset < self.next_offset or not self.is_sound or self.producers.holes:
+                continue
+            yield from self._compare_snapshot(offset, path)
+
+    def _compare_snapshot(self, offset: int, path: str) -> Iterator[Finding]:
+        try:
+            fault = self.producers.disagreement(read_snapshot(self.files, path))
+        except FileNotFoundError:
+            return  # A broker has just deleted it.
+        except (CorruptionError, OSError) as error:
+            yield file_finding(path, Rule.SNAPSHOT, error)
+            return
+        if fault is not None:
+            yield _snapshot_finding(path, offset, fault)
+
+
+def _snapshot_fault(known: dict[int, KnownProducer], offset: int) -> str | None:
+    for producer_id, each in known.items():
+        newest = max(each.last_offset, each.transaction_start)
+        if newest >= offset:
+            return f"producer {producer_id} has offset {newest}, in the state before {offset}"
+        if min(each.epoch, each.coordinator_epoch, each.transaction_start) < -1:
+            return f"producer {producer_id} has a negative epoch or offset"
+    return None
+
+
+def _snapshot_finding(
+    path: str, offset: int, sentence: str, *, severity: Severity = Severity.WARNING
+) -> Finding:
+    return Finding(
+        severity=severity, rule=Rule.SNAPSHOT, path=path, offset=offset, sentence=sentence
+    )

@@ -1,0 +1,315 @@
+"""What of a segment holds by itself: frames, checksums, records, offsets, and its two indexes.
+
+No earlier segment has to be known for it, so the segments of a partition may be checked in any
+order, and on several machines. Segments are read once, window by window, with the indexes beside
+them.
+
+Not here: gaps, leader epochs, producers and transactions, which `partition_walk` follows through
+all segments of a partition.
+
+Invariant: a sound batch stands between its segment's base offset and that of the next one. So
+whatever an earlier segment holds, its sound batches end before this one begins.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from tailrace import kernels
+from tailrace.config.settings import INT32_MAX
+from tailrace.errors import CorruptionError, UnsupportedCodecError
+from tailrace.model import TimestampType
+from tailrace.offline.findings import Finding, Rule, Severity, batch_finding
+from tailrace.offline.indexes import (
+    OffsetIndexCheck,
+    TimeIndexCheck,
+    offset_entries_rise,
+    read_entries,
+    time_entries_rise,
+)
+from tailrace.offline.walk import walk_batches
+from tailrace.records.batch import Batch
+from tailrace.records.checks import check_records
+from tailrace.runtime.files import File, Files
+from tailrace.storage import names
+from tailrace.storage.index import offset as offset_index
+from tailrace.storage.index import time as time_index
+from tailrace.storage.reader import SegmentFiles
+
+Progress = Callable[[int], None]
+"""Takes bytes of log that have been looked at since the last call."""
+
+
+class CheckedBatch(NamedTuple):
+    """A batch that a walk over a segment has come to."""
+
+    position: int
+    batch: Batch
+    """Perhaps without its records, if it holds none of control."""
+    is_sound: bool
+    """Whether it is usable: checksum, records and offsets hold."""
+
+
+class SegmentWalk(Protocol):
+    """One walk over one segment."""
+
+    is_complete: bool
+    """Whether it came to the end of the file; known when the walk is over."""
+    has_grown: bool
+    """Whether a broker has appended since the walk began; likewise."""
+
+    def walk(self) -> Iterator[Finding | CheckedBatch]:
+        """Every batch, and what is found by the way.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the files."""
+        ...
+
+
+class SegmentCheck:
+    """A walk that looks at every byte; see the module.
+
+    Raises:
+        OSError: the log file cannot be opened; FileNotFoundError if a broker has just deleted it.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        segment: SegmentFiles,
+        *,
+        following: int | None,
+        progress: Progress = lambda _: None,
+    ) -> None:
+        self.is_complete = True
+        self.has_grown = False
+        self._segment = segment
+        self._following = following
+        """Base offset of the next segment; None: this one takes the appends."""
+        self._progress = progress
+        self._files = files
+        self._opened: list[File] = []
+        self._log = self._open(segment.path)
+        self._next_offset = segment.base_offset
+        """No batch may begin below it."""
+        self._end = 0
+        """Position behind the last batch so far."""
+
+    def walk(self) -> Iterator[Finding | CheckedBatch]:
+        """Every batch, damaged ones too, and what does not hold."""
+        segment, is_active, size = self._segment, self._following is None, self._log.size()
+        offsets = self._open_index(names.OFFSET_INDEX_SUFFIX)
+        times = self._open_index(names.TIME_INDEX_SUFFIX)
+        yield from _odd_sizes(offsets, times)
+        offset_check = _offset_check(segment, *offsets, is_active=is_active)
+        time_check = _time_check(segment, *times, is_active=is_active)
+        try:
+            if size > INT32_MAX:
+                raise CorruptionError(
+                    f"the file has {size} bytes, more than the {INT32_MAX} of the largest segment"
+                )
+            batches = walk_batches(self._log, segment.path, start=0, limit=size)
+            for position, batch, next_base in _with_next(batches):
+                faults = []
+                for finding, is_fault in self._check(position, batch, next_base=next_base):
+                    yield finding
+                    faults += [finding] if is_fault else []
+                yield CheckedBatch(position, batch, is_sound=not faults)
+                yield from offset_check.see(position, batch, is_sound=not faults)
+                yield from time_check.see(batch, is_sound=not faults)
+                self._end = position + batch.size
+                self._progress(batch.size)
+        except CorruptionError as error:
+            self.is_complete = False
+            yield _blocking(segment, error, size)
+        self.has_grown = is_active and self._log.size() > size
+        if self.is_complete:
+            yield from _tail(segment, self._end, size, is_active=is_active)
+            # What a broker has appended since belongs to entries that came since.
+            if not self.has_grown:
+                yield from offset_check.finish(self._end, is_active=is_active)
+                yield from time_check.finish(is_active=is_active)
+
+    def close(self) -> None:
+        """Release the files."""
+        for file in self._opened:
+            file.close()
+
+    def _check(
+        self, position: int, batch: Batch, *, next_base: int | None
+    ) -> Iterator[tuple[Finding, bool]]:
+        """Findings, and of each whether the batch is unusable for it."""
+        path = self._segment.path
+        try:
+            batch.check()
+        except CorruptionError as error:
+            yield (
+                batch_finding(path, position, batch, rule=Rule.CHECKSUM, sentence=error.rule),
+                True,
+            )
+            return
+        is_sound = True
+        for finding, is_fault in _check_records(path, position, batch):
+            yield finding, is_fault
+            is_sound = is_sound and not is_fault
+        fault = self._order_fault(batch, next_base=next_base)
+        if fault:
+            yield batch_finding(path, position, batch, rule=Rule.OFFSET_ORDER, sentence=fault), True
+        elif is_sound:
+            for finding in _check_wrapper(path, position, batch):
+                yield finding, False
+            self._next_offset = batch.next_offset
+
+    def _order_fault(self, batch: Batch, *, next_base: int | None) -> str | None:
+        """No checksum covers a base offset, so it is held against what stands around it."""
+        first, last = batch.base_offset, batch.last_offset
+        due, following, base = self._next_offset, self._following, self._segment.base_offset
+        if first < due:
+            return f"the batch begins at offset {first}, where {due} or more is due"
+        if following is not None and last >= following:
+            return f"the batch reaches to offset {last}, and the next segment begins at {following}"
+        if next_base is not None and due < next_base <= last:
+            return (
+                f"the batch has offsets {first} to {last}, and the next one begins at {next_base}"
+            )
+        if last - base > INT32_MAX:
+            return f"offset {last} is more than {INT32_MAX} above the segment's base"
+        return None
+
+    def _open(self, path: str) -> File:
+        file = self._files.open(path, read_only=True)
+        self._opened.append(file)
+        return file
+
+    def _open_index(self, suffix: str) -> tuple[str, File | None]:
+        """Path and file; a missing index is in order, since a broker writes it anew."""
+        path = self._segment.path.removesuffix(names.LOG_SUFFIX) + suffix
+        try:
+            return path, self._open(path)
+        except FileNotFoundError:
+            return path, None
+
+
+def _with_next(
+    batches: Iterator[tuple[int, Batch]],
+) -> Iterator[tuple[int, Batch, int | None]]:
+    """Each batch with the base offset of the one behind it; all of them before an error."""
+    held = None
+    try:
+        for position, batch in batches:
+            if held is not None:
+                yield (*held, batch.base_offset)
+            held = position, batch
+    except CorruptionError:
+        if held is not None:
+            yield (*held, None)
+        raise
+    if held is not None:
+        yield (*held, None)
+
+
+def _check_records(path: str, position: int, batch: Batch) -> Iterator[tuple[Finding, bool]]:
+    """Findings, and of each whether the batch is unusable for it."""
+    if kernels.worth_loading():
+        kernels.load()
+    try:
+        totals = check_records(batch)
+    except (CorruptionError, UnsupportedCodecError) as error:
+        sentence = error.rule if isinstance(error, CorruptionError) else str(error)
+        yield batch_finding(path, position, batch, rule=Rule.RECORDS, sentence=sentence), True
+        return
+    if totals.last_offset_delta > batch.last_offset_delta:
+        last = batch.base_offset + totals.last_offset_delta
+        sentence = f"the last record has offset {last}; the header ends at {batch.last_offset}"
+        yield batch_finding(path, position, batch, rule=Rule.RECORDS, sentence=sentence), True
+    newest, largest = batch.base_timestamp + totals.timestamp_delta_max, batch.max_timestamp
+    is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
+    if totals.records and is_create_time and newest > largest:
+        sentence = f"a record has timestamp {newest}; the header's largest is {largest}"
+        yield batch_finding(path, position, batch, rule=Rule.RECORDS, sentence=sentence), False
+
+
+def _check_wrapper(path: str, position: int, batch: Batch) -> Iterator[Finding]:
+    """In format v0 the records inside have their offsets, and the wrapper's own is the last again.
+
+    No checksum covers that one. Readers do without it, but Kafka takes it for the end of a log.
+    """
+    wrapper = batch.legacy
+    if wrapper is None or not wrapper.codec_number or wrapper.magic:
+        return
+    if wrapper.offset != batch.last_offset:
+        sentence = f"a wrapper has offset {wrapper.offset}, and its last record {batch.last_offset}"
+        finding = batch_finding(path, position, batch, rule=Rule.OFFSET_ORDER, sentence=sentence)
+        yield replace(finding, severity=Severity.WARNING)
+
+
+def _blocking(segment: SegmentFiles, error: CorruptionError, size: int) -> Finding:
+    position = error.position or 0
+    rest = f"the {size - position} bytes from here on cannot be looked at"
+    return Finding(
+        severity=Severity.ERROR,
+        rule=Rule.FRAME,
+        path=segment.path,
+        position=position,
+        offset=error.offset,
+        sentence=f"{error.rule}; {rest}",
+    )
+
+
+def _tail(segment: SegmentFiles, end: int, limit: int, *, is_active: bool) -> Iterator[Finding]:
+    if end < limit:
+        size = limit - end
+        yield Finding(
+            severity=Severity.WARNING if is_active else Severity.ERROR,
+            rule=Rule.TAIL,
+            path=segment.path,
+            position=end,
+            sentence=f"{size} bytes of an append in progress, or of a torn one"
+            if is_active
+            else f"the last {size} bytes are no whole batch, and this is not the last segment",
+        )
+
+
+def _offset_check(
+    segment: SegmentFiles, path: str, file: File | None, *, is_active: bool
+) -> OffsetIndexCheck:
+    entries = (
+        read_entries(file, offset_index.ENTRY, is_active=is_active, rises=offset_entries_rise)
+        if file
+        else iter(())
+    )
+    return OffsetIndexCheck(path, segment.base_offset, entries)
+
+
+def _time_check(
+    segment: SegmentFiles, path: str, file: File | None, *, is_active: bool
+) -> TimeIndexCheck:
+    entries = (
+        read_entries(file, time_index.ENTRY, is_active=is_active, rises=time_entries_rise)
+        if file
+        else iter(())
+    )
+    return TimeIndexCheck(path, segment.base_offset, entries)
+
+
+def _odd_sizes(
+    offsets: tuple[str, File | None], times: tuple[str, File | None]
+) -> Iterator[Finding]:
+    for (path, file), rule, entry in (
+        (offsets, Rule.OFFSET_INDEX, offset_index.ENTRY),
+        (times, Rule.TIME_INDEX, time_index.ENTRY),
+    ):
+        size = file.size() if file is not None else 0
+        if size % entry.size:
+            yield Finding(
+                severity=Severity.ERROR,
+                rule=rule,
+                path=path,
+                position=size - size % entry.size,
+                sentence=f"{size % entry.size} bytes are left over behind entries of {entry.size}",
+            )

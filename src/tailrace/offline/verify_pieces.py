@@ -1,0 +1,128 @@
+"""The verification of a partition in two steps, so that many machines can share a large one.
+
+    check_segment     per segment, in any order: all bytes, once; a small `SegmentReport`
+    join_segments     per partition: headers only, with what the reports say of damage
+
+What a segment holds by itself is most of the work and all of the bytes. What goes on from one
+segment to the next (gaps, leader epochs, sequences, transactions) needs the headers in order, which
+the second step steps through without reading the records.
+
+Invariant: the findings are those of `verify_partition` on the same files, which walks in one step.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tailrace.offline.findings import Finding, FindingLimit, Rule
+from tailrace.offline.segment_check import CheckedBatch, Progress, SegmentCheck
+from tailrace.offline.verify import PartitionFiles, load_kernels_for, verify_partition
+from tailrace.offline.walk import walk_batches, walk_headers
+from tailrace.records.batch import Batch
+from tailrace.runtime.files import File, Files
+from tailrace.storage.reader import SegmentFiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentReport:
+    """What the check of one segment leaves for the walk over its partition."""
+
+    base_offset: int
+    findings: tuple[Finding, ...] = ()
+    """As many as `FindingLimit` lets pass."""
+    excess: Mapping[tuple[str, Rule], int] = field(default_factory=dict)
+    """What it has kept back; whoever joins the reports counts them too."""
+    end: int = 0
+    """Position behind the last batch that was looked at."""
+    unsound: frozenset[int] = frozenset()
+    """Positions of batches that are unusable."""
+    is_complete: bool = True
+    has_grown: bool = False
+    is_open: bool = True
+    """Whether the file could be opened; `error` says why not."""
+    error: OSError | None = None
+    """What has ended the check."""
+
+
+def check_segment(
+    files: Files,
+    segment: SegmentFiles,
+    *,
+    following: int | None,
+    progress: Progress = lambda _: None,
+) -> SegmentReport:
+    """Look at every byte of a segment; `following` is the base offset of the next one, if any."""
+    load_kernels_for(segment.size)
+    try:
+        check = SegmentCheck(files, segment, following=following, progress=progress)
+    except OSError as error:
+        return SegmentReport(base_offset=segment.base_offset, is_open=False, error=error)
+    limit = FindingLimit()
+    findings: list[Finding] = []
+    unsound = set()
+    end, failure = 0, None
+    try:
+        for each in check.walk():
+            if isinstance(each, Finding):
+                findings += limit.take([each])
+                continue
+            end = each.position + each.batch.size
+            if not each.is_sound:
+                unsound.add(each.position)
+    except OSError as error:
+        failure = error
+    finally:
+        check.close()
+    return SegmentReport(
+        base_offset=segment.base_offset,
+        findings=tuple(findings),
+        excess=limit.excess(),
+        end=end,
+        unsound=frozenset(unsound),
+        is_complete=check.is_complete,
+        has_grown=check.has_grown,
+        error=failure,
+    )
+
+
+def join_segments(
+    files: Files, found: PartitionFiles, reports: Mapping[int, SegmentReport]
+) -> Iterator[Finding]:
+    """Every finding of a partition, from the reports of its segments by base offset."""
+
+    def open_segment(segment: SegmentFiles, following: int | None) -> "_Headers":
+        del following
+        return _Headers(files, segment, reports[segment.base_offset])
+
+    return verify_partition(files, found, open_segment=open_segment)
+
+
+class _Headers:
+    """A walk over headers, which repeats what a report says."""
+
+    def __init__(self, files: Files, segment: SegmentFiles, report: SegmentReport) -> None:
+        if report.error is not None and not report.is_open:
+            raise report.error
+        self.is_complete, self.has_grown = report.is_complete, report.has_grown
+        self._path = segment.path
+        self._report = report
+        self._log: File = files.open(segment.path, read_only=True)
+
+    def walk(self) -> Iterator[Finding | CheckedBatch]:
+        """The batches that the check has come to; its findings stand in front."""
+        report = self._report
+        yield from report.findings
+        for position, header in walk_headers(self._log, self._path, start=0, limit=report.end):
+            is_sound = position not in report.unsound
+            batch = self._whole(position, header) if is_sound and header.is_control else header
+            yield CheckedBatch(position, batch, is_sound=is_sound)
+        if report.error is not None:
+            raise report.error
+
+    def close(self) -> None:
+        """Release the file."""
+        self._log.close()
+
+    def _whole(self, position: int, header: Batch) -> Batch:
+        """The batch with its records."""
+        end = position + header.size
+        return next(walk_batches(self._log, self._path, start=position, limit=end))[1]

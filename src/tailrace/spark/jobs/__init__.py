@@ -1,0 +1,24 @@
+"""Jobs over whole logs: Spark schedules, Python and Arrow move the bytes.
+
+    work.py             work items to tasks and their results back; which paths the tasks see
+    folder.py           a directory that a job writes: a local disk, or what PyArrow can reach
+    manifest.py         what of such a directory counts
+    archive.py          topics to Parquet: rounds of work items, each made to count by the manifest
+    archive_plan.py     which offsets an archive takes next, cut and packed into work items
+    archive_files.py    what one work item does: offsets in, Parquet files out
+    json_values.py      JSON values to typed columns, and those that are not JSON
+    value_schema.py     schemas of JSON values, from DDL or JSON to Arrow
+    digests.py          a digest of columns that does not depend on how they are cut
+    verify_archive.py   an archive held against its manifest and against the log
+    query.py            SQL over an archive and the live log as one table
+    replay*.py          an archive, a topic or a directory into a topic
+    compact*.py         the cleaner's rules for logs whose keys no machine holds
+    audit*.py           every batch of data directories, and replicas held against each other
+    profile*.py         what topics hold; sketches.py: what of it can be merged
+    report_html.py      pages without scripts: tables and charts
+
+A DataFrame would send every record through the JVM, which writes Parquet at a fifth of the speed.
+Here a row is a work item, and tasks read logs and write files themselves.
+
+Invariant: importing the package is light; it needs PySpark only where a session comes in.
+"""

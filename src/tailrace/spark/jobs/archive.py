@@ -1,0 +1,397 @@
+"""Topics to Parquet: every record with every byte, exactly once, and runs that can be resumed.
+
+    summary = archive(spark, {"path": "data", "subscribe": "flights"}, "lake")
+    for summary in follow_archive(spark, {…}, "lake"): …      # until the caller stops
+
+A run plans the offsets from the end of the archive to the end of the logs, has Spark tasks write
+them as Parquet (`archive_files`), and makes each round of tasks count by one file of the manifest.
+The layout, and what a reader may rely on, is in docs/formats/archive.md.
+
+Not here: transactions. With `kafka.isolation.level` `read_committed` the archive has what committed
+readers see; else it has aborted records too, which nothing tells from others.
+
+Invariant: a run that is killed at any point and run again comes to the same rows as one that was
+not, and each offset is in one range of the manifest.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from tailrace import kernels
+from tailrace.errors import ConfigError, FatalError, StorageError, TailraceError
+from tailrace.model import TopicPartition
+from tailrace.spark.corruption import write_report
+from tailrace.spark.jobs.archive_files import NAME, ArchiveTask, Staged, row_groups, write_item
+from tailrace.spark.jobs.archive_plan import (
+    DataFile,
+    RangeFiles,
+    archive_ranges,
+    plan_items,
+)
+from tailrace.spark.jobs.folder import open_folder
+from tailrace.spark.jobs.json_values import infer_type
+from tailrace.spark.jobs.manifest import Entry, Manifest, open_manifest
+from tailrace.spark.jobs.value_schema import arrow_type, schema_json
+from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
+from tailrace.spark.offsets import choose_partitions
+from tailrace.spark.options import SourceOptions, parse_options
+from tailrace.spark.options.names import COLUMNS, HEADERS, METADATA
+from tailrace.spark.places import measure_ranges, open_place
+from tailrace.spark.planning import CACHED_KERNEL_RECORDS, OffsetRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+FORMAT: Final = "tailrace.archive/1"
+
+LOSSLESS: Final = tuple(
+    name for name in (*COLUMNS, HEADERS, *METADATA) if name not in {"topic", "file", "position"}
+)
+"""Columns of an archive: all of the source's but the topic, which is in the path, and the place."""
+
+CODECS: Final = ("zstd", "snappy", "gzip", "lz4", "none")
+
+INFER: Final = "infer"
+
+_SAMPLE_ROWS: Final = 1000
+"""Values of each topic from which a schema is inferred."""
+
+Progress = Callable[[int, int], None]
+"""Takes how many offsets of a run are done, and how many it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSettings:
+    """How an archive is written; `by` and the schema stay what they were at the first run."""
+
+    by: str = "date"
+    """Directories by `date` or by `hour`, of the record timestamps in UTC."""
+    target_file_bytes: int = 128 * 1024 * 1024
+    """Where a Parquet file ends."""
+    codec: str = "zstd"
+    """One of `CODECS`."""
+    value_schema: str | None = None
+    """Of JSON values: Spark's DDL or JSON, or `infer`; None: values are not looked into."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSummary:
+    """What one run did."""
+
+    rows: int = 0
+    bytes: int = 0
+    """Of Parquet."""
+    files: int = 0
+    dead_letters: int = 0
+    """Rows whose value is not what the schema says."""
+    lost: int = 0
+    """Offsets that the log no longer had."""
+    seconds: float = 0.0
+
+    @property
+    def rows_per_second(self) -> int:
+        """0 where there was nothing to do."""
+        return int(self.rows / self.seconds) if self.rows else 0
+
+
+def check_arguments(
+    source_options: Mapping[str, str], target: str, settings: ArchiveSettings
+) -> SourceOptions:
+    """The options, parsed, if an archive can be started with all of these.
+
+    Raises:
+        ConfigError: what is wrong with them, all of it.
+    """
+    faults = []
+    if settings.by not in {"date", "hour"}:
+        faults.append(f"by: date or hour, not {settings.by!r}")
+    if settings.codec not in CODECS:
+        faults.append(f"codec: one of {', '.join(CODECS)}, not {settings.codec!r}")
+    if settings.target_file_bytes < 1:
+        faults.append(f"target_file_bytes: at least 1, not {settings.target_file_bytes}")
+    if not target:
+        faults.append("target: a directory or a URI")
+    else:
+        try:
+            open_folder(target)
+        except ConfigError as error:
+            faults += error.faults
+    try:
+        options = parse_options({"failOnDataLoss": "true", **source_options})
+    except ConfigError as error:
+        raise ConfigError(faults + error.faults) from error
+    if faults:
+        raise ConfigError(faults)
+    return options
+
+
+def archive(
+    spark: "SparkSession",
+    source_options: Mapping[str, str],
+    target: str,
+    *,
+    settings: ArchiveSettings | None = None,
+    progress: Progress | None = None,
+) -> ArchiveSummary:
+    """Take what the logs have now into the archive at `target`, a path or URI.
+
+    Options are those of the source `tailrace`; where it starts counts for the first run only.
+
+    Raises:
+        ConfigError: faults of the arguments, all of them; the archive was begun with others; the
+            logs do not reach back to the end of the archive.
+        CorruptionError: a log or the manifest is damaged.
+        FatalError: the target cannot be used, an executor does not see what the driver sees.
+    """
+    with _opened(spark, source_options, target, settings=settings or ArchiveSettings()) as run:
+        return run.once(progress)
+
+
+def follow_archive(
+    spark: "SparkSession",
+    source_options: Mapping[str, str],
+    target: str,
+    *,
+    settings: ArchiveSettings | None = None,
+    trigger_seconds: float = 10.0,
+) -> Generator[ArchiveSummary, None, None]:
+    """`archive` again and again, with what has come meanwhile; each summary is one run.
+
+    It ends when the caller asks no more; what was yielded then counts. Rounds start
+    `trigger_seconds` apart, and runs that find nothing are not yielded.
+
+    Raises:
+        ConfigError, CorruptionError, FatalError: as `archive`.
+    """
+    with _opened(spark, source_options, target, settings=settings or ArchiveSettings()) as run:
+        while True:
+            began = time.monotonic()
+            summary = run.once(None)
+            if summary.rows or summary.lost:
+                yield summary
+            time.sleep(max(0.0, trigger_seconds - (time.monotonic() - began)))
+
+
+class _Run:
+    """An archive that is open for writing."""
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        manifest: Manifest,
+        task: ArchiveTask,
+        *,
+        value_schema: str | None,
+    ) -> None:
+        self._spark = spark
+        self._manifest = manifest
+        self._task = task
+        self._value_schema = value_schema
+        self._ends = archived_ends(ranges_of(manifest))
+        self._core_count = count_cores(spark)
+        check_visible(
+            spark,
+            directories=[each for each in task.options.directories if "://" not in each],
+            target=task.target,
+            core_count=self._core_count,
+        )
+
+    def once(self, progress: Progress | None) -> ArchiveSummary:
+        """From the end of the archive to the end of the logs."""
+        began = time.monotonic()
+        ranges = self._ranges()
+        lost = [
+            RangeFiles(
+                topic=each.partition.topic, partition=each.partition.partition,
+                start=self._ends[each.partition], limit=each.start, rows=0, is_lost=True,
+            )
+            for each in ranges if self._ends.get(each.partition, each.start) < each.start
+        ]  # fmt: skip
+        task = replace(self._task, value_types=self._value_types(ranges))
+        summary = ArchiveSummary(lost=sum(each.limit - each.start for each in lost))
+        total = sum(each.length for each in ranges)
+        done = 0
+        items = plan_items(ranges, item_bytes=task.file_bytes)
+        if any(each.length >= CACHED_KERNEL_RECORDS for each in ranges):
+            # Once here, and not in every worker at the same time.
+            kernels.load()
+        for results in run_in_rounds(
+            self._spark, items, partial(write_item, task), core_count=self._core_count
+        ):
+            staged = [each for result in results for each in result]
+            self._commit(staged, lost)
+            lost = []
+            summary = _added(summary, [each.entry for each in staged])
+            done += sum(each.entry.limit - each.entry.start for each in staged)
+            if progress is not None:
+                progress(done, total)
+        return replace(summary, seconds=time.monotonic() - began)
+
+    def _ranges(self) -> list[OffsetRange]:
+        options = self._task.options
+        place = open_place(options)
+        try:
+            chosen = choose_partitions(options.selection, place.partitions(options.selection))
+            found = archive_ranges(
+                options, place.extents(chosen), ends=self._ends, offset_at=place.offset_at
+            )
+            ranges = measure_ranges(place, found)
+        finally:
+            place.close()
+        if options.corruption_report is not None:
+            write_report(options.corruption_report, "log-ends.jsonl", place.skipped or ())
+        return ranges
+
+    def _commit(self, staged: Sequence[Staged], lost: Sequence[RangeFiles]) -> None:
+        """First the names, then the manifest: a leftover can be told from what counts."""
+        entries = [*lost, *(each.entry for each in staged)]
+        self._manifest.folder.publish(
+            {written: final for each in staged for written, final in each.renamed.items()}
+        )
+        self._manifest.add([asdict(each) for each in entries])
+        self._ends |= archived_ends(entries)
+
+    def _value_types(self, ranges: Sequence[OffsetRange]) -> "dict[str, pa.StructType]":
+        """Types of JSON values by topic: from the manifest, or else given or inferred now."""
+        if self._value_schema is None:
+            return {}
+        known: dict[str, str] = self._manifest.settings["value_schemas"]
+        new = sorted({each.partition.topic for each in ranges} - known.keys())
+        added = {}
+        for topic in new:
+            if self._value_schema == INFER:
+                of_topic = [each for each in ranges if each.partition.topic == topic]
+                added[topic] = self._inferred(topic, of_topic)
+            else:
+                added[topic] = schema_json(self._value_schema)
+        if added:
+            self._manifest.add([], settings={"value_schemas": known | added})
+        return {topic: arrow_type(text) for topic, text in (known | added).items()}
+
+    def _inferred(self, topic: str, ranges: Sequence[OffsetRange]) -> str:
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        sampled = (
+            value
+            for each in ranges
+            for table in row_groups(replace(self._task, columns=("value", "timestamp")), each)
+            for value in table.column("value").drop_null().slice(0, _SAMPLE_ROWS).to_pylist()
+        )
+        try:
+            found = infer_type(list(islice(sampled, _SAMPLE_ROWS)))
+        except FatalError as error:
+            raise FatalError(f"topic {topic!r}: {error}") from error
+        if found is None:
+            raise FatalError(f"topic {topic!r} has no JSON objects to infer from; give a schema")
+        return str(from_arrow_schema(pa.schema(list(found))).json())
+
+
+@contextmanager
+def _opened(
+    spark: "SparkSession",
+    source_options: Mapping[str, str],
+    target: str,
+    *,
+    settings: ArchiveSettings,
+) -> Iterator[_Run]:
+    options = check_arguments(source_options, target, settings)
+    schema = settings.value_schema
+    if schema not in {None, INFER}:
+        schema = schema_json(str(schema))
+        arrow_type(schema)
+    folder = open_folder(target)
+    try:
+        manifest = open_manifest(folder, form=FORMAT, files_of=files_of, owned=NAME)
+        _settle(manifest, settings, schema)
+        task = ArchiveTask(
+            options=options,
+            target=folder.path,
+            columns=tuple(manifest.settings["columns"]),
+            by=settings.by,
+            file_bytes=settings.target_file_bytes,
+            codec=settings.codec,
+        )
+        yield _Run(spark, manifest, task, value_schema=schema)
+    except TailraceError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{folder.path} cannot be used: {error}") from error
+    finally:
+        folder.unlock()
+
+
+def _settle(manifest: Manifest, settings: ArchiveSettings, schema: str | None) -> None:
+    """Note the settings of a new archive, or find that they are those of the old one."""
+    known = manifest.settings
+    has_json = schema is not None
+    if not known:
+        manifest.add(
+            [],
+            settings={
+                "by": settings.by,
+                "columns": LOSSLESS,
+                "has_json": has_json,
+                "value_schemas": {},
+            },
+        )
+        return
+    faults = []
+    if known["by"] != settings.by:
+        faults.append(f"by: the archive is by {known['by']}, and stays so")
+    if known["has_json"] != has_json:
+        there = "typed columns" if known["has_json"] else "no typed columns"
+        faults.append(f"value_schema: the archive was begun with {there}, and stays so")
+    elif schema not in {None, INFER, *known["value_schemas"].values()} and known["value_schemas"]:
+        faults.append("value_schema: the archive was begun with another one, and keeps it")
+    if faults:
+        raise ConfigError(faults)
+
+
+def files_of(entry: Entry) -> tuple[str, ...]:
+    """The files of an entry of the manifest."""
+    return range_of(entry).names
+
+
+def range_of(entry: Entry) -> RangeFiles:
+    """An entry of the manifest as it was written."""
+    dead = entry["dead_letters"]
+    return RangeFiles(
+        **{
+            **entry,
+            "files": tuple(DataFile(**each) for each in entry["files"]),
+            "dead_letters": None if dead is None else DataFile(**dead),
+        }
+    )
+
+
+def ranges_of(manifest: Manifest) -> list[RangeFiles]:
+    """All that an archive has, in the order in which it came."""
+    return [range_of(entry) for entry in manifest.entries]
+
+
+def archived_ends(ranges: Sequence[RangeFiles]) -> dict[TopicPartition, int]:
+    """The offset behind the archive by partition."""
+    ends: dict[TopicPartition, int] = {}
+    for each in ranges:
+        partition = TopicPartition(each.topic, each.partition)
+        ends[partition] = max(ends.get(partition, 0), each.limit)
+    return ends
+
+
+def _added(summary: ArchiveSummary, ranges: Sequence[RangeFiles]) -> ArchiveSummary:
+    files = [file for each in ranges for file in each.files]
+    dead = [each.dead_letters for each in ranges if each.dead_letters is not None]
+    return replace(
+        summary,
+        rows=summary.rows + sum(each.rows for each in ranges),
+        bytes=summary.bytes + sum(each.bytes for each in (*files, *dead)),
+        files=summary.files + len(files) + len(dead),
+        dead_letters=summary.dead_letters + sum(each.rows for each in dead),
+    )

@@ -1,0 +1,126 @@
+"""Which offsets an archive takes next, and how they are cut into work items; pure.
+
+    1. A partition goes on where the archive ends, or starts where the options say.
+    2. A range is cut into pieces of about one target file each, by its bytes of log; a broker
+       tells no sizes, so there the records are taken for 200 bytes, and the task that writes
+       begins another file when one is full.
+    3. Small ranges share a work item, in their order, until it has the bytes of one file.
+
+Invariant: every offset from the end of the archive to the end of the plan is in one work item.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from tailrace.errors import ConfigError
+from tailrace.model import TopicPartition
+from tailrace.spark.offsets import Extent, OffsetAt, resolve_ranges
+from tailrace.spark.options import Bound, Point, PointKind, SourceOptions
+from tailrace.spark.planning import OffsetRange
+
+ARCHIVED = "archived so far"
+"""Stands for the option `startingOffsets` in messages about partitions that were archived."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeFiles:
+    """One range of offsets in the archive; an entry of the manifest, with these fields."""
+
+    topic: str
+    partition: int
+    start: int
+    limit: int
+    """The offset after the last; those in between may have no record, as in any log."""
+    rows: int
+    files: tuple["DataFile", ...] = ()
+    """One for each period that its records have."""
+    dead_letters: "DataFile | None" = None
+    is_lost: bool = False
+    """The log did not have these offsets any more, and the source was told to go on."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All its files."""
+        return tuple(each.name for each in (*self.files, self.dead_letters) if each is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """One Parquet file."""
+
+    name: str
+    """Below the archive's directory."""
+    rows: int
+    bytes: int
+    first: int
+    """The offset of its first row."""
+    last: int
+    digest: str
+    """Of its lossless columns, by `tailrace.spark.jobs.digests`."""
+
+
+def starting_at(
+    options: SourceOptions, partitions: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]
+) -> SourceOptions:
+    """The options with the end of the archive as the start of the partitions that it has."""
+    if not ends:
+        return options
+    points = {}
+    for partition in partitions:
+        point = options.starting.point_or_none(partition)
+        if partition in ends:
+            point = Point(PointKind.OFFSET, ends[partition])
+        if point is not None:
+            points[partition] = point
+    return replace(options, starting=Bound(option=ARCHIVED, of_partition=points))
+
+
+def archive_ranges(
+    options: SourceOptions,
+    extents: Mapping[TopicPartition, Extent],
+    *,
+    ends: Mapping[TopicPartition, int],
+    offset_at: OffsetAt,
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Start and limit of what is to be archived by partition; none is empty.
+
+    Raises:
+        ConfigError: as `resolve_ranges`; also where the log does not reach back to the end of the
+            archive, or not up to it, unless `failOnDataLoss` is false.
+    """
+    shorter = {each for each, extent in extents.items() if ends.get(each, 0) > extent.end}
+    if shorter and options.fails_on_data_loss:
+        raise ConfigError(
+            [
+                f"{each}: the log ends at offset {extents[each].end} and {ends[each]} are archived"
+                "; if it is another topic of the same name, choose another target"
+                for each in sorted(shorter)
+            ]
+        )
+    extents = {each: extent for each, extent in extents.items() if each not in shorter}
+    ranges = resolve_ranges(starting_at(options, extents, ends), extents, offset_at=offset_at)
+    return {
+        partition: (start, limit) for partition, (start, limit) in ranges.items() if start < limit
+    }
+
+
+def plan_items(ranges: Sequence[OffsetRange], *, item_bytes: int) -> list[tuple[OffsetRange, ...]]:
+    """Work items of about `item_bytes` of log each; none has an empty range."""
+    items: list[tuple[OffsetRange, ...]] = []
+    packed: list[OffsetRange] = []
+    room = item_bytes
+    for piece in (piece for each in ranges for piece in _cut(each, item_bytes)):
+        if packed and piece.expected_size > room:
+            items.append(tuple(packed))
+            packed, room = [], item_bytes
+        packed.append(piece)
+        room -= piece.expected_size
+    return [*items, tuple(packed)] if packed else items
+
+
+def _cut(whole: OffsetRange, item_bytes: int) -> list[OffsetRange]:
+    """Pieces of equal length and at most `item_bytes`, or of one offset."""
+    count = min(-(-whole.expected_size // item_bytes), whole.length)
+    borders = [whole.start + whole.length * index // count for index in range(count + 1)]
+    return [whole.part(start, limit) for start, limit in pairwise(borders)]

@@ -1,0 +1,354 @@
+"""Every byte of whole data directories, looked at in parallel; replicas, held against each other.
+
+    report = audit(spark, ["/data/1", "/data/2"])
+    report.frame(spark).where("severity = 'error'").show()
+
+The rules are those of `tailrace log verify` (`tailrace.offline.verify`), and so are the findings.
+A partition of up to `PIECE_BYTES` is one piece of work. A larger one is cut into its segments, each
+checked by itself, and then walked by headers in a second Spark job (`offline.verify_pieces`).
+
+Nothing is changed, and a broker may be at work: what it appends after the directories were listed
+is not looked at.
+
+Invariant: the findings do not depend on how the work was cut.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+
+from tailrace import kernels
+from tailrace.errors import FatalError
+from tailrace.model import TopicPartition
+from tailrace.offline.directory import DataDirectory, find_partitions
+from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity
+from tailrace.offline.replicas import Comparison, compare_logs
+from tailrace.offline.verify import (
+    KERNELS_FROM_BYTES,
+    PartitionFiles,
+    list_partition,
+    load_kernels_for,
+    of,
+    verify_directory,
+    verify_partition,
+)
+from tailrace.offline.verify_pieces import SegmentReport, check_segment, join_segments
+from tailrace.runtime.files import DiskFiles, Files
+from tailrace.spark.jobs.work import ROUNDS, check_visible, count_cores, run_in_rounds
+from tailrace.storage.reader import SegmentFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PIECE_BYTES: Final = 256 * 1024 * 1024
+"""Bytes of log that are one task's work: less than a second of reading, and some of checking."""
+
+_PIECE_BYTES_MIN: Final = 256 * 1024
+"""What a piece counts at least: to open its files takes as long as to check so much."""
+
+_ITEM_BYTES_MIN: Final = 4 * 1024 * 1024
+"""What is worth a Spark task."""
+
+SCHEMA: Final = (
+    "topic string, partition int, severity string, rule string, sentence string, file string, "
+    "position bigint, offset bigint"
+)
+"""Of the findings as a DataFrame; a finding about a directory has no topic and no partition."""
+
+Progress = Callable[[int, int], None]
+"""Takes how many bytes of log are done, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFinding:
+    """A finding, and the partition in which it came up; None for the directory's own files."""
+
+    partition: TopicPartition | None
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditReport:
+    """What an audit has found."""
+
+    directories: tuple[str, ...]
+    partitions: tuple[tuple[TopicPartition, PartitionFiles], ...]
+    """As they were listed; replicas in two directories are two entries."""
+    findings: tuple[AuditFinding, ...]
+    """In the order of the partitions; of one rule in one file at most 20, and how many more."""
+    seconds: float
+
+    @property
+    def size(self) -> int:
+        """Bytes of log."""
+        return sum(files.size for _, files in self.partitions)
+
+    @property
+    def counts(self) -> dict[Severity, int]:
+        """Findings by severity, zeros included."""
+        counts = dict.fromkeys(Severity, 0)
+        for each in self.findings:
+            counts[each.finding.severity] += 1
+        return counts
+
+    @property
+    def exit_code(self) -> int:
+        """As of `tailrace log verify`.
+
+        0: clean. 1: errors or warnings. 2: neither, but not all could be looked at.
+        """
+        counts = self.counts
+        if counts[Severity.ERROR] or counts[Severity.WARNING]:
+            return 1
+        return 2 if counts[Severity.UNVERIFIED] else 0
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        """The findings as a DataFrame of `SCHEMA`."""
+        rows = [
+            (
+                *(each.partition or (None, None)),
+                each.finding.severity.value,
+                each.finding.rule.value,
+                each.finding.sentence,
+                each.finding.path,
+                each.finding.position,
+                each.finding.offset,
+            )
+            for each in self.findings
+        ]
+        return spark.createDataFrame(rows, SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A partition that is checked in one step."""
+
+    files: PartitionFiles
+
+    @property
+    def size(self) -> int:
+        """Bytes of log."""
+        return self.files.size
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A segment of a partition that is checked in two."""
+
+    segment: SegmentFiles
+    following: int | None
+    """Base offset of the next one."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of log."""
+        return self.segment.size
+
+
+Piece: TypeAlias = Whole | Part
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a limit has let pass, and what it has kept back."""
+
+    passed: tuple[Finding, ...]
+    excess: Mapping[tuple[str, Rule], int]
+
+
+def audit(
+    spark: "SparkSession",
+    directories: Sequence[str],
+    *,
+    piece_bytes: int = PIECE_BYTES,
+    progress: Progress | None = None,
+) -> AuditReport:
+    """Check every byte of data directories, which all executors see under the same paths.
+
+    A partition of more than `piece_bytes` is cut into its segments.
+
+    Raises:
+        DirectoryError: a directory cannot be read, or holds no partition.
+        FatalError: an executor does not see a directory.
+    """
+    began = time.monotonic()
+    core_count = count_cores(spark)
+    found = [find_partitions(DiskFiles(), os.path.abspath(each)) for each in directories]
+    paths = tuple(each.path for each in found)
+    check_visible(spark, directories=paths, target=None, core_count=core_count)
+    listed = _Listing()
+    for each in found:
+        listed.add(each)
+    _check(spark, listed, piece_bytes=piece_bytes, core_count=core_count, progress=progress)
+    return AuditReport(
+        directories=paths,
+        partitions=tuple(listed.partitions),
+        findings=tuple(listed.findings()),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _check(
+    spark: "SparkSession",
+    listed: "_Listing",
+    *,
+    piece_bytes: int,
+    core_count: int,
+    progress: Progress | None,
+) -> None:
+    """The two Spark jobs; what they find goes into the listing."""
+    pieces = cut([files for _, files in listed.partitions], piece_bytes)
+    if any(piece.size >= KERNELS_FROM_BYTES for _, piece in pieces):
+        kernels.load()  # Once here, and not in every worker at the same time.
+    total, done = sum(piece.size for _, piece in pieces), 0
+    # All cores get work, if there is enough of it to be worth their tasks.
+    item_bytes = min(total // (ROUNDS * core_count), PIECE_BYTES)
+    items = pack(pieces, max(item_bytes, _ITEM_BYTES_MIN))
+    reports: dict[int, dict[int, SegmentReport]] = {}
+    rounds = run_in_rounds(spark, items, check_pieces, core_count=core_count)
+    for item, results in zip(items, chain.from_iterable(rounds), strict=True):
+        for (index, piece), result in zip(item, results, strict=True):
+            done += piece.size
+            if isinstance(result, Findings):
+                listed.note(index, result)
+            else:
+                reports.setdefault(index, {})[result.base_offset] = result
+        if progress is not None:
+            progress(done, total)
+    split = [(listed.partitions[index][1], each) for index, each in reports.items()]
+    joined = chain.from_iterable(run_in_rounds(spark, split, join, core_count=core_count))
+    for index, findings in zip(reports, joined, strict=True):
+        listed.note(index, findings)
+
+
+class _Listing:
+    """The partitions of an audit, with the findings of each."""
+
+    def __init__(self) -> None:
+        self.partitions: list[tuple[TopicPartition, PartitionFiles]] = []
+        self._limit = FindingLimit()
+        self._of_directories: list[Finding] = []
+        self._of_partitions: list[list[Finding]] = []
+
+    def add(self, directory: DataDirectory) -> None:
+        """List a directory, as `verify` does before it looks into logs."""
+        files = DiskFiles()
+        checkpoints, findings = verify_directory(files, directory)
+        self._of_directories += self._limit.take(findings)
+        for partition, folder in directory.partitions.items():
+            known = of(checkpoints, partition)
+            found, faults = list_partition(files, folder, checkpoints=known)
+            self.partitions.append((partition, found))
+            self._of_partitions.append(list(self._limit.take(faults)))
+
+    def note(self, index: int, findings: Findings) -> None:
+        """Add findings of a partition."""
+        self._of_partitions[index] += self._limit.take(findings.passed)
+        self._limit.add(findings.excess)
+
+    def findings(self) -> Iterator[AuditFinding]:
+        """The directories' first, then partition by partition; lastly what was too much."""
+        for each in self._of_directories:
+            yield AuditFinding(None, each)
+        for (partition, _), found in zip(self.partitions, self._of_partitions, strict=True):
+            for each in found:
+                yield AuditFinding(partition, each)
+        owners = {files.folder: partition for partition, files in self.partitions}
+        for each in self._limit.rest():
+            yield AuditFinding(owners.get(os.path.dirname(each.path)), each)
+
+
+def cut(partitions: Sequence[PartitionFiles], piece_bytes: int) -> list[tuple[int, Piece]]:
+    """The pieces of work, each with the index of its partition; large ones are cut by segments."""
+    pieces: list[tuple[int, Piece]] = []
+    for index, files in enumerate(partitions):
+        if files.size <= piece_bytes or len(files.segments) == 1:
+            pieces.append((index, Whole(files)))
+        else:
+            pieces += [(index, Part(*pair)) for pair in files.with_following()]
+    return pieces
+
+
+def pack(pieces: Sequence[tuple[int, Piece]], item_bytes: int) -> list[list[tuple[int, Piece]]]:
+    """Work items of up to `item_bytes`, or of one piece; small partitions share one."""
+    items: list[list[tuple[int, Piece]]] = []
+    room = 0
+    for index, piece in pieces:
+        size = max(piece.size, _PIECE_BYTES_MIN)
+        if not items or size > room:
+            items.append([])
+            room = item_bytes
+        items[-1].append((index, piece))
+        room -= size
+    return items
+
+
+def check_pieces(item: Sequence[tuple[int, Piece]]) -> list[Findings | SegmentReport]:
+    """Runs in a task: the first step."""
+    files = DiskFiles()
+    load_kernels_for(sum(piece.size for _, piece in item))
+    return [_check_piece(files, piece) for _, piece in item]
+
+
+def join(item: tuple[PartitionFiles, Mapping[int, SegmentReport]]) -> Findings:
+    """Runs in a task: the second step."""
+    found, reports = item
+    joined = _limited(join_segments(DiskFiles(), found, reports))
+    excess = Counter(joined.excess)
+    for report in reports.values():
+        excess.update(report.excess)
+    return Findings(joined.passed, dict(excess))
+
+
+def _check_piece(files: Files, piece: Piece) -> Findings | SegmentReport:
+    match piece:
+        case Whole(found):
+            return _limited(verify_partition(files, found))
+        case Part(segment, following):
+            return check_segment(files, segment, following=following)
+        case _:
+            assert_never(piece)
+
+
+def _limited(findings: Iterable[Finding]) -> Findings:
+    limit = FindingLimit()
+    return Findings(tuple(limit.take(findings)), limit.excess())
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPartition:
+    """Two replicas of a partition."""
+
+    partition: TopicPartition
+    comparison: Comparison
+
+
+def compare(spark: "SparkSession", directory: str, other_directory: str) -> list[ComparedPartition]:
+    """Hold every partition that both directories have against its replica.
+
+    Raises:
+        DirectoryError: a directory cannot be read, or holds no partition.
+        FatalError: an executor does not see a directory, or no partition is in both.
+    """
+    core_count = count_cores(spark)
+    first, second = (
+        find_partitions(DiskFiles(), os.path.abspath(each)) for each in (directory, other_directory)
+    )
+    check_visible(spark, directories=(first.path, second.path), target=None, core_count=core_count)
+    shared = [each for each in first.partitions if each in second.partitions]
+    if not shared:
+        raise FatalError(f"{first.path} and {second.path} have no partition in common")
+    folders = [(first.partitions[each], second.partitions[each]) for each in shared]
+    results = chain.from_iterable(
+        run_in_rounds(spark, folders, compare_folders, core_count=core_count)
+    )
+    return [ComparedPartition(*pair) for pair in zip(shared, results, strict=True)]
+
+
+def compare_folders(folders: tuple[str, str]) -> Comparison:
+    """Runs in a task."""
+    return compare_logs(DiskFiles(), *folders)

@@ -1,0 +1,284 @@
+"""A directory that a job writes: on a local disk, or behind a URI that PyArrow can reach.
+
+Names are relative to the directory and have `/` between their parts.
+
+Invariant: `replace` and `publish` are atomic for readers, and on a local disk what they have
+returned from outlives a loss of power.
+"""
+
+import errno
+import os
+import posixpath
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tailrace.errors import ConfigError, StorageError
+from tailrace.runtime.files import DiskFiles, Files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+UNFINISHED = ".unfinished"
+"""Ends the name of a file that `replace` has not put in its place."""
+
+
+class Folder(Protocol):
+    """A directory; every method raises OSError as the system does."""
+
+    path: str
+    """As it was given, absolute if it is local."""
+
+    def names(self) -> list[str]:
+        """All files below, sorted; none if the directory is not there."""
+        ...
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """A whole file."""
+        ...
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Give a file this content, atomically."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Delete a file."""
+        ...
+
+    def source(self, name: str) -> Any:  # noqa: ANN401 - a file of PyArrow, which is untyped
+        """A file to read from, at any position."""
+        ...
+
+    def sink(self, name: str) -> Any:  # noqa: ANN401 - likewise
+        """A new file to write, front to back."""
+        ...
+
+    def seal(self, name: str) -> None:
+        """Return when the content of a written file is on the device."""
+        ...
+
+    def publish(self, renamed: Mapping[str, str]) -> None:
+        """Give sealed files their final names, each atomically, over what is there."""
+        ...
+
+    def lock(self, name: str) -> None:
+        """Keep other runs away until this process ends or calls `unlock`.
+
+        Raises:
+            StorageError: another run has the lock.
+        """
+        ...
+
+    def unlock(self) -> None:
+        """Let others have it."""
+        ...
+
+
+class DiskFolder:
+    """A directory of this machine, or one that is mounted on it."""
+
+    def __init__(self, path: str, files: Files | None = None) -> None:
+        self.path = path
+        self._files = files or DiskFiles()
+        self._lock: Any = None
+
+    def names(self) -> list[str]:
+        """By walking through it; links to directories are followed."""
+        return sorted(self._below("")) if self._files.is_directory(self.path) else []
+
+    def size(self, name: str) -> int:
+        """As the system has it now."""
+        file = self._files.open(self._full(name), read_only=True)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def read(self, name: str) -> bytes:
+        """A copy."""
+        file = self._files.open(self._full(name), read_only=True)
+        try:
+            return file.read(0, file.size())
+        finally:
+            file.close()
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Written beside it, flushed and renamed."""
+        unfinished = name + UNFINISHED
+        self._files.make_directory(posixpath.dirname(self._full(name)))
+        file = self._files.open(self._full(unfinished), create=True)
+        try:
+            file.resize(0)
+            file.write(0, data)
+            file.sync()
+        finally:
+            file.close()
+        self.publish({unfinished: name})
+
+    def remove(self, name: str) -> None:
+        """The name is away at once, and on the device when something next is published there."""
+        self._files.remove(self._full(name))
+
+    def source(self, name: str) -> Any:  # noqa: ANN401
+        """Memory-mapped."""
+        import pyarrow as pa
+
+        return pa.memory_map(self._full(name))
+
+    def sink(self, name: str) -> Any:  # noqa: ANN401
+        """Directories above it are made."""
+        import pyarrow as pa
+
+        self._files.make_directory(posixpath.dirname(self._full(name)))
+        return pa.OSFile(self._full(name), "wb")
+
+    def seal(self, name: str) -> None:
+        """One flush of the device."""
+        file = self._files.open(self._full(name))
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+    def publish(self, renamed: Mapping[str, str]) -> None:
+        """All names are flushed in the end, with the directories that had to be made for them."""
+        for name in {posixpath.dirname(final) for final in renamed.values()}:
+            self._files.make_directory(self._full(name))
+        for written, final in renamed.items():
+            self._files.rename(self._full(written), self._full(final))
+        for name in sorted(_directories(renamed.values()), reverse=True):
+            self._files.sync_directory(self._full(name))
+
+    def lock(self, name: str) -> None:
+        """A lock of the system, which goes with the process."""
+        self._files.make_directory(posixpath.dirname(self._full(name)))
+        try:
+            self._lock = self._files.lock(self._full(name))
+        except BlockingIOError as error:
+            raise StorageError(f"{self.path}: another run is writing to it") from error
+
+    def unlock(self) -> None:
+        """Without effect if it is not held."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _full(self, name: str) -> str:
+        return posixpath.join(self.path, name) if name else self.path
+
+    def _below(self, name: str) -> "Iterator[str]":
+        for each in self._files.list(self._full(name)):
+            inner = posixpath.join(name, each)
+            if self._files.is_directory(self._full(inner)):
+                yield from self._below(inner)
+            else:
+                yield inner
+
+
+class ArrowFolder:
+    """A directory behind a URI: HDFS, an object store.
+
+    Not here: a lock, which such stores do not have. Whoever starts two runs at once has to know.
+    """
+
+    def __init__(self, uri: str) -> None:
+        from pyarrow import fs
+
+        self.path = uri
+        with _told(uri):
+            self._filesystem, self._root = fs.FileSystem.from_uri(uri)
+
+    def names(self) -> list[str]:
+        """By one listing."""
+        from pyarrow import fs
+
+        chosen = fs.FileSelector(self._root, recursive=True, allow_not_found=True)
+        found = self._filesystem.get_file_info(chosen)
+        return sorted(posixpath.relpath(each.path, self._root) for each in found if each.is_file)
+
+    def size(self, name: str) -> int:
+        """As the store tells it."""
+        size = self._filesystem.get_file_info(self._full(name)).size
+        if size is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._full(name))
+        return int(size)
+
+    def read(self, name: str) -> bytes:
+        """In one request."""
+        with self._filesystem.open_input_stream(self._full(name), compression=None) as stream:
+            return bytes(stream.readall())
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Written beside it and moved."""
+        unfinished = name + UNFINISHED
+        with self.sink(unfinished) as stream:
+            stream.write(data)
+        self.publish({unfinished: name})
+
+    def remove(self, name: str) -> None:
+        """As the store does it."""
+        self._filesystem.delete_file(self._full(name))
+
+    def source(self, name: str) -> Any:  # noqa: ANN401
+        """Read by ranges."""
+        return self._filesystem.open_input_file(self._full(name))
+
+    def sink(self, name: str) -> Any:  # noqa: ANN401
+        """Directories above it are made where the store has any."""
+        self._filesystem.create_dir(posixpath.dirname(self._full(name)), recursive=True)
+        return self._filesystem.open_output_stream(self._full(name), compression=None)
+
+    def seal(self, name: str) -> None:
+        """Nothing: what is closed is stored."""
+
+    def publish(self, renamed: Mapping[str, str]) -> None:
+        """Moved one by one."""
+        for written, final in renamed.items():
+            self._filesystem.create_dir(posixpath.dirname(self._full(final)), recursive=True)
+            self._filesystem.move(self._full(written), self._full(final))
+
+    def lock(self, name: str) -> None:
+        """Nothing."""
+
+    def unlock(self) -> None:
+        """Nothing."""
+
+    def _full(self, name: str) -> str:
+        return posixpath.join(self._root, name)
+
+
+def open_folder(target: str) -> Folder:
+    """The directory at a path or URI; nothing is made yet.
+
+    Raises:
+        ConfigError: PyArrow cannot use the URI.
+    """
+    if "://" in target:
+        return ArrowFolder(target)
+    # Workers may run in another working directory than the driver.
+    return DiskFolder(os.path.abspath(target))
+
+
+@contextmanager
+def _told(uri: str) -> "Iterator[None]":
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ConfigError([f"{uri}: PyArrow cannot use it: {error}"]) from error
+
+
+def _directories(names: Iterable[str]) -> set[str]:
+    """All directories above these names, the outermost being the folder itself."""
+    found = {""}
+    for name in names:
+        above = posixpath.dirname(name)
+        while above not in found:
+            found.add(above)
+            above = posixpath.dirname(above)
+    return found

@@ -1,0 +1,146 @@
+"""JSON values to typed columns: parsed by Arrow, all values of a chunk at once.
+
+Arrow parses a stream of JSON objects and cannot say which of them is wrong, so each value is put
+into a list in an object of its own line, `{"json":[VALUE]}`. A chunk that does not parse is halved
+until the values at fault stand alone. These get a null and a sentence; all others pay nothing.
+
+Strict: a value is at fault if it is not one JSON object in UTF-8, or if a field has another type
+than its column, as a string where a number is due. Fields that no column has are passed over, and
+columns that have no field are null, as is the row of a tombstone. Other than a JSON parser, Arrow
+takes NaN for a number; and who writes `]` behind an object can have what follows passed over.
+
+Invariant: as many rows come out as values went in, in their order.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from tailrace.errors import FatalError
+
+_WRAPPER: Final = "json"
+
+
+class BadValue(NamedTuple):
+    """A value that is not what its schema says."""
+
+    row: int
+    """From 0 on."""
+    reason: str
+
+
+def parse_values(
+    values: pa.BinaryArray, kind: pa.StructType
+) -> tuple[pa.StructArray, list[BadValue]]:
+    """One row for each value, null where there is none, and the values that do not fit."""
+    present = pc.indices_nonzero(pc.is_valid(values))
+    bad: list[BadValue] = []
+    pieces = _parsed(values.drop_null(), _read_type(kind), start=0, bad=bad)
+    rows = pa.chunked_array(pieces, _read_type(kind)).combine_chunks().cast(kind)
+    bad = [BadValue(present[each.row].as_py(), each.reason) for each in bad]
+    if values.null_count:
+        places = pc.if_else(
+            pc.is_valid(values), pc.cumulative_sum(pc.is_valid(values).cast(pa.int64())), None
+        )
+        rows = rows.take(pc.subtract(places, 1))
+    return rows, bad
+
+
+def infer_type(values: Sequence[bytes]) -> pa.StructType | None:
+    """The type of the objects among these values; None if there is none.
+
+    Columns that are null throughout, and times, which Arrow would recognize, become strings: they
+    then hold whatever comes.
+
+    Raises:
+        FatalError: a field has several types.
+    """
+    objects = [value for value in values if _is_object(value)]
+    if not objects:
+        return None
+    lines = b"\n".join(b'{"%s":%s}' % (_WRAPPER.encode(), _one_line(each)) for each in objects)
+    buffer = pa.py_buffer(lines)
+    try:
+        table = pj.read_json(buffer, read_options=_options(buffer.size))
+    except pa.ArrowInvalid as error:
+        raise FatalError(f"the JSON values have no common type: {error}; give a schema") from error
+    return _settled(table.schema.field(_WRAPPER).type)
+
+
+def _parsed(
+    values: pa.BinaryArray, kind: pa.StructType, *, start: int, bad: list[BadValue]
+) -> list[pa.StructArray]:
+    """The rows of values without nulls; `start` is the row of the first."""
+    if not len(values):
+        return []
+    try:
+        return [_parsed_whole(values, kind)]
+    except pa.ArrowInvalid as error:
+        if len(values) == 1:
+            bad.append(BadValue(start, str(error).removesuffix(" in row 0")))
+            return [pa.nulls(1, kind)]
+    half = len(values) // 2
+    return [
+        *_parsed(values.slice(0, half), kind, start=start, bad=bad),
+        *_parsed(values.slice(half), kind, start=start + half, bad=bad),
+    ]
+
+
+def _parsed_whole(values: pa.BinaryArray, kind: pa.StructType) -> pa.StructArray:
+    """All values at once.
+
+    Raises:
+        ArrowInvalid: one of them is at fault.
+    """
+    lines = pc.binary_join_element_wise(f'{{"{_WRAPPER}":[', values.cast(pa.string()), "]}\n", "")
+    buffer = lines.buffers()[2]
+    table = pj.read_json(
+        buffer,
+        read_options=_options(buffer.size),
+        parse_options=pj.ParseOptions(
+            explicit_schema=pa.schema([(_WRAPPER, pa.list_(kind))]),
+            unexpected_field_behavior="ignore",
+        ),
+    )
+    lists = table.column(_WRAPPER).combine_chunks()
+    # One line cannot swallow the next: a brace is never what may stand behind a value.
+    if len(lists) != len(values) or not pc.all(pc.equal(pc.list_value_length(lists), 1)).as_py():
+        raise pa.ArrowInvalid("not one JSON value")
+    return lists.flatten()
+
+
+def _options(size: int) -> pj.ReadOptions:
+    """All in one block, as a row may not lie in two; Spark's cores are all in use."""
+    return pj.ReadOptions(use_threads=False, block_size=size + 1)
+
+
+def _read_type(kind: pa.DataType) -> pa.DataType:
+    """What Arrow is asked to parse: it takes no text for dates, but for times."""
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_read_type(each.type)) for each in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_read_type(kind.value_type))
+    return pa.timestamp("s") if pa.types.is_date32(kind) else kind
+
+
+def _settled(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_settled(each.type)) for each in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_settled(kind.value_type))
+    return pa.string() if pa.types.is_null(kind) or pa.types.is_timestamp(kind) else kind
+
+
+def _is_object(value: bytes) -> bool:
+    try:
+        return isinstance(json.loads(value), dict)
+    except ValueError:
+        return False
+
+
+def _one_line(value: bytes) -> bytes:
+    return value.replace(b"\n", b" ")

@@ -1,0 +1,363 @@
+"""An archive held against its manifest and against the log: nothing missing, double or changed.
+
+    manifest     the ranges of each partition follow on each other
+    files        each is there, is whole, is in the manifest, and has the rows and the digest that
+                 the manifest says, with offsets that rise within its range
+    log          what the log still has of a range gives the same rows and digests; if it gives
+                 others, row by row
+
+A log may have fewer records than its archive: retention and compaction remove them. It may not
+have one that the archive does not have in the same form.
+
+Invariant: nothing is changed. With a digest over every lossless column, an archive without a
+finding has the records that the log had when they were archived.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tailrace.errors import FatalError
+from tailrace.model import TopicPartition
+from tailrace.spark.jobs.archive import (
+    FORMAT,
+    ArchiveSettings,
+    archived_ends,
+    check_arguments,
+    files_of,
+    ranges_of,
+)
+from tailrace.spark.jobs.archive_files import (
+    ArchiveTask,
+    row_groups,
+    split_by_period,
+)
+from tailrace.spark.jobs.archive_plan import DataFile, RangeFiles
+from tailrace.spark.jobs.digests import Digest
+from tailrace.spark.jobs.folder import Folder, open_folder
+from tailrace.spark.jobs.manifest import Manifest, uncounted
+from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
+from tailrace.spark.offsets import Extent, choose_partitions
+from tailrace.spark.options import SourceOptions
+from tailrace.spark.places import open_place
+from tailrace.spark.planning import OffsetRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FINDINGS_MAX: Final = 20
+"""Of one file; more of the same say no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveFinding:
+    """One thing that is not as it should be."""
+
+    rule: str
+    """`gap`, `overlap`, `stray`, `missing`, `size`, `unreadable`, `rows`, `offsets`, `digest`,
+    `content`, `log`; may be added to, and is never changed."""
+    path: str
+    """The file, or the partition."""
+    offset: int | None = None
+    sentence: str
+    """What does not hold, with its values."""
+
+    def __str__(self) -> str:
+        place = self.path if self.offset is None else f"{self.path}, offset {self.offset}"
+        return f"{place}: {self.sentence} [{self.rule}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveReport:
+    """What a verification looked at, and what it found."""
+
+    findings: tuple[ArchiveFinding, ...]
+    ranges: int
+    files: int
+    rows: int
+    compared: int
+    """Offsets that were held against the log."""
+    ahead: int
+    """Offsets that the log has behind the end of the archive."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Check:
+    """One range, and what of it the log still has."""
+
+    entry: RangeFiles
+    in_log: tuple[int, int] | None
+
+
+def verify_archive(
+    spark: "SparkSession",
+    source_options: Mapping[str, str] | None,
+    target: str,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> ArchiveReport:
+    """Hold the archive at `target` against its manifest and, with options, against the logs.
+
+    Raises:
+        ConfigError: faults of the arguments.
+        FatalError: there is no archive, or something cannot be reached.
+        CorruptionError: the manifest is damaged, or a log.
+    """
+    began = time.monotonic()
+    options = None
+    if source_options is not None:
+        options = check_arguments(source_options, target, ArchiveSettings())
+    folder = open_folder(target)
+    manifest = Manifest(folder, form=FORMAT)
+    if not manifest.settings:
+        raise FatalError(f"{folder.path} is no archive: it has no manifest")
+    ranges = ranges_of(manifest)
+    findings = [*range_findings(ranges), *_stray_findings(manifest)]
+    extents = {} if options is None else _extents(options)
+    core_count = count_cores(spark)
+    directories = () if options is None else options.directories
+    check_visible(
+        spark,
+        directories=[each for each in directories if "://" not in each],
+        target=None,
+        core_count=core_count,
+    )
+    checks = [
+        _Check(entry=each, in_log=_in_log(each, extents)) for each in ranges if not each.is_lost
+    ]
+    task = None if options is None else _task(options, folder, manifest)
+    done = 0
+    for results in run_in_rounds(
+        spark, checks, partial(
+            _check_range, target=folder.path, columns=manifest.settings["columns"], task=task
+        ),
+        core_count=core_count,
+    ):  # fmt: skip
+        findings += [finding for result in results for finding in result]
+        done += len(results)
+        if progress is not None:
+            progress(done, len(checks))
+    ends = archived_ends(ranges)
+    compared = [each.in_log for each in checks if each.in_log is not None]
+    return ArchiveReport(
+        findings=tuple(findings),
+        ranges=len(checks),
+        files=sum(len(each.entry.names) for each in checks),
+        rows=sum(each.entry.rows for each in checks),
+        compared=sum(limit - start for start, limit in compared),
+        ahead=sum(
+            max(extent.end - max(ends.get(partition, 0), extent.start), 0)
+            for partition, extent in extents.items()
+        ),
+        seconds=time.monotonic() - began,
+    )
+
+
+def range_findings(ranges: Sequence[RangeFiles]) -> Iterator[ArchiveFinding]:
+    """Ranges of a partition that do not follow on each other."""
+    by_partition: dict[TopicPartition, list[RangeFiles]] = {}
+    for each in ranges:
+        by_partition.setdefault(TopicPartition(each.topic, each.partition), []).append(each)
+    for partition, found in by_partition.items():
+        found.sort(key=lambda each: (each.start, each.limit))
+        for before, after in pairwise(found):
+            if after.start != before.limit:
+                is_gap = after.start > before.limit
+                yield ArchiveFinding(
+                    rule="gap" if is_gap else "overlap",
+                    path=str(partition),
+                    offset=min(before.limit, after.start),
+                    sentence=f"the manifest has {before.start} to {before.limit}, and then "
+                    f"{after.start} to {after.limit}",
+                )
+
+
+def _stray_findings(manifest: Manifest) -> Iterator[ArchiveFinding]:
+    """Files that Spark would read, and that do not count."""
+    for name in uncounted(manifest, files_of=files_of):
+        if not any(part.startswith(("_", ".")) for part in name.split("/")):
+            yield ArchiveFinding(
+                rule="stray", path=name, sentence="it is not in the manifest; readers see it"
+            )
+
+
+def _extents(options: SourceOptions) -> dict[TopicPartition, Extent]:
+    """What the logs have of the partitions that are read."""
+    place = open_place(options)
+    try:
+        known = place.partitions(options.selection)
+        return place.extents(choose_partitions(options.selection, known))
+    finally:
+        place.close()
+
+
+def _in_log(entry: RangeFiles, extents: Mapping[TopicPartition, Extent]) -> tuple[int, int] | None:
+    extent = extents.get(TopicPartition(entry.topic, entry.partition))
+    if extent is None:
+        return None
+    start, limit = max(entry.start, extent.start), min(entry.limit, extent.end)
+    return (start, limit) if start < limit else None
+
+
+def _task(options: SourceOptions, folder: Folder, manifest: Manifest) -> ArchiveTask:
+    return ArchiveTask(
+        # What retention takes away while this runs is not a fault of the archive.
+        options=replace(options, fails_on_data_loss=False),
+        target=folder.path,
+        columns=tuple(manifest.settings["columns"]),
+        by=manifest.settings["by"],
+        file_bytes=0,
+        codec="none",
+    )
+
+
+def _check_range(
+    check: _Check, *, target: str, columns: Sequence[str], task: ArchiveTask | None
+) -> list[ArchiveFinding]:
+    """Runs on an executor: the findings of one range."""
+    folder = open_folder(target)
+    entry = check.entry
+    found = [
+        finding
+        for file in (*entry.files, *([entry.dead_letters] if entry.dead_letters else []))
+        for finding in file_findings(folder, file, columns=columns, entry=entry)
+    ]
+    if task is None or check.in_log is None:
+        return found
+    start, limit = check.in_log
+    wanted = OffsetRange(
+        partition=TopicPartition(entry.topic, entry.partition), start=start, limit=limit, size=0
+    )
+    if found or not _is_as_archived(task, wanted, entry):
+        found += _compared(task, wanted, entry=entry, folder=folder)
+    return found
+
+
+def file_findings(
+    folder: Folder, file: DataFile, *, columns: Sequence[str], entry: RangeFiles
+) -> list[ArchiveFinding]:
+    """What is wrong with one file, by itself and by what the manifest says of it."""
+    try:
+        size = folder.size(file.name)
+        if size != file.bytes:
+            sentence = f"it has {size} bytes; the manifest says {file.bytes}"
+            return [ArchiveFinding(rule="size", path=file.name, sentence=sentence)]
+        with folder.source(file.name) as source:
+            return list(
+                _content_findings(pq.ParquetFile(source), file, columns=columns, entry=entry)
+            )
+    except FileNotFoundError:
+        return [ArchiveFinding(rule="missing", path=file.name, sentence="it is not there")]
+    except (pa.ArrowException, OSError) as error:
+        return [ArchiveFinding(rule="unreadable", path=file.name, sentence=str(error))]
+
+
+def _content_findings(
+    parquet: pq.ParquetFile, file: DataFile, *, columns: Sequence[str], entry: RangeFiles
+) -> Iterator[ArchiveFinding]:
+    names = [name for name in columns if name in parquet.schema_arrow.names]
+    digest = Digest()
+    rows, last = 0, entry.start - 1
+    for number in range(parquet.num_row_groups):
+        table = parquet.read_row_group(number, columns=names).select(names)
+        digest.update(table)
+        rows += len(table)
+        offsets = np.concatenate(([last], table.column("offset").to_numpy()))
+        wrong = np.flatnonzero((np.diff(offsets) <= 0) | (offsets[1:] >= entry.limit))
+        if len(wrong):
+            at = int(wrong[0])
+            yield ArchiveFinding(
+                rule="offsets",
+                path=file.name,
+                offset=int(offsets[at + 1]),
+                sentence=f"it stands behind offset {offsets[at]}, in a range from {entry.start} "
+                f"to {entry.limit}",
+            )
+            return
+        last = int(offsets[-1])
+    if rows != file.rows:
+        sentence = f"it has {rows} rows; the manifest says {file.rows}"
+        yield ArchiveFinding(rule="rows", path=file.name, sentence=sentence)
+    if digest.hexdigest() != file.digest:
+        sentence = "its content does not have the digest that the manifest says"
+        yield ArchiveFinding(rule="digest", path=file.name, sentence=sentence)
+
+
+def _is_as_archived(task: ArchiveTask, wanted: OffsetRange, entry: RangeFiles) -> bool:
+    """Whether the log gives the rows and digests of the manifest; the files are not read."""
+    rows: dict[str, int] = {}
+    digests: dict[str, Digest] = {}
+    for table in row_groups(task, wanted):
+        for period, part in split_by_period(table, task.by):
+            rows[period] = rows.get(period, 0) + len(part)
+            digests.setdefault(period, Digest()).update(part)
+    found = {period: (rows[period], digests[period].hexdigest()) for period in rows}
+    return found == {_period(file): (file.rows, file.digest) for file in entry.files}
+
+
+def _compared(
+    task: ArchiveTask, wanted: OffsetRange, *, entry: RangeFiles, folder: Folder
+) -> list[ArchiveFinding]:
+    """What the log has and the archive has not, or in another form, by offset."""
+    files = {_period(file): file for file in entry.files}
+    found: list[ArchiveFinding] = []
+    for table in row_groups(task, wanted):
+        for period, part in split_by_period(table, task.by):
+            path = files[period].name if period in files else f"topic={entry.topic}/{period}"
+            try:
+                archived = _rows(folder, files.get(period), part)
+            except (pa.ArrowException, OSError):
+                continue  # That it cannot be read is a finding already.
+            found += _differences(part, archived, path)
+            if len(found) >= FINDINGS_MAX:
+                return found[:FINDINGS_MAX]
+    return found
+
+
+def _rows(folder: Folder, file: DataFile | None, part: pa.Table) -> pa.Table:
+    """The archived rows with the offsets of these records."""
+    if file is None:
+        return part.slice(0, 0)
+    offsets = part.column("offset")
+    between = [("offset", ">=", offsets[0].as_py()), ("offset", "<=", offsets[-1].as_py())]
+    with folder.source(file.name) as source:
+        table = pq.read_table(source, columns=part.column_names, filters=between)
+    table = table.select(part.column_names).cast(part.schema)
+    return table.filter(pc.is_in(table.column("offset"), value_set=offsets))
+
+
+def _differences(part: pa.Table, archived: pa.Table, path: str) -> Iterator[ArchiveFinding]:
+    there = pc.is_in(part.column("offset"), value_set=archived.column("offset"))
+    for offset in part.filter(pc.invert(there)).column("offset").slice(0, FINDINGS_MAX).to_pylist():
+        sentence = "the log has this record, the archive does not"
+        yield ArchiveFinding(rule="log", path=path, offset=offset, sentence=sentence)
+    part = part.filter(there)
+    if len(part) != len(archived):
+        return  # An offset is there twice, which is a finding already.
+    for name in part.column_names:
+        if part.column(name).combine_chunks().equals(archived.column(name).combine_chunks()):
+            continue
+        pairs = zip(
+            part.column("offset").to_pylist(),
+            part.column(name).to_pylist(),
+            archived.column(name).to_pylist(),
+            strict=True,
+        )
+        offset = next((each for each, left, right in pairs if left != right), None)
+        yield ArchiveFinding(
+            rule="content", path=path, offset=offset, sentence=f"{name} is not as in the log"
+        )
+
+
+def _period(file: DataFile) -> str:
+    """The directories of a period in a file's name."""
+    return file.name.split("/", 1)[1].rpartition("/")[0]

@@ -1,0 +1,309 @@
+"""A group of segments into one new segment: which records stay, and in what they stand then.
+
+    170.log  200.log  230.log   ->   170.log.cleaned, 170.index.cleaned, ...
+
+The old segments are only read, so whatever goes wrong here, the log is as it was; the exchange is
+`tailrace.storage.cleaner.swap`. The rules about what stays are Kafka's (Cleaner, RecordFilter):
+
+* A record stays if it lies behind what the chooser has seen, or if it is the newest of its key.
+* A tombstone stays until its batch's delete horizon has passed. The pass that first sees it sets
+  the horizon (KIP-534); in formats v0 and v1 the age of the segment decides.
+* Data of aborted transactions goes, and a marker goes once nothing of its transaction is left and
+  its horizon has passed.
+* A producer's last batch, and the last batch before the part that may not be cleaned, stay at
+  least as a header: sequence numbers and the last offset must not be lost. An entry of v0 or v1
+  cannot be a mere header; it then stays as it is. (Kafka gives up on the whole partition there.)
+
+Not here: how it is known which record is the newest of its key. In a broker a `KeyMap` knows, which
+one round has filled (`rewrite`).
+
+Invariant: batches that lose nothing are copied byte for byte, offsets never change, and every byte
+that is read has been found right first. Memory: one run of batches and its output.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from tailrace.errors import RetriableError
+from tailrace.records.batch import Batch
+from tailrace.records.layout import DELETE_HORIZON_FLAG
+from tailrace.records.legacy import converted
+from tailrace.runtime.files import Buffer, Files
+from tailrace.storage.cleaner.batches import (
+    Change,
+    change_of,
+    header_only,
+    is_foreign_inside,
+    legacy_with_chosen,
+    rewritten,
+)
+from tailrace.storage.cleaner.output import Output, discard, open_cleaned
+from tailrace.storage.cleaner.passes import Pace, SegmentPass, Source
+from tailrace.storage.cleaner.run import KEEPS_ALL, Choice, Run
+from tailrace.storage.cleaner.transactions import CleanedTransactions
+from tailrace.storage.config import LogConfig
+from tailrace.storage.producers import ProducerStates
+from tailrace.storage.records_file import RecordsFile
+from tailrace.storage.segment import Segment
+
+
+class SegmentOverflowError(RetriableError):
+    """A segment has offsets that are too far from its base; it has to be split first."""
+
+    def __init__(self, base_offset: int, *, offset: int) -> None:
+        self.base_offset = base_offset
+        self.offset = offset
+        super().__init__(
+            f"offset {offset} is 2147483648 or more behind the base of segment {base_offset}"
+        )
+
+
+class ProducerEnd(NamedTuple):
+    """The newest that a log has of one active producer."""
+
+    last_data_offset: int | None
+    """Last offset of its last data batch; None if the log has only a marker of it."""
+    epoch: int
+
+
+def producer_ends(producers: ProducerStates) -> dict[int, ProducerEnd]:
+    """The newest that a log has of each of its active producers."""
+    return {
+        producer_id: ProducerEnd(
+            last_data_offset=known.batches[-1].last_offset if known.batches else None,
+            epoch=known.epoch,
+        )
+        for producer_id, known in producers.items()
+    }
+
+
+class Chooser(Protocol):
+    """Who knows which records are the newest of their keys."""
+
+    @property
+    def latest_offset(self) -> int:
+        """Everything up to this offset has been seen; -1 for nothing."""
+        ...
+
+    def choose(self, run: Run) -> None:
+        """Write down in a run which of its records stay; runs come in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteRules:
+    """What holds for all groups of a round."""
+
+    config: LogConfig
+    first_uncleanable: int
+    """Base offset of the first segment that stays as it is."""
+    legacy_horizon_ms: int
+    """A segment that was not modified since has tombstones of v0 and v1 that may go."""
+    now_ms: int
+
+
+def legacy_horizon_ms(segments: Sequence[Segment], *, first_dirty: int, config: LogConfig) -> int:
+    """The horizon of `RewriteRules`: counted from when the clean part was last written, as Kafka's.
+
+    Raises:
+        OSError: the time of a file cannot be read.
+    """
+    clean = [each for each in segments if each.base_offset < first_dirty]
+    return clean[-1].modified_ms() - config.delete_retention_ms if clean else 0
+
+
+@dataclass(slots=True)
+class RewriteCounts:
+    """What has been rewritten so far."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_written: int = 0
+    unkeyed_records: int = 0
+    """Records that went because they have no key."""
+
+
+class _Kept(NamedTuple):
+    """What is written for one batch that is not changed, or is of an older format."""
+
+    data: Buffer
+    max_timestamp: int
+    kept: int
+
+
+class _Met(NamedTuple):
+    """A batch on its way through a rewriting."""
+
+    batch: Batch
+    position: int
+    place: int | None
+    """Among the batches of its run; None if no record of it stays."""
+    is_over: bool
+    """Whether it is a marker of which nothing is left."""
+
+
+_NOTHING: Final = Choice(0, 0, 0, 0, 0, 0)
+
+
+class GroupRewriter:
+    """Rewrites groups of one log, in the order of their offsets."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        *,
+        rules: RewriteRules,
+        chooser: Chooser,
+        transactions: CleanedTransactions,
+        pace: Pace,
+    ) -> None:
+        """New segments are made in `directory`; `transactions` stand before the first group."""
+        self.counts = RewriteCounts()
+        self._files = files
+        self._directory = directory
+        self._rules = rules
+        self._chooser = chooser
+        self._transactions = transactions
+        self._pace = pace
+
+    def rewrite(self, group: Sequence[Source], *, producers: Mapping[int, ProducerEnd]) -> Segment:
+        """The new segment of a group, as `.cleaned` files that are on the device.
+
+        `producers` are the active ones, as they are when the group's turn comes. When this raises,
+        the `.cleaned` files are gone again.
+
+        Raises:
+            CorruptionError: a batch is damaged or not whole, or a transaction index is.
+            CleaningAbortedError: from `Pace.check`.
+            SegmentOverflowError: a segment has to be split before it can be cleaned.
+            OSError: the device is full or failing.
+        """
+        cleaned = open_cleaned(
+            self._files,
+            self._directory,
+            base_offset=group[0].base_offset,
+            config=self._rules.config,
+            size_max=sum(source.log.size for source in group),
+        )
+        try:
+            output = Output(cleaned, self._pace.pause)
+            for source in group:
+                self._rewrite_segment(source, output, producers)
+            output.flush()
+            for aborted in self._transactions.retained:
+                cleaned.transactions.append(aborted)
+            self._transactions.retained.clear()
+            cleaned.finish()
+            cleaned.sync()
+            self._files.set_modified_ms(cleaned.log.path, group[-1].modified_ms)
+        except Exception as error:
+            discard(self._files, cleaned, after=error)
+            raise
+        self.counts.bytes_written += cleaned.size
+        return cleaned
+
+    def _rewrite_segment(
+        self, source: Source, output: Output, producers: Mapping[int, ProducerEnd]
+    ) -> None:
+        self._transactions.add_aborted(source.aborted)
+        keeps_legacy_tombstones = source.modified_ms > self._rules.legacy_horizon_ms
+        met: list[_Met] = []
+
+        def look(run: Run, position: int, batch: Batch) -> None:
+            self.counts.bytes_read += batch.size
+            met.append(
+                self._meet(run, position, batch, keeps_legacy_tombstones=keeps_legacy_tombstones)
+            )
+
+        def use(run: Run) -> bool:
+            self._chooser.choose(run)
+            plans = [
+                self._plan_batch(run, each, log=source.log, producers=producers) for each in met
+            ]
+            changed = rewritten(run, [each for each in plans if isinstance(each, Change)])
+            for (batch, *_), plan in zip(met, plans, strict=True):
+                if plan is None:
+                    continue
+                if not output.segment.can_hold(batch.last_offset):
+                    raise SegmentOverflowError(source.base_offset, offset=batch.last_offset)
+                data = next(changed) if isinstance(plan, Change) else plan.data
+                output.add(data, last_offset=batch.last_offset, max_timestamp=plan.max_timestamp)
+                self.counts.records_written += plan.kept
+            met.clear()
+            return True
+
+        SegmentPass(
+            source.log,
+            base_offset=source.base_offset,
+            limit_offset=source.limit_offset,
+            pace=self._pace,
+        ).walk(source.log.batches(), look=look, use=use, end=0)
+
+    def _meet(
+        self, run: Run, position: int, batch: Batch, *, keeps_legacy_tombstones: bool
+    ) -> _Met:
+        """Adds a batch to a run, unless all of its records go for the sake of their transaction."""
+        horizon_ms = batch.delete_horizon_or_none
+        is_horizon_ahead = horizon_ms is None or self._rules.now_ms < horizon_ms
+        is_over = batch.is_control and self._transactions.ends_nothing(batch)
+        if batch.is_control:
+            drops_all = is_over and not is_horizon_ahead
+        else:
+            drops_all = self._transactions.is_aborted(batch)
+        if drops_all:
+            return _Met(batch, position, None, is_over)
+        self.counts.records_read += batch.record_count
+        place = run.add(
+            batch,
+            position=position,
+            latest_offset=KEEPS_ALL if batch.is_control else self._chooser.latest_offset,
+            keeps_tombstones=keeps_legacy_tombstones if batch.legacy else is_horizon_ahead,
+        )
+        return _Met(batch, position, place, is_over)
+
+    def _plan_batch(
+        self, run: Run, met: _Met, *, log: RecordsFile, producers: Mapping[int, ProducerEnd]
+    ) -> _Kept | Change | None:
+        """What is written for a batch, or how it is changed, or None when nothing of it stays."""
+        batch, position, place, is_over = met
+        choice = _NOTHING if place is None else run.choice(place)
+        self.counts.unkeyed_records += choice.unkeyed
+        if not choice.kept:
+            is_last_of_round = batch.next_offset == self._rules.first_uncleanable
+            if not (is_last_of_round or _is_last_of_producer(batch, producers)):
+                return None
+            if not batch.legacy:
+                return _Kept(header_only(batch), batch.max_timestamp, 0)
+            return _Kept(_stored(batch, log, position), batch.max_timestamp, batch.record_count)
+        assert place is not None
+        is_whole = choice.kept == batch.record_count
+        if batch.legacy:
+            if is_whole and not is_foreign_inside(batch.legacy):
+                return _Kept(_stored(batch, log, position), batch.max_timestamp, choice.kept)
+            data = legacy_with_chosen(batch, run.kept_of(place))
+            return _Kept(data, converted(memoryview(data)).max_timestamp, choice.kept)
+        has_news = not batch.attributes & DELETE_HORIZON_FLAG and (is_over or choice.tombstones > 0)
+        if is_whole and not has_news:
+            return _Kept(batch.view, batch.max_timestamp, choice.kept)
+        retention_ms = self._rules.config.delete_retention_ms
+        new_horizon_ms = self._rules.now_ms + retention_ms if has_news else None
+        return change_of(batch, place, choice, horizon_ms=new_horizon_ms)
+
+
+def _is_last_of_producer(batch: Batch, producers: Mapping[int, ProducerEnd]) -> bool:
+    """Whether the state of an active producer would be lost with the batch."""
+    end = producers.get(batch.producer_id) if batch.has_producer else None
+    if end is None:
+        return False
+    if end.last_data_offset is not None:
+        return batch.last_offset == end.last_data_offset
+    # All that is left of it is a marker, whose epoch keeps its zombies out.
+    return batch.is_control and batch.producer_epoch == end.epoch
+
+
+def _stored(batch: Batch, log: RecordsFile, position: int) -> memoryview:
+    """The bytes of a batch as they stand in its segment, whatever its format."""
+    return log.view(position, position + batch.size)

@@ -1,0 +1,136 @@
+"""One walk over a closed segment: each batch found right, then used in runs.
+
+Both passes of a cleaning go this way: the one that maps keys and the one that rewrites. What is
+made of the batches is for the caller to say.
+
+Invariant: nothing is made of a batch before its checksum and its offsets have been looked at.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tailrace.errors import CorruptionError, RetriableError
+from tailrace.records.batch import Batch
+from tailrace.storage.cleaner.run import RUN_BYTES, Run
+from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.reads import aborted_between
+from tailrace.storage.records_file import RecordsFile
+from tailrace.storage.segment import Segment
+
+
+class CleaningAbortedError(RetriableError):
+    """The round was called off; the log is as it was, but for groups already exchanged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How a round lets others have their turn."""
+
+    pause: Callable[[int], None]
+    """Called with every so many bytes read or written; may take its time."""
+    check: Callable[[], None]
+    """Called for every run of batches; raises CleaningAbortedError to call the round off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A closed segment, and what a pass over it has to know of its neighbours."""
+
+    log: RecordsFile
+    base_offset: int
+    limit_offset: int
+    """Base offset of the segment behind it."""
+    modified_ms: int
+    aborted: tuple[AbortedTransaction, ...]
+    """The aborted transactions with a record in it."""
+
+
+def source_of(segments: Sequence[Segment], number: int) -> Source:
+    """One of the segments of a log, which is not the last one.
+
+    Raises:
+        CorruptionError: a transaction index is damaged.
+        OSError: the time of the file cannot be read.
+    """
+    segment, limit_offset = segments[number], segments[number + 1].base_offset
+    return Source(
+        log=segment.log,
+        base_offset=segment.base_offset,
+        limit_offset=limit_offset,
+        modified_ms=segment.modified_ms(),
+        aborted=aborted_between(segments[number:], segment.base_offset, limit_offset),
+    )
+
+
+class SegmentPass:
+    """A walk over the log of one closed segment."""
+
+    def __init__(
+        self, log: RecordsFile, *, base_offset: int, limit_offset: int, pace: Pace
+    ) -> None:
+        """`limit_offset` is the base offset of the segment behind it."""
+        self._log = log
+        self._base_offset = base_offset
+        self._limit_offset = limit_offset
+        self._pace = pace
+
+    def walk(
+        self,
+        batches: Iterator[tuple[int, Batch]],
+        *,
+        look: Callable[[Run, int, Batch], None],
+        use: Callable[[Run], bool],
+        end: int,
+    ) -> bool:
+        """Looks at each batch and uses them run by run; whether it came to the end.
+
+        It does not once `use` has said False. `end` is where the walk ends without any batch.
+
+        Raises:
+            CorruptionError: a batch is damaged or not whole; what `look` and `use` raise.
+            CleaningAbortedError: from `Pace.check`.
+        """
+        due = self._base_offset
+        run = Run()
+        for position, batch in batches:
+            try:
+                batch.check()
+                _check_offsets(batch, due=due, limit=self._limit_offset)
+                look(run, position, batch)
+            except CorruptionError as error:
+                raise error.located(path=self._log.path, position=position) from error
+            run.stored_bytes += batch.size
+            run.next_offset = due = batch.next_offset
+            end = position + batch.size
+            if run.stored_bytes >= RUN_BYTES:
+                if not self._use(run, use):
+                    return False
+                run = Run()
+        if run.stored_bytes and not self._use(run, use):
+            return False
+        if end != self._log.size:
+            raise CorruptionError("the last batch is not whole", path=self._log.path, position=end)
+        return True
+
+    def _use(self, run: Run, use: Callable[[Run], bool]) -> bool:
+        self._pace.check()
+        try:
+            goes_on = use(run)
+        except CorruptionError as error:
+            raise error.located(path=self._log.path, position=error.position) from error
+        self._pace.pause(run.stored_bytes)
+        return goes_on
+
+
+def _check_offsets(batch: Batch, *, due: int, limit: int) -> None:
+    """Hold offsets against what stands around them, since no checksum covers the first one.
+
+    The wrapper of an older format has its last offset alone, so its first is taken as it comes.
+    """
+    first = batch.last_offset if batch.legacy is not None else batch.base_offset
+    if not due <= first <= batch.last_offset < limit:
+        raise CorruptionError(
+            f"offsets {batch.base_offset} to {batch.last_offset} where those from {due} to below "
+            f"{limit} may stand",
+            offset=batch.base_offset,
+        )

@@ -1,0 +1,59 @@
+"""`tailrace pipeline archive` as it is typed: what it prints and which code it exits with."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from tailrace.cli import commands
+from tailrace.errors import ConfigError
+from tailrace.model import TopicPartition
+from tests.spark.directories import write_numbered
+
+pytestmark = pytest.mark.spark
+
+
+def run(*arguments: object) -> Result:
+    """The command's outcome."""
+    return CliRunner().invoke(commands, ["pipeline", "archive", *map(str, arguments)])
+
+
+@pytest.mark.usefixtures("spark")
+def test_archive_and_verify(tmp_path: Path) -> None:
+    """A run tells what it wrote, `--verify` that all is there, and then what is not."""
+    write_numbered(tmp_path / "data", TopicPartition("t", 0), limit=40)
+    where = ("--data", tmp_path / "data", "--topic", "t", "--to", tmp_path / "lake")
+    result = run(*where)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("40 rows in 1 files, ")
+    result = run(*where, "--verify")
+    assert (result.exit_code, "40 offsets compared with the log" in result.stdout) == (0, True)
+    assert result.stdout.endswith("clean\n")
+    write_numbered(tmp_path / "data", TopicPartition("t", 0), first=40, limit=45)
+    assert "5 not archived yet" in run(*where, "--verify").stdout
+    assert run(*where).stdout.startswith("5 rows in 1 files, ")
+    [first, _] = sorted((tmp_path / "lake").rglob("*.parquet"))
+    first.unlink()
+    result = run("--to", tmp_path / "lake", "--verify")
+    assert result.exit_code == 1
+    assert f"{first.relative_to(tmp_path / 'lake')}: it is not there [missing]" in result.stdout
+    assert result.stdout.endswith("1 findings\n")
+
+
+def test_faults_are_told_before_spark_starts(tmp_path: Path) -> None:
+    """All of them, the source's and the command's."""
+    result = run("--to", tmp_path, "--option", "startingOffsets=now", "--option", "x=1")
+    assert isinstance(result.exception, ConfigError)
+    told = "; ".join(result.exception.faults)
+    for fault in ("startingOffsets", "x: no such option", "give exactly one, data directories"):
+        assert fault in told
+    result = run("--to", tmp_path, "--follow", "--verify")
+    assert "--follow and --verify exclude each other" in result.output
+
+
+def test_a_place_without_an_archive_is_no_archive(spark: SparkSession, tmp_path: Path) -> None:
+    """Verification does not take an empty directory for a sound one."""
+    del spark
+    result = run("--to", tmp_path, "--verify")
+    assert "is no archive: it has no manifest" in str(result.exception)

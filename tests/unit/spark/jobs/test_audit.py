@@ -1,0 +1,179 @@
+"""How an audit cuts its work, what its pieces find on a real disk, and what its page says."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.model import TopicPartition
+from tailrace.offline.directory import find_partitions
+from tailrace.offline.findings import Finding, Rule, Severity
+from tailrace.offline.replicas import Comparison, Difference
+from tailrace.offline.verify import PartitionFiles, list_partition, verify
+from tailrace.offline.verify_pieces import SegmentReport
+from tailrace.runtime.files import DiskFiles
+from tailrace.spark.jobs.audit import (
+    AuditFinding,
+    AuditReport,
+    ComparedPartition,
+    Findings,
+    Part,
+    Whole,
+    check_pieces,
+    cut,
+    join,
+    pack,
+)
+from tailrace.spark.jobs.audit_page import audit_page
+from tailrace.storage.reader import SegmentFiles
+from tests.spark.directories import write_numbered
+from tests.unit.spark.jobs.pages import Page
+
+HOSTILE = "<script>alert('x')</script>&\"\0"
+
+
+def listed(sizes: Sequence[int], folder: str = "data/t-0") -> PartitionFiles:
+    """A partition with segments of these sizes."""
+    segments = [
+        SegmentFiles(base_offset=10 * number, path=f"{folder}/{10 * number:020d}.log", size=size)
+        for number, size in enumerate(sizes)
+    ]
+    return PartitionFiles(
+        folder=folder, checkpoints={}, epochs=(), segments=tuple(segments), listed=()
+    )
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 5 * 2**20), max_size=6), max_size=8),
+    st.integers(2**20, 2**23),
+)
+def test_every_segment_is_in_one_piece_and_items_are_not_too_large(
+    sizes: list[list[int]], piece_bytes: int
+) -> None:
+    """A partition stays whole up to the limit, and beyond it each segment knows the next one."""
+    partitions = [listed(each) for each in sizes]
+    pieces = cut(partitions, piece_bytes)
+    for index, partition in enumerate(partitions):
+        mine = [piece for number, piece in pieces if number == index]
+        if partition.size <= piece_bytes or len(partition.segments) == 1:
+            assert mine == [Whole(partition)]
+        else:
+            assert [each.segment for each in mine if isinstance(each, Part)] == list(
+                partition.segments
+            )
+            follow = [each.following for each in mine if isinstance(each, Part)]
+            assert follow == [*(each.base_offset for each in partition.segments[1:]), None]
+    items = pack(pieces, piece_bytes)
+    assert [pair for item in items for pair in item] == pieces
+    for item in items:
+        assert len(item) == 1 or sum(piece.size for _, piece in item) <= piece_bytes
+
+
+def test_pieces_and_their_join_find_what_verify_finds(tmp_path: Path) -> None:
+    """The two functions that run in tasks, called as Spark calls them."""
+    write_numbered(tmp_path, TopicPartition("t", 0), limit=100)
+    damaged = write_numbered(tmp_path, TopicPartition("t", 0), first=100, limit=200)
+    content = bytearray(damaged.read_bytes())
+    content[-3] ^= 1
+    damaged.write_bytes(content)
+    directory = find_partitions(DiskFiles(), str(tmp_path))
+    expected = {str(each) for each in verify(DiskFiles(), directory)}
+    files, _ = list_partition(DiskFiles(), f"{tmp_path}/t-0", checkpoints={})
+    reports = [each for each in check_pieces(cut([files], 1)) if isinstance(each, SegmentReport)]
+    joined = join((files, {each.base_offset: each for each in reports}))
+    [whole] = check_pieces([(0, Whole(files))])
+    assert isinstance(whole, Findings)
+    assert {str(each) for each in joined.passed} == {str(each) for each in whole.passed} == expected
+    assert any(each.rule is Rule.CHECKSUM for each in whole.passed)
+
+
+def report(*severities: Severity) -> AuditReport:
+    """A report of two partitions with findings of these severities in the second segment."""
+    partition = TopicPartition("t", 0)
+    files = listed([100, 200, 300])
+    findings = tuple(
+        AuditFinding(
+            partition,
+            Finding(
+                severity=each, rule=Rule.CHECKSUM, path=files.segments[1].path, position=7,
+                offset=12, sentence=f"it is {HOSTILE}",
+            ),
+        )
+        for each in severities
+    )  # fmt: skip
+    return AuditReport(
+        directories=("data",),
+        partitions=((partition, files), (TopicPartition("u", 3), listed([50], "data/u-3"))),
+        findings=findings,
+        seconds=2.0,
+    )
+
+
+def test_the_exit_code_is_that_of_verify() -> None:
+    """Damage before what could not be looked at; information is clean."""
+    severities: list[tuple[list[Severity], int]] = [
+        ([], 0),
+        ([Severity.INFO], 0),
+        ([Severity.UNVERIFIED, Severity.INFO], 2),
+        ([Severity.WARNING, Severity.UNVERIFIED], 1),
+        ([Severity.ERROR], 1),
+    ]
+    for given_severities, code in severities:
+        assert report(*given_severities).exit_code == code
+
+
+def test_the_page_shows_segments_by_their_worst_finding() -> None:
+    """With totals and a row for each finding; what files hold does not become markup."""
+    page = Page(audit_page(report(Severity.INFO, Severity.ERROR, Severity.WARNING)))
+    assert [each["class"] for each in page.attributes("rect")] == ["good", "error", "good", "good"]
+    assert "script" not in page.tags
+    assert "<script>alert('x')</script>&\"\\x00" in page.text
+    assert "1 error, 1 warning, 1 info" in page.text
+    assert "t-0: 3 segments, 600 B, error" in page.text
+    assert "u-3: 1 segment, 50 B, sound" in page.text
+    assert page.tags.count("tr") == 4
+
+
+def test_the_page_of_a_clean_audit_says_so() -> None:
+    """No finding at all, and all of it green."""
+    page = Page(audit_page(report()))
+    assert "none: clean" in page.text
+    assert {each["class"] for each in page.attributes("rect")} == {"good"}
+
+
+def test_many_segments_share_the_pieces_of_a_strip() -> None:
+    """A piece has the colour of the worst in it."""
+    files = listed([10] * 1000)
+    bad = Finding(
+        severity=Severity.WARNING, rule=Rule.TAIL, path=files.segments[637].path, sentence="torn"
+    )
+    found = AuditReport(
+        directories=("data",),
+        partitions=((TopicPartition("t", 0), files),),
+        findings=(AuditFinding(TopicPartition("t", 0), bad),),
+        seconds=1.0,
+    )
+    kinds = [each["class"] for each in Page(audit_page(found)).attributes("rect")]
+    assert len(kinds) == 200
+    assert kinds.count("warning") == 1
+    assert kinds[637 // 5] == "warning"
+
+
+def test_the_page_tells_where_replicas_differ() -> None:
+    """With the place in both, and how far they are the same."""
+    difference = Difference(
+        offset=41, path="a/t-0/0.log", position=300, other_path="b/t-0/0.log", other_position=301,
+        sentence=f"record 41: value {HOSTILE}",
+    )  # fmt: skip
+    compared = [
+        ComparedPartition(
+            TopicPartition("t", 0),
+            Comparison(start=0, limit=41, batches=4, bytes=300, difference=difference),
+        ),
+        ComparedPartition(TopicPartition("u", 3), Comparison(start=0, limit=9, batches=1)),
+    ]
+    page = Page(audit_page(report(), compared))
+    assert "offset 41: a/t-0/0.log, position 300 and b/t-0/0.log, position 301" in page.text
+    assert "the same" in page.text
+    assert "script" not in page.tags

@@ -1,0 +1,69 @@
+"""JSON values to typed columns: what fits, what does not, and that no row moves."""
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.errors import FatalError
+from tailrace.spark.jobs.json_values import infer_type, parse_values
+
+KIND = pa.struct(
+    [
+        ("a", pa.int64()),
+        ("day", pa.date32()),
+        ("s", pa.struct([("x", pa.list_(pa.float64()))])),
+    ]
+)
+
+GOOD = [b'{"a":7}', b"{}", b' {"a":\n7, "other": [1]}\t', b"null"]
+BAD = [
+    b"", b" ", b"x", b"{", b"}", b'{"a":"7"}', b'{"a":7}{"a":7}', b'{"a":7}\n{"a":7}', b"[]", b"7",
+    b'{"a":7}}\n{"json":{"a":7}', b'{"a":"\xff"}', b'{"a":7.5}', b'"', b'{"a":7,"a":8}', b"{} //",
+    b'{"a":7},"b":2', b'{"a":7},{"a":8}', b'{"a":7},null',
+]  # fmt: skip
+
+
+def test_fields_become_columns_of_their_type() -> None:
+    """Also a date, a list in a struct, and what is not there."""
+    values = [b'{"a":1,"day":"2024-02-29"}', None, b'{"s":{"x":[1,2.5]}}']
+    rows, bad = parse_values(pa.array(values, pa.binary()), KIND)
+    assert rows.type == KIND
+    assert rows.to_pylist() == [
+        {"a": 1, "day": dt.date(2024, 2, 29), "s": None},
+        None,
+        {"a": None, "day": None, "s": {"x": [1.0, 2.5]}},
+    ]
+    assert bad == []
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_what_is_not_one_object_of_the_type_is_told(value: bytes) -> None:
+    """A null row and a sentence; its neighbours are not touched."""
+    rows, bad = parse_values(pa.array([b'{"a":1}', value, b'{"a":2}']), KIND)
+    assert [row and row["a"] for row in rows.to_pylist()] == [1, None, 2]
+    assert [each.row for each in bad] == [1]
+    assert bad[0].reason
+
+
+@given(st.lists(st.sampled_from([*GOOD, *BAD, None]), max_size=12), st.integers(0, 3))
+def test_every_row_is_judged_by_itself(values: list[bytes | None], start: int) -> None:
+    """A chunk gives for each value what the value gives alone, also when it is a slice."""
+    whole = pa.array(values, pa.binary()).slice(start)
+    rows, bad = parse_values(whole, KIND)
+    assert len(rows) == len(whole)
+    alone = [parse_values(whole.slice(n, 1), KIND) for n in range(len(whole))]
+    assert rows.to_pylist() == [row.to_pylist()[0] for row, _ in alone]
+    assert [each.row for each in bad] == [n for n, (_, found) in enumerate(alone) if found]
+
+
+def test_inference_takes_what_is_json_and_is_careful() -> None:
+    """Times and nulls become strings, what is no object is passed over."""
+    values = [b'{"a":1,"t":"2024-01-02T03:04:05","n":null,"l":[]}', b"x", b"5", b'{"z":\ntrue}']
+    kind = infer_type(values)
+    assert str(kind) == "struct<a: int64, t: string, n: string, l: list<item: string>, z: bool>"
+    assert infer_type([b"x", b"5"]) is None
+    with pytest.raises(FatalError, match=r"no common type.*give a schema"):
+        infer_type([b'{"a":1}', b'{"a":"x"}'])
