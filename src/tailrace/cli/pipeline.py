@@ -281,11 +281,11 @@ def replay(
     producer = parse_assignments(settings) | {"bootstrap.servers": target}
     chosen = ReplaySettings(topics=parse_assignments(renamed), keeps_partitions=keep_partitions)
     # All faults at once, and before Spark takes its seconds to start.
-    check_arguments(options, producer, offset_map, chosen)
+    check_arguments(options, producer, offset_map=offset_map, settings=chosen)
     spark = session(name="tailrace pipeline", master=master)
     with _progress("replaying") as step:
         summary = replay_topics(
-            spark, options, producer, offset_map, settings=chosen, progress=step
+            spark, options, producer, offset_map=offset_map, settings=chosen, progress=step
         )
     found = f"; {summary.found} were there already" if summary.found else ""
     click.echo(

@@ -1,0 +1,188 @@
+"""SQL over an archive and the live log as one table, in which each record is once.
+
+    query(spark, "lake", {"kafka.bootstrap.servers": …, "subscribe": "flights"},
+          sql="SELECT date(timestamp), count(*) FROM log GROUP BY 1").show()
+
+    archive   ├───────────────────────┤
+    log                 ├─────────────────────────┤
+    table     ├── Parquet files ──────┼── source ─┤
+                         end of the archive by its manifest
+
+The files are those that the manifest counts at the time of the call, and the log is read from
+exactly their end to its own. Both are bound by the call: a table that is used twice, or while the
+archive takes more, is the same. What only the archive or only the log has, is in it too.
+
+Not here: what the log has lost behind the end of the archive; that is an error, unless
+`failOnDataLoss` is false. With `kafka.isolation.level` as it was when the archive was written,
+both parts have the same sort of records.
+"""
+
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tailrace.errors import FatalError
+from tailrace.model import TopicPartition
+from tailrace.spark.jobs.archive import FORMAT, archived_ends, ranges_of
+from tailrace.spark.jobs.archive_files import JSON
+from tailrace.spark.jobs.archive_plan import archive_ranges
+from tailrace.spark.jobs.folder import open_folder
+from tailrace.spark.jobs.json_values import parse_values
+from tailrace.spark.jobs.manifest import Manifest
+from tailrace.spark.jobs.value_schema import arrow_type
+from tailrace.spark.offsets import choose_partitions
+from tailrace.spark.options import SourceOptions, parse_options
+from tailrace.spark.places import open_place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+VIEW: Final = "log"
+
+_BOUNDS: Final = ("starting", "ending", "subscribe", "assign", "columns", "include")
+"""What options begin with that the call has bound, in lower case."""
+
+Ranges = Mapping[TopicPartition, tuple[int, int]]
+
+
+def query(
+    spark: "SparkSession",
+    archive: str,
+    source_options: Mapping[str, str],
+    *,
+    sql: str | None = None,
+    view: str = VIEW,
+) -> "DataFrame":
+    """The result of `sql`, or the whole table; it is the temporary view `view` afterwards.
+
+    Columns are those of the archive with `topic`. If it has typed JSON, and a single topic is
+    selected, there is `json` too, parsed from the log's values by the schema of the archive.
+    Options are those of the source `tailrace`; where it starts counts for partitions that the
+    archive does not have.
+
+    Raises:
+        ConfigError: faults of the options; the log does not reach back to the end of the archive,
+            or not up to it.
+        FatalError: there is no archive at this path or URI.
+        CorruptionError: its manifest is damaged.
+    """
+    options = parse_options(source_options)
+    folder = open_folder(archive)
+    manifest = Manifest(folder, form=FORMAT)
+    if not manifest.settings:
+        raise FatalError(f"{folder.path} is no archive: it has no manifest")
+    archived = ranges_of(manifest)
+    chosen, live = _cut(options, archived_ends(archived))
+    files = [
+        f"{folder.path.rstrip('/')}/{file.name}"
+        for each in archived
+        if TopicPartition(each.topic, each.partition) in chosen
+        for file in each.files
+    ]
+    columns = ["topic", *manifest.settings["columns"]]
+    value_schema = _value_schema(manifest, {each.topic for each in chosen})
+    parts = []
+    if files:
+        parts.append(
+            _archived(spark, folder.path, files, schema=_table_schema(columns, value_schema))
+        )
+    if live or not files:
+        parts.append(_live(spark, source_options, live, columns=columns, value_schema=value_schema))
+    frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    frame.createOrReplaceTempView(view)
+    return frame if sql is None else spark.sql(sql)
+
+
+def _cut(
+    options: SourceOptions, ends: Mapping[TopicPartition, int]
+) -> tuple[set[TopicPartition], Ranges]:
+    """The partitions that are selected, and what of them is read from the log."""
+    place = open_place(options)
+    try:
+        in_log = place.partitions(options.selection)
+        chosen = choose_partitions(options.selection, in_log | ends.keys())
+        extents = place.extents([each for each in chosen if each in in_log])
+        return set(chosen), archive_ranges(options, extents, ends=ends, offset_at=place.offset_at)
+    finally:
+        place.close()
+
+
+def _value_schema(manifest: Manifest, topics: Iterable[str]) -> str | None:
+    """Spark's JSON of the typed columns; None if there are none, or different ones."""
+    schemas: Mapping[str, str] = manifest.settings["value_schemas"]
+    [*found] = topics
+    return schemas.get(found[0]) if len(found) == 1 else None
+
+
+def _archived(
+    spark: "SparkSession", path: str, files: list[str], *, schema: "StructType"
+) -> "DataFrame":
+    # Given the schema, Spark opens no file before it has to, and no topic becomes a number.
+    reader = spark.read.schema(schema).option("basePath", path)
+    return reader.parquet(*files).select(*schema.names)
+
+
+def _live(
+    spark: "SparkSession",
+    source_options: Mapping[str, str],
+    ranges: Ranges,
+    *,
+    columns: list[str],
+    value_schema: str | None,
+) -> "DataFrame":
+    plain = _table_schema(columns, None)
+    if not ranges:
+        schema = _table_schema(columns, value_schema)
+        return spark.createDataFrame([], schema)
+    bound = {
+        name: value
+        for name, value in source_options.items()
+        if not name.lower().startswith(_BOUNDS)
+    }
+    bound |= {
+        "assign": _by_topic({each: each.partition for each in ranges}, is_list=True),
+        "startingOffsets": _by_topic({each: start for each, (start, _) in ranges.items()}),
+        "endingOffsets": _by_topic({each: limit for each, (_, limit) in ranges.items()}),
+    }
+    frame = spark.read.format("tailrace").schema(plain).options(**bound).load()
+    if value_schema is None:
+        return frame
+    parse = partial(_with_json, kind=arrow_type(value_schema))
+    with warnings.catch_warnings():
+        # It asks for pandas without using it, and warns of every major version after 2.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+        return frame.mapInArrow(parse, _table_schema(columns, value_schema))
+
+
+def _by_topic(numbers: Mapping[TopicPartition, int], *, is_list: bool = False) -> str:
+    """Spark's JSON of partitions, with an offset each or without."""
+    found: dict[str, dict[str, int]] = {}
+    for partition, number in numbers.items():
+        found.setdefault(partition.topic, {})[str(partition.partition)] = number
+    if is_list:
+        return json.dumps({topic: [*each.values()] for topic, each in found.items()})
+    return json.dumps(found)
+
+
+def _with_json(
+    batches: "Iterator[pa.RecordBatch]", *, kind: "pa.StructType"
+) -> "Iterator[pa.RecordBatch]":
+    """Runs on an executor: the rows with their values parsed as the archive parses them."""
+    for batch in batches:
+        rows, _ = parse_values(batch.column("value"), kind)
+        yield batch.append_column(JSON, rows)
+
+
+def _table_schema(columns: Iterable[str], value_schema: str | None) -> "StructType":
+    from pyspark.sql.types import StructField, StructType
+
+    from tailrace.spark.source import COLUMNS
+
+    fields = [StructField(name, COLUMNS[name]) for name in columns]
+    if value_schema is not None:
+        fields.append(StructField(JSON, StructType.fromJson(json.loads(value_schema))))
+    return StructType(fields)

@@ -1,0 +1,405 @@
+"""A topic again: from an archive, another topic or a directory into a topic, each record once.
+
+    replay(
+        spark, {"archive": "lake", "subscribe": "flights"}, {"bootstrap.servers": …},
+        offset_map="moved",
+    )
+
+Keys, values, headers and timestamps are kept, and the order of the records of each source partition
+that go to one partition of the target; with `keeps_partitions`, that is its own. The directory
+`moved` gets the offset map (docs/formats/offset-map.md), by which a run goes on where another one
+ended or was killed, and by which consumers find their place in the target.
+
+Each record is written exactly once, also when tasks are retried, run twice at a time, or outlive a
+run that was killed; `replay_send` says how, and on which conditions. Others may write to the target
+meanwhile. A replay with another offset map is another replay, and writes all again.
+
+Not here: making topics. A replay's records are as old as in the source, and retention of a topic
+with Kafka's defaults would delete them within minutes; whoever makes the target has to decide.
+Nor transactions: logs are read with `read_committed` unless the options say otherwise, and what was
+in one transaction is not in one any more. Header names that are not UTF-8 get replacement
+characters, and timestamps after the year 294247 become its last millisecond.
+
+Invariant: what the manifest says was sent, is in the target, and the offset map has its place.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tailrace import kernels
+from tailrace.client.producer.config import parse_producer_config
+from tailrace.client.settings import CONNECTION_SETTINGS, SECURITY_SETTINGS
+from tailrace.errors import ConfigError, StorageError, TailraceError
+from tailrace.model import TopicPartition
+from tailrace.spark.jobs.folder import open_folder
+from tailrace.spark.jobs.manifest import Manifest, open_manifest
+from tailrace.spark.jobs.replay_map import NAME
+from tailrace.spark.jobs.replay_plan import (
+    PlannedRange,
+    entry_of,
+    files_of,
+    plan_waves,
+    progress_of,
+    replay_ranges,
+)
+from tailrace.spark.jobs.replay_send import ReplayItem, ReplayTask, Staged, send_item
+from tailrace.spark.jobs.replay_source import OpenSource, ReplaySource, open_source
+from tailrace.spark.jobs.replay_target import BrokerTarget, TargetSettings
+from tailrace.spark.jobs.work import ROUNDS, check_visible, count_cores, run_items
+from tailrace.spark.options import parse_options
+from tailrace.spark.planning import CACHED_KERNEL_RECORDS, OffsetRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FORMAT: Final = "tailrace.replay/1"
+
+ARCHIVE: Final = "archive"
+"""Option that names an archive to read, in place of the source's `path` or broker."""
+
+_CONNECTION: Final = frozenset(each.name for each in (*CONNECTION_SETTINGS, *SECURITY_SETTINGS))
+_USED: Final = _CONNECTION | {
+    "batch.size", "max.request.size", "compression.type", "compression.level",
+}  # fmt: skip
+
+Progress = Callable[[int, int], None]
+"""Takes how many offsets of a run are done, and how many it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """Where records go; stays what it was at the first run."""
+
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """Target topics by source topics; those that are not named keep their names."""
+    keeps_partitions: bool = False
+    """Whether a record stays in the partition of its number; else its key decides."""
+
+    def target(self, topic: str) -> str:
+        """The topic that another one's records go to."""
+        return self.topics.get(topic, topic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySummary:
+    """What one run did."""
+
+    records: int = 0
+    """In the target now, by this run or by what it took up."""
+    found: int = 0
+    """Of these, the ones that an interrupted attempt had sent."""
+    bytes: int = 0
+    """Of the batches that were sent."""
+    ranges: int = 0
+    seconds: float = 0.0
+
+    @property
+    def records_per_second(self) -> int:
+        """0 where there was nothing to do."""
+        return int(self.records / self.seconds) if self.records else 0
+
+
+def check_arguments(
+    source_options: Mapping[str, str],
+    producer_settings: Mapping[str, object],
+    *,
+    offset_map: str,
+    settings: ReplaySettings,
+) -> ReplayTask:
+    """What tasks will need, if a replay can be started with all of these.
+
+    Raises:
+        ConfigError: what is wrong with them, all of it.
+    """
+    faults: list[str] = []
+    source = _source(source_options, faults)
+    target = _target(producer_settings, faults)
+    if not offset_map:
+        faults.append("offset_map: a directory or a URI")
+    else:
+        try:
+            offset_map = open_folder(offset_map).path
+        except ConfigError as error:
+            faults += error.faults
+    if source is not None and target is not None and source.options.bootstrap == target.bootstrap:
+        topics = getattr(source.options.selection, "names", ())
+        faults += [
+            f"topics: {topic} would be replayed into itself; name another target"
+            for topic in topics
+            if settings.target(topic) == topic
+        ]
+    if faults or source is None or target is None:
+        raise ConfigError(faults)
+    return ReplayTask(source=source, target=target, offset_map=offset_map)
+
+
+def replay(
+    spark: "SparkSession",
+    source_options: Mapping[str, str],
+    producer_settings: Mapping[str, object],
+    *,
+    offset_map: str,
+    settings: ReplaySettings | None = None,
+    progress: Progress | None = None,
+) -> ReplaySummary:
+    """Send what the source has now and the offset map at `offset_map`, a path or URI, has not.
+
+    Options are those of the source `tailrace`, or `archive` with the directory of an archive and a
+    selection; where it starts counts for the first run only. Settings of the producer have Kafka's
+    names; the topics exist.
+
+    Raises:
+        ConfigError: faults of the arguments, all of them; the replay was begun with others; a topic
+            does not exist, or has too few partitions to keep theirs.
+        FatalError: a condition of writing each record once does not hold, see `replay_send`; the
+            broker refuses a record; an executor does not see what the driver sees.
+        CorruptionError: the source is damaged, or a manifest.
+        RetriableError: a broker cannot be reached; the same call goes on later.
+    """
+    settings = settings or ReplaySettings()
+    task = check_arguments(
+        source_options, producer_settings, offset_map=offset_map, settings=settings
+    )
+    folder = open_folder(task.offset_map)
+    source = target = None
+    try:
+        manifest = open_manifest(folder, form=FORMAT, files_of=files_of, owned=NAME)
+        _settle(manifest, settings)
+        source, target = open_source(task.source), BrokerTarget(task.target)
+        run = _Run(spark, manifest, task, settings=settings, source=source, target=target)
+        return run.all(progress)
+    except TailraceError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{folder.path} cannot be used: {error}") from error
+    finally:
+        for each in (source, target):
+            if each is not None:
+                each.close()
+        folder.unlock()
+
+
+class _Run:
+    """One call of `replay`."""
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        manifest: Manifest,
+        task: ReplayTask,
+        *,
+        settings: ReplaySettings,
+        source: OpenSource,
+        target: BrokerTarget,
+    ) -> None:
+        self._spark = spark
+        self._manifest = manifest
+        self._task = task
+        self._settings = settings
+        self._source = source
+        self._target = target
+        self._counts: dict[str, int] = {}
+        """Partitions of the target topics."""
+
+    def all(self, progress: Progress | None) -> ReplaySummary:
+        """First what was interrupted, then what is new."""
+        began = time.monotonic()
+        pending, ends = progress_of(self._manifest.entries)
+        ends |= {each.source: each.limit for each in pending}
+        ranges = self._ranges(ends)
+        self._check_targets([*(each.source for each in pending), *ranges])
+        waves = plan_waves([wanted for wanted, _ in self._source.measure(ranges)])
+        core_count = count_cores(self._spark)
+        self._check_visible(core_count)
+        if any(limit - start >= CACHED_KERNEL_RECORDS for start, limit in ranges.values()):
+            # Once here, and not in every worker at the same time.
+            kernels.load()
+        total = sum(each.limit - each.start for each in pending)
+        total += sum(each.length for wave in waves for each in wave)
+        done, summary = 0, ReplaySummary()
+        size = ROUNDS * core_count
+        for planned in self._rounds(pending, waves, size):
+            summary = _added(summary, self._send(planned))
+            done += sum(each.limit - each.start for each in planned)
+            if progress is not None:
+                progress(done, total)
+        return replace(summary, seconds=time.monotonic() - began)
+
+    def _ranges(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        return replay_ranges(
+            self._task.source.options, self._source.extents(), ends=ends,
+            offset_at=self._source.offset_at,
+        )  # fmt: skip
+
+    def _check_targets(self, sources: Sequence[TopicPartition]) -> None:
+        """Find the partitions of the topics that are written to.
+
+        Raises:
+            ConfigError: a topic is not there, or too small.
+        """
+        needed: dict[str, int] = {}
+        for each in sources:
+            name = self._settings.target(each.topic)
+            needed[name] = max(needed.get(name, 0), each.partition + 1)
+        self._counts = self._target.partitions(sorted(needed)) if needed else {}
+        faults = [
+            f"topic {name!r} does not exist at the target; make it with as many partitions as the "
+            f"source ({count}), and with retention.ms=-1 if old records are to stay"
+            for name, count in sorted(needed.items())
+            if name not in self._counts
+        ]
+        if self._settings.keeps_partitions:
+            faults += [
+                f"topic {name!r} has {self._counts[name]} partitions at the target, and keeping "
+                f"those of the source needs {count}"
+                for name, count in sorted(needed.items())
+                if self._counts.get(name, count) < count
+            ]
+        if faults:
+            raise ConfigError(faults)
+
+    def _check_visible(self, core_count: int) -> None:
+        directories = list(self._task.source.options.directories)
+        check_visible(
+            self._spark,
+            directories=[each for each in directories if "://" not in each],
+            target=self._task.offset_map,
+            core_count=core_count,
+        )
+
+    def _rounds(
+        self,
+        pending: Sequence[PlannedRange],
+        waves: Sequence[Sequence[OffsetRange]],
+        size: int,
+    ) -> Iterator[Sequence[PlannedRange]]:
+        """What goes into one Spark job each; the manifest knows of it before it goes."""
+        for start in range(0, len(pending), size):
+            yield pending[start : start + size]
+        for wave in waves:
+            for start in range(0, len(wave), size):
+                planned = self._planned(wave[start : start + size])
+                self._manifest.add([entry_of(each) for each in planned])
+                yield planned
+
+    def _planned(self, ranges: Sequence[OffsetRange]) -> list[PlannedRange]:
+        targets: list[list[TopicPartition]] = []
+        for each in ranges:
+            name = self._settings.target(each.partition.topic)
+            numbers = range(self._counts[name])
+            if self._settings.keeps_partitions:
+                numbers = range(each.partition.partition, each.partition.partition + 1)
+            targets.append([TopicPartition(name, number) for number in numbers])
+        ends = self._target.ends({each for found in targets for each in found})
+        return [
+            self._planned_range(each, {target: ends[target] for target in found})
+            for each, found in zip(ranges, targets, strict=True)
+        ]
+
+    def _planned_range(
+        self, wanted: OffsetRange, ends: Mapping[TopicPartition, int]
+    ) -> PlannedRange:
+        name = self._settings.target(wanted.partition.topic)
+        producer_id, producer_epoch = self._target.new_producer()
+        return PlannedRange(
+            topic=wanted.partition.topic,
+            partition=wanted.partition.partition,
+            start=wanted.start,
+            limit=wanted.limit,
+            target=name,
+            partition_count=self._counts[name],
+            keeps_partition=self._settings.keeps_partitions,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            since={each.partition: end for each, end in ends.items()},
+        )
+
+    def _send(self, planned: Sequence[PlannedRange]) -> list[Staged]:
+        """One round; first the names, then the manifest."""
+        wanted = self._source.measure({each.source: (each.start, each.limit) for each in planned})
+        items = [
+            ReplayItem(planned=each, wanted=found)
+            for each, found in zip(planned, wanted, strict=True)
+        ]
+        staged = run_items(self._spark, items, partial(send_item, self._task))
+        self._manifest.folder.publish(
+            {written: final for each in staged for written, final in each.renamed.items()}
+        )
+        self._manifest.add([entry_of(each.entry) for each in staged])
+        return staged
+
+
+def _source(given: Mapping[str, str], faults: list[str]) -> ReplaySource | None:
+    """The source; None where the options have faults, which are added."""
+    options = {"kafka.isolation.level": "read_committed", **given}
+    archive = options.pop(ARCHIVE, None)
+    if archive is not None:
+        named = [each for each in ("path", "paths", "kafka.bootstrap.servers") if each in options]
+        if named:
+            faults.append(f"{ARCHIVE}, {named[0]}: give exactly one")
+        options = {name: value for name, value in options.items() if name not in named}
+        options["path"] = archive
+    try:
+        parsed = parse_options(options)
+        return ReplaySource(
+            options=parsed, archive=None if archive is None else open_folder(archive).path
+        )
+    except ConfigError as error:
+        faults += error.faults
+        return None
+
+
+def _target(given: Mapping[str, object], faults: list[str]) -> TargetSettings | None:
+    """The target; None where the settings have faults, which are added."""
+    unused = sorted(each for each in given if each not in _USED)
+    faults += [
+        f"producer_settings: {name}: a replay has no use for it; there are: "
+        f"{', '.join(sorted(_USED))}"
+        for name in unused
+    ]
+    chosen = {name: value for name, value in given.items() if name in _USED}
+    chosen.setdefault("client.id", "tailrace-replay")
+    try:
+        config = parse_producer_config(chosen)
+    except ConfigError as error:
+        faults += [f"producer_settings: {each}" for each in error.faults]
+        return None
+    bootstrap = str(chosen.pop("bootstrap.servers"))
+    return TargetSettings(
+        bootstrap=bootstrap,
+        client_settings={name: str(each) for name, each in chosen.items() if name in _CONNECTION},
+        batch_size=config.batch_size,
+        request_size_max=config.max_request_size,
+        codec=config.compression_type,
+        level=config.compression_level,
+    )
+
+
+def _settle(manifest: Manifest, settings: ReplaySettings) -> None:
+    """Note the settings of a new replay, or find that they are those of the old one."""
+    chosen = {"topics": dict(settings.topics), "keeps_partitions": settings.keeps_partitions}
+    known = manifest.settings
+    if not known:
+        manifest.add([], settings=chosen)
+        return
+    faults = [
+        f"{name}: the replay was begun with {known[name]}, and stays so"
+        for name in chosen
+        if known[name] != chosen[name]
+    ]
+    if faults:
+        raise ConfigError(faults)
+
+
+def _added(summary: ReplaySummary, staged: Sequence[Staged]) -> ReplaySummary:
+    entries = [each.entry for each in staged]
+    return replace(
+        summary,
+        records=summary.records + sum(each.records for each in entries),
+        found=summary.found + sum(each.found for each in entries),
+        bytes=summary.bytes + sum(each.bytes for each in entries),
+        ranges=summary.ranges + len(entries),
+    )

@@ -1,0 +1,181 @@
+"""A target for replays in memory: logs with the broker's rules for producers, and bad connections.
+
+What a client sends goes through a queue, as through a socket. When the connection breaks, a part of
+the queue is in the log without anybody knowing, and another part may arrive later.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tailrace.model import Codec, TopicPartition
+from tailrace.records.batch import Batch, stamp
+from tailrace.records.builder import BatchBuilder, Record, records_of
+from tailrace.runtime.files import DiskFiles
+from tailrace.spark.jobs.replay_target import OvertakenError, TargetSettings
+from tailrace.storage.producers import OutOfOrderSequenceError, ProducerStates
+
+
+class BrokenConnectionError(Exception):
+    """Ends an attempt, as the death of its process would."""
+
+
+class Break(NamedTuple):
+    """How a connection ends."""
+
+    sends: int
+    """Batches that are sent before."""
+    refused: int
+    """Of those that are under way, the first ones that the broker does not take for the moment."""
+    arrived: int
+    """Of those that are under way, the ones that arrive all the same, with the refused ones."""
+    late: bool
+    """Whether these arrive only when the next attempt has begun to send."""
+
+
+class Logs:
+    """The partitions of a topic."""
+
+    def __init__(self) -> None:
+        self.start: dict[TopicPartition, int] = {}
+        self._batches: dict[TopicPartition, list[Batch]] = {}
+        self._states: dict[TopicPartition, ProducerStates] = {}
+        self._late: deque[tuple[TopicPartition, bytes]] = deque()
+
+    def end(self, partition: TopicPartition) -> int:
+        """The offset behind the last record."""
+        batches = self._batches.get(partition)
+        return int(batches[-1].next_offset) if batches else 0
+
+    def batches(self, partition: TopicPartition) -> list[Batch]:
+        """All that were not removed."""
+        start = self.start.get(partition, 0)
+        return [each for each in self._batches.get(partition, []) if each.base_offset >= start]
+
+    def records(self, partition: TopicPartition) -> list[Record]:
+        """Of all batches of producers."""
+        return [
+            record
+            for batch in self.batches(partition)
+            if batch.has_producer
+            for record in records_of(batch)
+        ]
+
+    def append(self, partition: TopicPartition, data: bytes) -> int:
+        """As a broker does it; gives the base offset.
+
+        Raises:
+            OutOfOrderSequenceError: the sequence number is not the producer's next one.
+        """
+        buffer = bytearray(data)
+        stamp(memoryview(buffer), base_offset=self.end(partition), leader_epoch=0)
+        batch = Batch(memoryview(bytes(buffer)))
+        if batch.has_producer:
+            states = self._states.setdefault(partition, ProducerStates(DiskFiles(), "unused"))
+            repeated = states.check(batch)
+            if repeated is not None:
+                return repeated.last_offset - repeated.offset_delta
+            states.note(
+                batch, base_offset=batch.base_offset, last_offset=batch.last_offset, timestamp=0
+            )
+        self._batches.setdefault(partition, []).append(batch)
+        return int(batch.base_offset)
+
+    def append_foreign(self, partition: TopicPartition, values: Sequence[bytes]) -> None:
+        """What somebody else writes."""
+        builder = BatchBuilder()
+        for value in values:
+            builder.append(None, value, timestamp=1)
+        self.append(partition, bytes(builder.build()))
+
+    def forget_producers(self) -> None:
+        """As after `producer.id.expiration.ms`."""
+        self._states.clear()
+
+    def deliver(self, sent: Iterable[tuple[TopicPartition, bytes]], *, late: bool) -> None:
+        """What arrives behind a connection that is over."""
+        if late:
+            self._late.extend(sent)
+            return
+        for partition, data in sent:
+            try:
+                self.append(partition, data)
+            except OutOfOrderSequenceError:
+                return  # What comes behind it on the connection is out of order, too.
+
+    def deliver_late(self) -> None:
+        """What was under way for so long."""
+        sent = [*self._late]
+        self._late.clear()
+        self.deliver(sent, late=False)
+
+
+class Connection:
+    """One attempt's way to the logs; a `Target`."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        end: Break | None = None,
+        *,
+        before_send: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`before_send` is called with the number of each batch, from 0, before it is sent."""
+        self._logs = logs
+        self._end = end
+        self._before_send = before_send
+        self._count = 0
+        self._queue: deque[tuple[TopicPartition, bytes, Callable[[int], None]]] = deque()
+
+    def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+        """What is left."""
+        return self._logs.start.get(partition, 0), self._logs.end(partition)
+
+    def batches(self, partition: TopicPartition, start: int, limit: int) -> Iterator[Batch]:
+        """What is left between two offsets."""
+        for each in self._logs.batches(partition):
+            if start < each.next_offset and each.base_offset < limit:
+                yield each
+
+    def send(
+        self, partition: TopicPartition, batch: memoryview, placed: Callable[[int], None]
+    ) -> None:
+        """Has at most five under way."""
+        if self._end is not None and self._count == self._end.sends:
+            sent = [(each, data) for each, data, _ in self._queue]
+            self._queue.clear()
+            sent = sent[self._end.refused : self._end.arrived]
+            self._logs.deliver(sent, late=self._end.late)
+            raise BrokenConnectionError
+        self._before_send(self._count)
+        self._count += 1
+        if self._count == 2:
+            self._logs.deliver_late()
+        self._queue.append((partition, bytes(batch), placed))
+        if len(self._queue) == 5:
+            self._answer()
+
+    def settle(self) -> None:
+        """All that is under way."""
+        while self._queue:
+            self._answer()
+
+    def _answer(self) -> None:
+        partition, data, placed = self._queue.popleft()
+        try:
+            placed(self._logs.append(partition, data))
+        except OutOfOrderSequenceError as error:
+            self._queue.clear()
+            raise OvertakenError(str(error)) from error
+
+
+def settings_of(batch_size: int) -> TargetSettings:
+    """A target's settings with batches of this size."""
+    return TargetSettings(
+        bootstrap="nowhere:1",
+        client_settings={},
+        batch_size=batch_size,
+        request_size_max=1 << 20,
+        codec=Codec.NONE,
+        level=None,
+    )
