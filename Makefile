@@ -40,8 +40,9 @@ docs: setup ## Write the generated references anew
 fuzz: setup ## A million mutated inputs over every decoder
 	$(BIN)/python -m pytest tests/fuzz --fuzz-inputs=20000 --timeout=7200
 
-slow: setup ## The property tests with many more examples
+slow: setup ## The property tests with many more examples, and 50 kills of each job on Spark
 	$(BIN)/python -m pytest tests/properties tests/kernels tests/simulation/test_random.py --hypothesis-profile=slow --timeout=7200
+	$(BIN)/python -m pytest tests/kills --kills=50
 
 bench: setup ## Measure, as ratios of one run; writes benchmarks/results/
 	$(BIN)/python -m benchmarks.run

@@ -36,6 +36,8 @@ THROTTLED_SINCE: Mapping[int, int] = {
     ApiKey.METADATA: 6,
     ApiKey.FIND_COORDINATOR: 2,
     ApiKey.API_VERSIONS: 2,
+    ApiKey.LIST_OFFSETS: 3,
+    ApiKey.CREATE_TOPICS: 3,
 }
 """First version whose answer comes before its throttle time instead of after it (KIP-219).
 

@@ -1,0 +1,277 @@
+"""Spark drivers as processes of their own, to kill them or the Python workers below them.
+
+A driver leads a session of the system. Its JVM is in its process group, and dies with it by one
+signal; the daemon of the Python workers has a group of its own, and has to end by itself.
+
+Invariant: after `kill` and `close` nothing of the session is left, or there is an error.
+"""
+
+import json
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from tests.kills.changes import Changes
+
+ROOT: Final = Path(__file__).parents[2]
+
+PATIENCE_SECONDS: Final = 200
+"""How long a job or an end may take before it counts as hanging."""
+
+WORKER: Final = "-m pyspark.daemon pyspark.worker"
+"""The command of a Python worker that runs tasks, and of the daemon that it was forked from."""
+
+JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A JVM that is killed soon has no time for its best code."""
+
+AGAIN: Final = 0.3
+"""How probable it is that a driver is killed which goes on after a kill."""
+
+ATTEMPTS_MAX: Final = 10
+"""Jobs that are begun until one is killed before it is over."""
+
+
+class Process(NamedTuple):
+    """A process that has not ended."""
+
+    number: int
+    parent: int
+    command: str
+
+
+class Driver:
+    """A process that runs jobs of `runs`, one at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.is_killed = False
+        self._is_busy = False
+        self._errors = folder / "stderr"
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.kills.runs"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=ROOT,
+                # What a killed JVM leaves behind goes with the folders of the tests.
+                env=os.environ
+                | {
+                    "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
+                    "TMPDIR": str(folder),
+                    "SPARK_LOCAL_DIRS": str(folder),
+                    "SPARK_SUBMIT_OPTS": f"{JVM_OPTIONS} -Djava.io.tmpdir={folder}",
+                },
+                start_new_session=True,
+            )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it lives and has nothing to do."""
+        return not self._is_busy and self._process.poll() is None
+
+    def begin(self, job: str, **arguments: Any) -> None:
+        """Start a job."""
+        assert self._process.stdin is not None
+        call = {"job": job, "arguments": arguments}
+        self._process.stdin.write(json.dumps(call, default=str).encode() + b"\n")
+        self._process.stdin.flush()
+        self._is_busy = True
+
+    def wait(self, changes: Changes | None = None) -> bool:
+        """Return when there are changes, or when the job is over, which is False."""
+        assert self._process.stdout is not None
+        poll = select.poll()
+        poll.register(self._process.stdout, select.POLLIN)
+        if changes is not None:
+            poll.register(changes, select.POLLIN)
+        ready = [number for number, _ in poll.poll(PATIENCE_SECONDS * 1000)]
+        assert ready, f"the job hangs; {self._told()}"
+        if changes is not None:
+            changes.take()
+        return self._process.stdout.fileno() not in ready
+
+    def result(self) -> Any:
+        """Of the job, once it is over."""
+        while self.wait():
+            pass
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"the driver has ended; {self._told()}"
+        self._is_busy = False
+        return json.loads(line)["result"]
+
+    def kill(self) -> bool:
+        """End driver and JVM at once, and see that their Python workers end; True always."""
+        self.is_killed = True
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self.close()
+        return True
+
+    def kill_worker(self, chance: Random) -> bool:
+        """End one of the Python workers at once; False if there is none."""
+        found = self._processes()
+        forked = [each for each in found if each.command.endswith(WORKER)]
+        daemons = {each.number for each in forked}
+        workers = [each.number for each in forked if each.parent in daemons]
+        if not workers:
+            return False
+        os.kill(chance.choice(workers), signal.SIGKILL)
+        return True
+
+    def close(self) -> None:
+        """Have it end when its job is over, and wait for all that it has started."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(PATIENCE_SECONDS)
+        self._process.stdout.close()
+        limit = time.monotonic() + PATIENCE_SECONDS
+        while left := self._processes():
+            assert time.monotonic() < limit, f"left behind: {left}"
+            for each in left:
+                wait_for_end(each.number, limit - time.monotonic())
+
+    def _processes(self) -> list[Process]:
+        """All of its session, without those that have ended and were not asked how."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                state, parent, _, session = (
+                    (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+                )
+                if int(session) == self._process.pid and state != "Z":
+                    command = (folder / "cmdline").read_text().replace("\0", " ").strip()
+                    found.append(Process(int(folder.name), int(parent), command))
+        return found
+
+    def _told(self) -> str:
+        return self._errors.read_text(errors="replace")[-4000:]
+
+
+class Drivers:
+    """One driver at a time, and another when that one was killed: a JVM for each kill."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._count = 0
+        self._last: Driver | None = None
+
+    def running(self) -> Driver:
+        """The one that is ready, or a new one."""
+        if self._last is None or not self._last.is_ready:
+            self.close()
+            self._last = Driver(self._folder / str(self._count))
+            self._count += 1
+        return self._last
+
+    def run(self, job: str, **arguments: Any) -> Any:
+        """The result of a job that nobody disturbs."""
+        driver = self.running()
+        driver.begin(job, **arguments)
+        return driver.result()
+
+    def close(self) -> None:
+        """End the one that lives; one that a failed test has left at work is killed."""
+        if self._last is None:
+            return
+        if self._last.is_ready:
+            self._last.close()
+        else:
+            self._last.kill()
+
+
+def wait_for_end(number: int, seconds: float) -> None:
+    """Return when a process has ended, or the time is over."""
+    try:
+        file = os.pidfd_open(number)
+    except ProcessLookupError:
+        return
+    try:
+        select.select([file], [], [], max(seconds, 0))
+    finally:
+        os.close(file)
+
+
+class Outcome(Enum):
+    """How a job went."""
+
+    UNDISTURBED = auto()
+    """It was over before its moment."""
+    SURVIVED = auto()
+    """It has come to its end after a kill."""
+    KILLED = auto()
+    """The driver is dead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is to be killed."""
+
+    begin: Callable[[Driver, Path], Changes]
+    """Starts it in a new folder, or goes on in one where it was killed; the changes are those that
+    it makes from then on."""
+    moments: int
+    """About how many changes it makes when nobody disturbs it."""
+    meanwhile: Callable[[Path], None] = lambda _: None
+    """Called when it has begun, and with every change."""
+
+
+def survive(drivers: Drivers, job: Job, *, seed: int, folder: Path) -> Path:
+    """Kill a job somewhere in its work, and have it come to its end; the folder where it did.
+
+    Even seeds kill the driver and begin again, where it may be killed once more; odd ones kill a
+    Python worker, with which the job has to cope. One that is over before does not count.
+    """
+    chance = Random(seed)
+    strike = partial(Driver.kill_worker, chance=chance) if seed % 2 else Driver.kill
+    for number in range(ATTEMPTS_MAX):
+        attempt = folder / str(number)
+        attempt.mkdir()
+        moment: float = chance.randint(1, job.moments)
+        outcome = _run(drivers, job, folder=attempt, moment=moment, strike=strike)
+        if outcome is Outcome.UNDISTURBED:
+            continue
+        while outcome is Outcome.KILLED:
+            moment = chance.randint(1, job.moments) if chance.random() < AGAIN else math.inf
+            outcome = _run(drivers, job, folder=attempt, moment=moment, strike=strike)
+        return attempt
+    raise AssertionError(f"{ATTEMPTS_MAX} jobs were over before they could be killed")
+
+
+def _run(
+    drivers: Drivers,
+    job: Job,
+    *,
+    folder: Path,
+    moment: float,
+    strike: Callable[[Driver], bool],
+) -> Outcome:
+    driver = drivers.running()
+    is_struck = False
+    with closing(job.begin(driver, folder)) as changes:
+        job.meanwhile(folder)
+        while driver.wait(changes):
+            job.meanwhile(folder)
+            if is_struck or changes.count < moment or not strike(driver):
+                continue
+            is_struck = True
+            # Pytest shows it when the test fails.
+            print(f"{folder}: a kill at change {changes.count}, drawn was {moment}")
+            if driver.is_killed:
+                return Outcome.KILLED
+    driver.result()
+    return Outcome.SURVIVED if is_struck else Outcome.UNDISTURBED

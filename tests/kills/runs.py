@@ -1,0 +1,116 @@
+"""The program that the tests of this folder kill: a Spark driver that runs jobs as it is told.
+
+    stdin     {"job": "archive", "arguments": {…}}      one line for each job
+    stdout    {"result": …}                             one line when it is over
+
+A job that fails ends the program. So does the end of stdin.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from tailrace.spark import session
+from tailrace.spark.jobs.archive import ArchiveSettings, archive
+from tailrace.spark.jobs.compact import compact
+from tailrace.spark.jobs.replay import ReplaySettings, replay
+from tailrace.spark.jobs.verify_archive import verify_archive
+
+MASTER = "local[2,3]"
+"""Two cores, and three attempts at each task; `local[2]` has one."""
+
+
+def run_archive(spark: SparkSession, *, data: str, lake: str, file_bytes: int) -> None:
+    """All topics of a directory into an archive."""
+    settings = ArchiveSettings(target_file_bytes=file_bytes)
+    archive(spark, {"path": data, "subscribePattern": ".*"}, lake, settings=settings)
+
+
+def run_verify(spark: SparkSession, *, data: str, lake: str) -> list[str]:
+    """What is wrong with an archive."""
+    report = verify_archive(spark, {"path": data, "subscribePattern": ".*"}, lake)
+    return [str(each) for each in report.findings]
+
+
+def run_follow(
+    spark: SparkSession, *, bootstrap: str, topic: str, folder: str, ends: dict[str, int]
+) -> None:
+    """A topic into the Parquet files of `sink`, until they have it up to these ends."""
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "900",
+    }
+    query = (
+        spark.readStream.format("tailrace")
+        .options(**options)
+        .load()
+        .selectExpr("partition", "offset", "CAST(value AS STRING) AS value")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .start(f"{folder}/sink")
+    )
+    try:
+        while query.lastProgress is None or not _has_come_to(query.lastProgress, {topic: ends}):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+
+
+def _has_come_to(progress: StreamingQueryProgress, ends: dict[str, dict[str, int]]) -> bool:
+    return bool(json.loads(progress.sources[0].endOffset or "{}") == ends)
+
+
+def run_rows(spark: SparkSession, *, folder: str) -> list[tuple[int, int, str]]:
+    """What Spark takes for the rows of `sink`."""
+    rows = spark.read.parquet(f"{folder}/sink").orderBy("partition", "offset").collect()
+    return [(row["partition"], row["offset"], row["value"]) for row in rows]
+
+
+def run_replay(
+    spark: SparkSession, *, data: str, bootstrap: str, topic: str, offset_map: str
+) -> None:
+    """The topic `t` of a directory into another one, by its keys and in small batches."""
+    replay(
+        spark,
+        {"path": data, "subscribe": "t"},
+        {"bootstrap.servers": bootstrap, "batch.size": 2000, "max.request.size": 2000},
+        offset_map=offset_map,
+        settings=ReplaySettings(topics={"t": topic}),
+    )
+
+
+def run_compact(
+    spark: SparkSession, *, data: str, settings: dict[str, str], now_ms: int, map_bytes: int
+) -> None:
+    """All of a directory."""
+    compact(spark, data, settings=settings, now_ms=now_ms, map_bytes=map_bytes)
+
+
+JOBS: dict[str, Callable[..., Any]] = {
+    "archive": run_archive,
+    "verify": run_verify,
+    "follow": run_follow,
+    "rows": run_rows,
+    "replay": run_replay,
+    "compact": run_compact,
+}
+
+
+def main() -> None:
+    """Run jobs until there are no more."""
+    spark = session(name="kills", master=MASTER, settings={"spark.driver.memory": "1g"})
+    for line in sys.stdin:
+        call = json.loads(line)
+        result = JOBS[call["job"]](spark, **call["arguments"])
+        print(json.dumps({"result": result}), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
