@@ -1,12 +1,17 @@
 """An event loop whose time jumps: when nothing is left to do now, it is the next timer's time.
 
 A test of a 30-second timeout takes no time, and always the same path. A loop that has neither
-work nor timers can never go on, so it says so instead of hanging.
+work nor timers can never go on, and one that always has work to do now never comes to its timers;
+both say so instead of hanging.
 """
 
 import asyncio
 import selectors
-from typing import Any
+from typing import Any, Final
+
+
+TURNS_MAX: Final = 100_000
+"""Turns of the loop at one moment after which it is not going to come to the next."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -15,9 +20,15 @@ class _JumpingSelector(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.slept = 0.0
+        self._turns = 0
+        self._moment = 0.0
 
     def select(self, timeout: float | None = None) -> list[Any]:
         """Ready sockets now, of which only the loop's own self-pipe is ever watched."""
+        self._turns = self._turns + 1 if self._moment == self.slept else 0
+        self._moment = self.slept
+        if self._turns == TURNS_MAX:
+            raise RuntimeError(f"the test can not go on: time stands still at {self.slept} s")
         ready = super().select(0)
         if not ready:
             if timeout is None:
