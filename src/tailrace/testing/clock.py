@@ -9,7 +9,6 @@ import asyncio
 import selectors
 from typing import Any, Final
 
-
 TURNS_MAX: Final = 100_000
 """Turns of the loop at one moment after which it is not going to come to the next."""
 
