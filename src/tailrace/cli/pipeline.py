@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -16,8 +16,35 @@ if TYPE_CHECKING:
 
     from tailrace.spark.jobs.archive import ArchiveSettings, ArchiveSummary
 
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
 _EXIT_FINDINGS = 1
 _EXIT_UNVERIFIED = 2
+
+
+def _options(*options: Callable[[FunctionT], FunctionT]) -> Callable[[FunctionT], FunctionT]:
+    """Options that several commands have, as one decorator."""
+
+    def add(command: FunctionT) -> FunctionT:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+_reads = _options(
+    click.option("--bootstrap", metavar="HOST:PORT", help="A broker to read from."),
+    click.option("--data", metavar="DIR", help="Or a data directory, with or without a broker."),
+    click.option("--topic", metavar="T[,T]", help="Topics to read."),
+    click.option(
+        "--option", "assignments", multiple=True, metavar="NAME=VALUE",
+        help="Another option of the Spark source, as startingOffsets; repeatable.",
+    ),
+)  # fmt: skip
+_on_spark = click.option(
+    "--master", default="local[*]", show_default=True, help="Where Spark runs."
+)
 
 
 @click.group()
@@ -29,9 +56,7 @@ def pipeline() -> None:
 
 
 @pipeline.command()
-@click.option("--bootstrap", metavar="HOST:PORT", help="A broker to read from.")
-@click.option("--data", metavar="DIR", help="Or a data directory, with or without a broker.")
-@click.option("--topic", metavar="T[,T]", help="Topics to read.")
+@_reads
 @click.option("--to", "target", metavar="DIR", required=True, help="The archive: a path or URI.")
 @click.option(
     "--by", type=click.Choice(["date", "hour"]), default="date", show_default=True,
@@ -47,11 +72,7 @@ def pipeline() -> None:
 )  # fmt: skip
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option("--verify", is_flag=True, help="Write nothing; hold the archive against the logs.")
-@click.option(
-    "--option", "assignments", multiple=True, metavar="NAME=VALUE",
-    help="Another option of the Spark source, as startingOffsets; repeatable.",
-)  # fmt: skip
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@_on_spark
 def archive(
     *, target: str, by: str, codec: str, schema: str | None, follow: bool, verify: bool,
     master: str, assignments: tuple[str, ...], **place: str | None,
@@ -88,7 +109,7 @@ def archive(
 @click.option(
     "--html", "page", type=click.Path(dir_okay=False, writable=True), help="A report to write."
 )
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@_on_spark
 def audit(
     *, directories: tuple[str, ...], replica: str | None, page: str | None, master: str
 ) -> None:
@@ -144,7 +165,7 @@ def audit(
     "--set", "assignments", metavar="NAME=VALUE", multiple=True,
     help="A topic setting that goes over those of the directory; repeatable.",
 )  # fmt: skip
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@_on_spark
 def compact(
     *, directory: str, topics: tuple[str, ...], assignments: tuple[str, ...], master: str
 ) -> None:
@@ -175,17 +196,11 @@ def compact(
 
 
 @pipeline.command()
-@click.option("--bootstrap", metavar="HOST:PORT", help="A broker to read from.")
-@click.option("--data", metavar="DIR", help="Or a data directory, with or without a broker.")
-@click.option("--topic", metavar="T[,T]", help="Topics to read.")
+@_reads
 @click.option(
     "--html", "page", type=click.Path(dir_okay=False, writable=True), help="A report to write."
 )
-@click.option(
-    "--option", "assignments", multiple=True, metavar="NAME=VALUE",
-    help="Another option of the Spark source, as startingOffsets; repeatable.",
-)  # fmt: skip
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@_on_spark
 def profile(
     *, page: str | None, assignments: tuple[str, ...], master: str, **place: str | None
 ) -> None:
@@ -210,15 +225,9 @@ def profile(
 @pipeline.command()
 @click.argument("sql")
 @click.option("--archive", metavar="DIR", required=True, help="The archive: a path or URI.")
-@click.option("--bootstrap", metavar="HOST:PORT", help="The broker whose topics it has.")
-@click.option("--data", metavar="DIR", help="Or their data directory.")
-@click.option("--topic", metavar="T[,T]", help="Topics of the table.")
+@_reads
 @click.option("--rows", type=click.IntRange(1), default=20, show_default=True, help="To print.")
-@click.option(
-    "--option", "assignments", multiple=True, metavar="NAME=VALUE",
-    help="Another option of the Spark source, as failOnDataLoss; repeatable.",
-)  # fmt: skip
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@_on_spark
 def query(
     *, sql: str, archive: str, rows: int, assignments: tuple[str, ...], master: str,
     **place: str | None,
@@ -238,10 +247,8 @@ def query(
 
 
 @pipeline.command()
-@click.option("--bootstrap", metavar="HOST:PORT", help="A broker to read from.")
-@click.option("--data", metavar="DIR", help="Or a data directory, with or without a broker.")
+@_reads
 @click.option("--archive", metavar="DIR", help="Or an archive: a path or URI.")
-@click.option("--topic", metavar="T[,T]", help="Topics to read.")
 @click.option("--to", "target", metavar="HOST:PORT", required=True, help="A broker to write to.")
 @click.option(
     "--offset-map", metavar="DIR", required=True,
@@ -253,14 +260,10 @@ def query(
 )  # fmt: skip
 @click.option("--keep-partitions", is_flag=True, help="As in the source; else the keys decide.")
 @click.option(
-    "--option", "assignments", multiple=True, metavar="NAME=VALUE",
-    help="Another option of the Spark source, as startingOffsets; repeatable.",
-)  # fmt: skip
-@click.option(
     "--target-option", "settings", multiple=True, metavar="NAME=VALUE",
     help="A setting of the producer, as compression.type; repeatable.",
 )  # fmt: skip
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@_on_spark
 def replay(
     *, archive: str | None, target: str, offset_map: str, renamed: tuple[str, ...],
     keep_partitions: bool, assignments: tuple[str, ...], settings: tuple[str, ...], master: str,

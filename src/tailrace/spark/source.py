@@ -43,6 +43,7 @@ from tailrace.spark.places import Place, measure_ranges, open_place
 from tailrace.spark.planning import (
     CACHED_KERNEL_RECORDS,
     UNCACHED_KERNEL_RECORDS,
+    OffsetRange,
     ScanTask,
     plan_tasks,
 )
@@ -169,10 +170,7 @@ class TailraceReader(DataSourceReader):  # type: ignore[misc]  # likewise
         """
         core_count = len(os.sched_getaffinity(0))
         tasks = plan_scan(self._options, open_place(self._options), core_count=core_count)
-        if any(task.is_compiled for task in tasks) and not _has_compiled_kernels():
-            # Once here, and not in every worker at the same time.
-            kernels.load()
-        return [InputPartition(task) for task in tasks]
+        return partitions_of(tasks)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The records of one task as Arrow record batches."""
@@ -203,6 +201,13 @@ def plan_scan(options: SourceOptions, place: Place, *, core_count: int) -> list[
         place.close()
     if options.corruption_report is not None:
         write_report(options.corruption_report, "log-ends.jsonl", place.skipped or ())
+    return plan_ranges(options, ranges, core_count=core_count)
+
+
+def plan_ranges(
+    options: SourceOptions, ranges: Sequence[OffsetRange], *, core_count: int
+) -> list[ScanTask]:
+    """The tasks that read these ranges, as large as the options allow."""
     return plan_tasks(
         ranges,
         core_count=core_count,
@@ -213,6 +218,14 @@ def plan_scan(options: SourceOptions, place: Place, *, core_count: int) -> list[
         task_records_max=options.task_records_max,
         task_bytes_max=options.task_bytes_max,
     )
+
+
+def partitions_of(tasks: Sequence[ScanTask]) -> list[InputPartition]:
+    """The tasks for Spark, with compiled kernels in the cache where they are worth loading."""
+    if any(task.is_compiled for task in tasks) and not _has_compiled_kernels():
+        # Once here, and not in every worker at the same time.
+        kernels.load()
+    return [InputPartition(task) for task in tasks]
 
 
 def schema_faults(schema: StructType) -> list[str]:

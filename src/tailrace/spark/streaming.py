@@ -33,13 +33,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from tailrace import kernels
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import FatalError, RetriableError
 from tailrace.spark.limits import Backlog, cap_bytes, cap_offsets, is_worth_a_batch
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.places import measure_ranges
-from tailrace.spark.planning import plan_tasks
 from tailrace.spark.progress import (
     INITIAL,
     DataLossError,
@@ -52,7 +50,7 @@ from tailrace.spark.progress import (
     parse_offset,
     plan_batch,
 )
-from tailrace.spark.source import TailraceReader
+from tailrace.spark.source import TailraceReader, partitions_of, plan_ranges
 from tailrace.spark.watch import LogWatch
 
 if TYPE_CHECKING:
@@ -149,17 +147,12 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLossError(plan.losses)
         for loss in plan.losses:
             logger.warning("Skipped: [KAFKA_DATA_LOSS.%s", loss)
-        tasks = plan_tasks(
+        tasks = plan_ranges(
+            self._options,
             measure_ranges(self._watch.place, plan.ranges),
             core_count=len(os.sched_getaffinity(0)),
-            task_count_min=self._options.task_count_min,
-            task_records_max=self._options.task_records_max,
-            task_bytes_max=self._options.task_bytes_max,
         )
-        if any(task.is_compiled for task in tasks):
-            # Once here, and not in every worker at the same time; they find it in the cache.
-            kernels.load()
-        return [InputPartition(task) for task in tasks]
+        return partitions_of(tasks)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The records of one task as Arrow record batches."""

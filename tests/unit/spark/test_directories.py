@@ -17,6 +17,7 @@ from tailrace.records.batch import stamp
 from tailrace.records.builder import BatchBuilder, Record
 from tailrace.runtime.files import DiskFiles
 from tailrace.spark.options import parse_options
+from tailrace.spark.options.names import METADATA
 from tailrace.spark.places import open_place
 from tailrace.spark.planning import ScanTask
 from tailrace.spark.readers import arrow_schema, read_task
@@ -28,16 +29,6 @@ from tests.unit.storage.builders import FOLDER, open_at
 from tests.unit.storage.transactional import TransactionalProducer, append_plain
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-METADATA = (
-    "codec",
-    "producerId",
-    "producerEpoch",
-    "sequence",
-    "leaderEpoch",
-    "isTransactional",
-    "file",
-    "position",
-)
 
 
 class Query:

@@ -9,14 +9,14 @@
 Invariant: every offset from the end of the archive to the end of the plan is in one work item.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
-from tailrace.spark.offsets import Extent, OffsetAt, resolve_ranges
-from tailrace.spark.options import Bound, Point, PointKind, SourceOptions
+from tailrace.spark.jobs.remaining import cut_evenly, remaining_ranges
+from tailrace.spark.offsets import Extent, OffsetAt
+from tailrace.spark.options import SourceOptions
 from tailrace.spark.planning import OffsetRange
 
 ARCHIVED = "archived so far"
@@ -60,22 +60,6 @@ class DataFile:
     """Of its lossless columns, by `tailrace.spark.jobs.digests`."""
 
 
-def starting_at(
-    options: SourceOptions, partitions: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]
-) -> SourceOptions:
-    """The options with the end of the archive as the start of the partitions that it has."""
-    if not ends:
-        return options
-    points = {}
-    for partition in partitions:
-        point = options.starting.point_or_none(partition)
-        if partition in ends:
-            point = Point(PointKind.OFFSET, ends[partition])
-        if point is not None:
-            points[partition] = point
-    return replace(options, starting=Bound(option=ARCHIVED, of_partition=points))
-
-
 def archive_ranges(
     options: SourceOptions,
     extents: Mapping[TopicPartition, Extent],
@@ -86,7 +70,7 @@ def archive_ranges(
     """Start and limit of what is to be archived by partition; none is empty.
 
     Raises:
-        ConfigError: as `resolve_ranges`; also where the log does not reach back to the end of the
+        ConfigError: as `remaining_ranges`; also where the log does not reach back to the end of the
             archive, or not up to it, unless `failOnDataLoss` is false.
     """
     shorter = {each for each, extent in extents.items() if ends.get(each, 0) > extent.end}
@@ -99,10 +83,7 @@ def archive_ranges(
             ]
         )
     extents = {each: extent for each, extent in extents.items() if each not in shorter}
-    ranges = resolve_ranges(starting_at(options, extents, ends), extents, offset_at=offset_at)
-    return {
-        partition: (start, limit) for partition, (start, limit) in ranges.items() if start < limit
-    }
+    return remaining_ranges(options, extents, ends=ends, offset_at=offset_at, noted_as=ARCHIVED)
 
 
 def plan_items(ranges: Sequence[OffsetRange], *, item_bytes: int) -> list[tuple[OffsetRange, ...]]:
@@ -110,17 +91,12 @@ def plan_items(ranges: Sequence[OffsetRange], *, item_bytes: int) -> list[tuple[
     items: list[tuple[OffsetRange, ...]] = []
     packed: list[OffsetRange] = []
     room = item_bytes
-    for piece in (piece for each in ranges for piece in _cut(each, item_bytes)):
+    for piece in (
+        piece for each in ranges for piece in cut_evenly(each, -(-each.expected_size // item_bytes))
+    ):
         if packed and piece.expected_size > room:
             items.append(tuple(packed))
             packed, room = [], item_bytes
         packed.append(piece)
         room -= piece.expected_size
     return [*items, tuple(packed)] if packed else items
-
-
-def _cut(whole: OffsetRange, item_bytes: int) -> list[OffsetRange]:
-    """Pieces of equal length and at most `item_bytes`, or of one offset."""
-    count = min(-(-whole.expected_size // item_bytes), whole.length)
-    borders = [whole.start + whole.length * index // count for index in range(count + 1)]
-    return [whole.part(start, limit) for start, limit in pairwise(borders)]

@@ -12,15 +12,16 @@ no offset is in two of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import pairwise, zip_longest
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from typing import Final
 
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.spark.jobs.manifest import Entry
-from tailrace.spark.offsets import Extent, OffsetAt, resolve_ranges
-from tailrace.spark.options import Bound, Point, PointKind, SourceOptions
+from tailrace.spark.jobs.remaining import cut_evenly, remaining_ranges
+from tailrace.spark.offsets import Extent, OffsetAt
+from tailrace.spark.options import SourceOptions
 from tailrace.spark.planning import OffsetRange
 
 REPLAYED: Final = "replayed so far"
@@ -116,7 +117,7 @@ def replay_ranges(
     A partition goes on where it ended, or starts where the options say.
 
     Raises:
-        ConfigError: as `resolve_ranges`; or the source ends before what was replayed of it.
+        ConfigError: as `remaining_ranges`; or the source ends before what was replayed of it.
     """
     shorter = [each for each, extent in extents.items() if ends.get(each, 0) > extent.end]
     if shorter:
@@ -127,10 +128,7 @@ def replay_ranges(
                 for each in sorted(shorter)
             ]
         )
-    ranges = resolve_ranges(_going_on(options, extents, ends), extents, offset_at=offset_at)
-    return {
-        partition: (start, limit) for partition, (start, limit) in ranges.items() if start < limit
-    }
+    return remaining_ranges(options, extents, ends=ends, offset_at=offset_at, noted_as=REPLAYED)
 
 
 def plan_waves(
@@ -147,24 +145,6 @@ def plan_waves(
     return [[each for each in wave if each is not None] for wave in zip_longest(*cut)]
 
 
-def _going_on(
-    options: SourceOptions, partitions: Iterable[TopicPartition], ends: Mapping[TopicPartition, int]
-) -> SourceOptions:
-    if not ends:
-        return options
-    points = {}
-    for partition in partitions:
-        point = options.starting.point_or_none(partition)
-        if partition in ends:
-            point = Point(PointKind.OFFSET, ends[partition])
-        if point is not None:
-            points[partition] = point
-    return replace(options, starting=Bound(option=REPLAYED, of_partition=points))
-
-
 def _cut(whole: OffsetRange, range_bytes: int, range_offsets: int) -> list[OffsetRange]:
-    """Pieces of equal length."""
     wanted = max(-(-whole.expected_size // range_bytes), -(-whole.length // range_offsets))
-    count = min(wanted, whole.length)
-    borders = [whole.start + whole.length * index // count for index in range(count + 1)]
-    return [whole.part(start, limit) for start, limit in pairwise(borders)]
+    return cut_evenly(whole, wanted)

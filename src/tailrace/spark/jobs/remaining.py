@@ -1,0 +1,51 @@
+"""What a job has still to take of its source: from where it ended to where the logs end; pure.
+
+Invariant: no offset below the end that a job has noted is taken again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+from tailrace.model import TopicPartition
+from tailrace.spark.offsets import Extent, OffsetAt, resolve_ranges
+from tailrace.spark.options import Bound, Point, PointKind, SourceOptions
+from tailrace.spark.planning import OffsetRange
+
+
+def remaining_ranges(
+    options: SourceOptions,
+    extents: Mapping[TopicPartition, Extent],
+    *,
+    ends: Mapping[TopicPartition, int],
+    offset_at: OffsetAt,
+    noted_as: str,
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Start and limit of what is left by partition; none is empty.
+
+    A partition goes on at its end in `ends`, or starts where the options say. `noted_as` stands for
+    the option `startingOffsets` in messages about partitions that go on.
+
+    Raises:
+        ConfigError: as `resolve_ranges`.
+    """
+    if ends:
+        points = {}
+        for partition in extents:
+            point = options.starting.point_or_none(partition)
+            if partition in ends:
+                point = Point(PointKind.OFFSET, ends[partition])
+            if point is not None:
+                points[partition] = point
+        options = replace(options, starting=Bound(option=noted_as, of_partition=points))
+    found = resolve_ranges(options, extents, offset_at=offset_at)
+    return {
+        partition: (start, limit) for partition, (start, limit) in found.items() if start < limit
+    }
+
+
+def cut_evenly(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    """As many pieces of equal length, or one for each offset if there are fewer."""
+    count = min(count, whole.length)
+    borders = [whole.start + whole.length * index // count for index in range(count + 1)]
+    return [whole.part(start, limit) for start, limit in pairwise(borders)]
