@@ -13,6 +13,7 @@ from tests.fuzz import (
     cleaning_targets,
     directory_targets,
     offline_targets,
+    pipeline_targets,
     protocol_targets,
     records_targets,
     storage_targets,
@@ -26,6 +27,7 @@ TARGETS = (
     *cleaning_targets.TARGETS,
     *storage_targets.TARGETS,
     *offline_targets.TARGETS,
+    *pipeline_targets.TARGETS,
 )
 
 

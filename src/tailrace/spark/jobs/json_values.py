@@ -57,7 +57,7 @@ def infer_type(values: Sequence[bytes]) -> pa.StructType | None:
     then hold whatever comes.
 
     Raises:
-        FatalError: a field has several types.
+        FatalError: a field has several types, or they nest by the hundred.
     """
     objects = [value for value in values if _is_object(value)]
     if not objects:
@@ -68,7 +68,10 @@ def infer_type(values: Sequence[bytes]) -> pa.StructType | None:
         table = pj.read_json(buffer, read_options=_options(buffer.size))
     except pa.ArrowInvalid as error:
         raise FatalError(f"the JSON values have no common type: {error}; give a schema") from error
-    return _settled(table.schema.field(_WRAPPER).type)
+    try:
+        return _settled(table.schema.field(_WRAPPER).type)
+    except RecursionError as error:
+        raise FatalError("the JSON values nest too deep for a type; give a schema") from error
 
 
 def _parsed(
@@ -138,7 +141,7 @@ def _settled(kind: pa.DataType) -> pa.DataType:
 def _is_object(value: bytes) -> bool:
     try:
         return isinstance(json.loads(value), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -8,11 +8,14 @@ A round of a job has its tasks write under names of their own in `_staging`. The
 the files of the attempts that succeeded their final names, and makes them count by adding one
 file to the manifest. Names with `_` in front are not seen by Spark, Hive and others.
 
+Each file has the SHA-256 of the rest of it, so one that is damaged is never taken for good.
+
 Invariant: what is not in the manifest does not count. A crash at any point leaves the manifest as
 it was before the round or as it is after it; what else is left, `open_manifest` removes. Files
 that count are never changed.
 """
 
+import hashlib
 import json
 import re
 import uuid
@@ -56,7 +59,8 @@ class Manifest:
         if settings is not None:
             content = {"format": self._form, "settings": dict(settings), "entries": list(entries)}
         name = f"{MANIFEST}/{self._count:020}.json"
-        self.folder.replace(name, json.dumps(content, indent=1).encode())
+        content = json.loads(json.dumps(content))  # as it is read: keys are text, tuples are lists
+        self.folder.replace(name, sealed(content))
         self._take(content)
 
     def _read(self) -> None:
@@ -67,19 +71,28 @@ class Manifest:
                 raise CorruptionError(f"{self._count:020}.json, before it, is missing", path=path)
             try:
                 content = json.loads(self.folder.read(f"{MANIFEST}/{number:020}.json"))
-                form, entries = content["format"], content["entries"]
-            except (ValueError, KeyError, TypeError) as error:
+                form, digest = content["format"], content.pop("digest", None)
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise CorruptionError(f"not a file of a manifest: {error!r}", path=path) from error
             if form != self._form:
                 raise FatalError(f"{path}: its format is {form}; this version reads {self._form}")
-            if not isinstance(entries, list):
-                raise CorruptionError("its entries are not a list", path=path)
+            if digest != _digest(content):
+                raise CorruptionError("it is not what was written: its digest differs", path=path)
             self._take(content)
 
     def _take(self, content: Mapping[str, Any]) -> None:
         self.settings |= content.get("settings", {})
         self.entries += content["entries"]
         self._count += 1
+
+
+def sealed(content: Mapping[str, Any]) -> bytes:
+    """The bytes of a manifest's file: its content with the digest of that."""
+    return json.dumps({**content, "digest": _digest(content)}, indent=1).encode()
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def attempt_name(suffix: str) -> str:

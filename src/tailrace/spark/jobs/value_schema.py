@@ -20,11 +20,12 @@ def schema_json(text: str) -> str:
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
+    unparsable = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
     try:
         if text.lstrip().startswith("{"):
             return str(StructType.fromJson(json.loads(text)).json())
         return str(StructType.fromDDL(text).json())
-    except (PySparkException, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (PySparkException, *unparsable) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError([f"value_schema: neither DDL nor JSON of Spark: {reason}"]) from error
 

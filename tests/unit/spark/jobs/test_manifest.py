@@ -123,3 +123,23 @@ def test_files_without_a_manifest_are_not_taken_for_leftovers() -> None:
     with pytest.raises(FatalError, match=r"files like part/f0\.data, but no manifest"):
         opened(files)
     assert files.exists("/lake/part/f0.data")
+
+
+def test_a_manifest_that_was_damaged_is_never_read() -> None:
+    """Whichever byte of it has changed, and whatever else stands there."""
+    files = MemoryFiles()
+    folder = DiskFolder("/lake", files)
+    name = f"_manifest/{0:020}.json"
+    manifest = Manifest(folder, form=FORM)
+    manifest.add([{"name": "part/f0.data", "since": {10: 1, 2: 3}}])
+    written = folder.read(name)
+    assert Manifest(folder, form=FORM).entries == manifest.entries
+    changed = [
+        written[:at] + bytes([byte ^ 1]) + written[at + 1 :] for at, byte in enumerate(written)
+    ]
+    for content in [*changed, b"", b"[]", b"7", b"{}", b"[" * 100_000, b"\xff", written[:-5]]:
+        folder.replace(name, content)
+        try:
+            assert Manifest(folder, form=FORM).entries == manifest.entries
+        except (CorruptionError, FatalError):
+            continue
