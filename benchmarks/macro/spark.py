@@ -66,6 +66,7 @@ MANY_PARTITIONS_ROWS = 2_000_000
 QUERIES = {
     "count": (None, "count(*)"),
     "sum(length(value))": (None, "sum(length(value))"),
+    "sum(length(value)) of value alone": ("value BINARY", "sum(length(value))"),
     "one column, sum(offset)": ("offset BIGINT", "sum(offset)"),
 }
 """Schema given to the source, if any, and what is computed."""

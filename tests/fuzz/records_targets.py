@@ -1,20 +1,26 @@
 """Fuzz targets of the `records` room: reading batches, codecs, walking records, columns."""
 
 import zlib
+from collections.abc import Iterator
 from functools import partial
+from typing import TypeVar
 
 from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.model import Codec
 from tailrace.records import layout
-from tailrace.records.batch import UnsupportedMagicError, read_batches
+from tailrace.records.batch import UnsupportedMagicError, read_batches, stamp
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.records.checks import check_records
 from tailrace.records.codecs import compress, decompress
 from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.control import ControlType, EndTransactionMarker, read_end_transaction_marker
 from tailrace.records.legacy import read_all_batches
+from tailrace.records.runs import batches_of, read_runs
 from tests.fuzz.engine import FuzzTarget
+from tests.fuzz.mending import with_crcs
 from tests.naive import LegacyMessage, write_all_legacy, write_legacy
+
+T = TypeVar("T")
 
 OUTPUT_LIMIT = 1 << 20
 REFUSALS = (CorruptionError, UnsupportedCodecError, UnsupportedMagicError)
@@ -57,6 +63,35 @@ def decode_unchecked(data: bytes) -> int:
     finally:
         builder.finish().validate(full=True)
     return builder.row_count
+
+
+def read_in_runs(data: bytes) -> object:
+    """Cuts bytes into runs, after putting checksums right: the batches are those of the reader."""
+    view = memoryview(with_crcs(data))
+    plain, runs = read_all_batches(view), read_runs(view)
+    ends = [
+        (position + at + batch.size, bytes(batch.view))
+        for position, piece in until_refused(runs)
+        for at, batch in batches_of(piece, -(2**63), 2**63 - 1)
+    ]
+    assert ends == [(at + batch.size, bytes(batch.view)) for at, batch in until_refused(plain)]
+    assert runs.position == plain.position
+    return ends
+
+
+def stamped(data: bytes, base_offset: int) -> bytes:
+    """A batch as a broker has stored it."""
+    stored = bytearray(data)
+    stamp(memoryview(stored), base_offset=base_offset, leader_epoch=0)
+    return bytes(stored)
+
+
+def until_refused(found: Iterator[tuple[int, T]]) -> Iterator[tuple[int, T]]:
+    """What is found up to the first refusal."""
+    try:
+        yield from found
+    except REFUSALS:
+        return
 
 
 def seed_legacy(magic: int, codec: Codec) -> bytes:
@@ -117,6 +152,15 @@ TARGETS: tuple[FuzzTarget, ...] = (
         seeds=_BATCHES[:1] * 3 + _BATCHES,
         run=decode_unchecked,
         refusals=REFUSALS,
+    ),
+    FuzzTarget(
+        name="read runs",
+        seeds=tuple(
+            b"".join(stamped(_BATCHES[codec], 3 * number) for number, codec in enumerate(codecs))
+            for codecs in ((0, 0, 0), (0, 1, 0, 0))
+        ),
+        run=read_in_runs,
+        refusals=(),
     ),
     FuzzTarget(
         name="read legacy messages",

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tailrace import kernels
-from tailrace.kernels import Kernel, RecordFault, Refusal, Total
+from tailrace.kernels import Kernel, Payload, RecordFault, Refusal, Total
 from tests.kernels.strategies import INT64, SMALL, damaged_payloads, naive_records
 from tests.naive import Malformed, NaiveRecord, read_records, varint, wrapped, write_records
 
@@ -172,7 +172,7 @@ class Columns:
     """Outputs of `decode_records` of a given capacity, and what is in them."""
 
     def __init__(self, rows: int, size: int) -> None:
-        self.cursors = np.zeros(3, np.int64)
+        self.cursors = np.zeros(4, np.int64)
         self.offsets, self.timestamps = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         self.key_ends, self.value_ends = np.zeros(rows + 1, np.int32), np.zeros(rows + 1, np.int32)
         self.key_valid, self.value_valid = np.zeros(rows, np.uint8), np.zeros(rows, np.uint8)
@@ -197,6 +197,13 @@ class Columns:
             )
             for row in range(self.cursors[0])
         ]
+
+
+def one_batch(
+    payload: bytes, count: int, base_offset: int = 0, base_timestamp: int = 0
+) -> np.ndarray:
+    """The payloads of one batch that is the whole buffer."""
+    return np.array([0, len(payload), count, base_offset, base_timestamp, 1, 0], np.int64)
 
 
 def content(ends: np.ndarray, valid: np.ndarray, data: np.ndarray, row: int) -> bytes | None:
@@ -231,8 +238,8 @@ def test_decode_appends_the_records_of_the_window(
     expected = expected_rows(records, base_offset, base_timestamp, window)
     for _ in range(2):
         appended = engine(engine_name, kernels.decode_records)(
-            payload, 0, len(payload), len(records), base_offset, base_timestamp, 1, *window, 15,
-            *columns.outputs(),
+            payload, one_batch(payload, len(records), base_offset, base_timestamp),
+            len(records), *window, 15, *columns.outputs(),
         )  # fmt: skip
         assert appended == len(expected)
     assert columns.rows() == 2 * expected
@@ -249,7 +256,7 @@ def test_decode_is_the_same_compiled_and_plain(
     for name in ENGINES:
         columns = Columns(rows, size)
         status = engine(name, kernels.decode_records)(
-            payload, 0, len(payload), count, 10, 1000, 1, 11, 200, wanted, *columns.outputs()
+            payload, one_batch(payload, count, 10, 1000), count, 11, 200, wanted, *columns.outputs()
         )
         results.append((status, [list(output) for output in columns.outputs()]))
     assert results[0] == results[1]
@@ -265,7 +272,7 @@ def test_decode_refuses_what_the_naive_decoder_refuses(
     payload, count = damaged
     columns = Columns(len(payload), len(payload))
     status = engine(engine_name, kernels.decode_records)(
-        payload, 0, len(payload), count, 0, 0, 1, -(2**62), 2**62, 15, *columns.outputs()
+        payload, one_batch(payload, count), count, -(2**62), 2**62, 15, *columns.outputs()
     )
     assert name_of(status) == naive_verdict(payload, count).fault
     assert status >= 0 or not columns.cursors.any()
@@ -386,7 +393,7 @@ def test_append_time_ignores_deltas(engine_name: str) -> None:
     """With `keeps_deltas` 0 every row has the base timestamp."""
     payload = write_records([NaiveRecord(40, 0, b"k", b"v"), NaiveRecord(50, 1, b"k", b"v")])
     columns = Columns(2, 10)
-    engine(engine_name, kernels.decode_records)(
-        payload, 0, len(payload), 2, 0, 7, 0, 0, 9, 15, *columns.outputs()
-    )
+    payloads = one_batch(payload, 2, 0, 7)
+    payloads[Payload.KEEPS_DELTAS] = 0
+    engine(engine_name, kernels.decode_records)(payload, payloads, 2, 0, 9, 15, *columns.outputs())
     assert [row[1] for row in columns.rows()] == [7, 7]

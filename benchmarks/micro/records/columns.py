@@ -80,7 +80,7 @@ def _build_columns(batches: list[Batch]) -> None:
 
 def _run_kernel(source: Array, size: int, *, record_count: int) -> None:
     """The kernel over every batch, each into the same columns."""
-    cursors = np.zeros(3, np.int64)
+    cursors = np.zeros(4, np.int64)
     outputs = (
         cursors, np.zeros(record_count, np.int64), np.zeros(record_count, np.int64),
         np.zeros(record_count + 1, np.int32), np.zeros(record_count, np.uint8),
@@ -92,8 +92,8 @@ def _run_kernel(source: Array, size: int, *, record_count: int) -> None:
     read_only.flags.writeable = False
     for start in range(0, len(source), size):
         cursors[:] = 0
+        payloads = np.array([start + HEADER_SIZE, start + size, record_count, 0, 0, 1, 0], np.int64)
         rows = kernels.decode_records(
-            read_only, start + HEADER_SIZE, start + size, record_count,
-            0, 0, 1, 0, INT64_MAX, WANTED, *outputs,
-        )  # fmt: skip
+            read_only, payloads, record_count, 0, INT64_MAX, WANTED, *outputs
+        )
         assert rows == record_count

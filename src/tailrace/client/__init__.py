@@ -20,7 +20,7 @@ from tailrace.client.errors import (
     UnreachableBrokerError,
     UnsupportedBrokerError,
 )
-from tailrace.client.fetcher import fetch_batches
+from tailrace.client.fetcher import fetch_batches, fetch_pieces
 from tailrace.client.metadata import ClusterReader
 from tailrace.client.nodes import AuthenticationError
 
@@ -34,5 +34,6 @@ __all__ = [
     "UnreachableBrokerError",
     "UnsupportedBrokerError",
     "fetch_batches",
+    "fetch_pieces",
     "parse_bootstrap",
 ]

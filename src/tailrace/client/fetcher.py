@@ -1,4 +1,4 @@
-"""`fetch_batches`: the batches of one partition between two offsets, from the broker that leads it.
+"""`fetch_pieces`: the batches of one partition between two offsets, from the broker that leads it.
 
     caller    | decodes answer 1 | decodes answer 2 | ...
     broker    fetch 1 | fetch 2 ........ | fetch 3 ........
@@ -31,7 +31,7 @@ from tailrace.protocol.messages.fetch import (
 )
 from tailrace.records.batch import Batch
 from tailrace.records.control import ControlType, end_transaction_marker_or_none
-from tailrace.records.legacy import read_all_batches
+from tailrace.records.runs import Piece, batches_of, read_runs
 
 FETCH_BYTES = 4 * 1024 * 1024
 """Bytes that one answer may have; enough to make the way there and back cheap."""
@@ -40,7 +40,7 @@ FETCH_WAIT_MS = 500
 """How long the broker may wait for the first byte (Kafka: fetch.max.wait.ms)."""
 
 
-def fetch_batches(
+def fetch_pieces(
     cluster: ClusterReader,
     partition: TopicPartition,
     *,
@@ -48,10 +48,10 @@ def fetch_batches(
     limit_offset: int,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     fetch_bytes: int = FETCH_BYTES,
-) -> Iterator[Batch]:
-    """Every batch that holds an offset from `start_offset` up to below `limit_offset`.
+) -> Iterator[Piece]:
+    """Every batch that holds an offset from `start_offset` up to below `limit_offset`, in runs.
 
-    Each has passed `Batch.check`; the last one may reach beyond the limit. With READ_COMMITTED,
+    Each has passed `Batch.check`; the last piece may reach beyond the limit. With READ_COMMITTED,
     those of aborted transactions are left out, and none comes from the last stable offset on.
     Errors that may pass are tried again, a bounded number of times in a row.
 
@@ -66,12 +66,34 @@ def fetch_batches(
     fetches = _Fetches(cluster, partition, isolation=isolation, fetch_bytes=fetch_bytes)
     offset = start_offset
     while offset < limit_offset:
-        batches, offset = cluster.retrying(lambda: fetches.take(offset))  # noqa: B023 - called before `offset` changes
+        pieces, offset = cluster.retrying(lambda: fetches.take(offset))  # noqa: B023 - called before `offset` changes
         if offset < limit_offset:
             fetches.send_ahead(offset)
-        for batch in batches:
-            if batch.base_offset >= limit_offset:
+        for piece in pieces:
+            if piece.base_offset >= limit_offset:
                 return
+            yield piece
+
+
+def fetch_batches(
+    cluster: ClusterReader,
+    partition: TopicPartition,
+    *,
+    start_offset: int,
+    limit_offset: int,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    fetch_bytes: int = FETCH_BYTES,
+) -> Iterator[Batch]:
+    """The batches of `fetch_pieces` one by one; raises as that."""
+    for piece in fetch_pieces(
+        cluster,
+        partition,
+        start_offset=start_offset,
+        limit_offset=limit_offset,
+        isolation=isolation,
+        fetch_bytes=fetch_bytes,
+    ):
+        for _, batch in batches_of(piece, start_offset, limit_offset):
             yield batch
 
 
@@ -98,7 +120,7 @@ class _Fetches:
         assert self._leader is not None, "nothing was taken yet"
         self._ahead = self._leader.send_nowait(self._request(offset, size=self._fetch_bytes))
 
-    def take(self, offset: int) -> tuple[list[Batch], int]:
+    def take(self, offset: int) -> tuple[list[Piece], int]:
         """The batches of an answer that reaches `offset`, and the offset after them."""
         pending, self._ahead = self._ahead, None
         if pending is None or self._leader is None:
@@ -127,7 +149,7 @@ class _Fetches:
 
     def _read(
         self, answer: FetchResponse, leader: Broker, *, offset: int
-    ) -> tuple[list[Batch], int] | None:
+    ) -> tuple[list[Piece], int] | None:
         """What an answer has; None if that is less than a whole batch."""
         partition, address = self._partition, leader.address
         data = partition_data(answer, partition)
@@ -136,22 +158,22 @@ class _Fetches:
             raise OffsetOutOfRangeError(offset, log_start_offset=start, log_end_offset=end)
         raise_for(data.error_code, about=f"records of {partition} at {address}")
         records = memoryview(data.records or b"")
-        batches = checked_batches(records, offset=offset, address=address, partition=partition)
+        pieces = checked_pieces(records, offset=offset, address=address, partition=partition)
         if not records:
             # The log was cut behind our back, or the broker is slow to make records visible.
             raise RemoteRetriableError(
                 ErrorCode.OFFSET_NOT_AVAILABLE,
                 about=f"{address} has no record of {partition} from offset {offset} on",
             )
-        if not batches:
+        if not pieces:
             return None
-        next_offset = batches[-1].next_offset
+        next_offset = pieces[-1].next_offset
         if self._isolation is IsolationLevel.READ_COMMITTED:
             try:
-                batches = committed_batches(batches, data.aborted_transactions or ())
+                pieces = committed_pieces(pieces, data.aborted_transactions or ())
             except CorruptionError as error:
                 raise error.located(path=f"{address}, {partition}") from error
-        return batches, next_offset
+        return pieces, next_offset
 
 
 def fetch_request(
@@ -185,31 +207,33 @@ def partition_data(answer: FetchResponse, partition: TopicPartition) -> Partitio
     raise RemoteRetriableError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, about=str(partition))
 
 
-def checked_batches(
+def checked_pieces(
     records: memoryview, *, offset: int, address: BrokerAddress, partition: TopicPartition
-) -> list[Batch]:
+) -> list[Piece]:
     """The whole batches of an answer that reach `offset`; a partial one at the end is left out.
 
     Raises:
         CorruptionError: a batch is damaged; with the broker's address and the partition as path.
     """
     place = f"{address}, {partition}"
-    batches = []
+    pieces: list[Piece] = []
     position = 0
     try:
-        for position, batch in read_all_batches(records):  # noqa: B007 - told when the check fails
+        for position, piece in read_runs(records):  # noqa: B007 - told when the check fails
             # A broker answers from the start of the batch that has the offset.
-            if batch.last_offset >= offset:
-                batch.check()
-                batches.append(batch)
+            if piece.last_offset < offset:
+                continue
+            if isinstance(piece, Batch):
+                piece.check()
+                pieces.append(piece)
+            else:
+                pieces.append(piece.since(offset))
     except CorruptionError as error:
         raise error.located(path=place, position=error.position or position) from error
-    return batches
+    return pieces
 
 
-def committed_batches(
-    batches: Sequence[Batch], aborted: Sequence[AbortedTransaction]
-) -> list[Batch]:
+def committed_pieces(pieces: Sequence[Piece], aborted: Sequence[AbortedTransaction]) -> list[Piece]:
     """Those that belong to no aborted transaction; `aborted` is what their answer names.
 
     An answer up to the last stable offset has every transaction's end, or its records whole. So a
@@ -221,15 +245,16 @@ def committed_batches(
     """
     coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
     producers: set[int] = set()
-    found = []
-    for batch in batches:
-        while coming and coming[-1].first_offset <= batch.last_offset:
+    found: list[Piece] = []
+    for piece in pieces:
+        while coming and coming[-1].first_offset <= piece.last_offset:
             producers.add(coming.pop().producer_id)
-        if batch.is_control:
-            marker = end_transaction_marker_or_none(batch)
-            if marker is not None and marker.type is ControlType.ABORT:
-                producers.discard(batch.producer_id)
-        elif batch.is_transactional and batch.producer_id in producers:
-            continue
-        found.append(batch)
+        if isinstance(piece, Batch):
+            if piece.is_control:
+                marker = end_transaction_marker_or_none(piece)
+                if marker is not None and marker.type is ControlType.ABORT:
+                    producers.discard(piece.producer_id)
+            elif piece.is_transactional and piece.producer_id in producers:
+                continue
+        found.append(piece)
     return found

@@ -27,8 +27,10 @@ from tailrace.kernels.key_map import (
     put_keys,
 )
 from tailrace.kernels.records import (
+    PAYLOAD_WIDTH,
     RECORD_SIZE_MIN,
     REFUSED_WIDTH,
+    Payload,
     RecordFault,
     Refusal,
     Total,
@@ -42,12 +44,14 @@ from tailrace.kernels.records import (
 __all__ = [
     "BATCH_ROW_SIZE",
     "GROUP_SIZE",
+    "PAYLOAD_WIDTH",
     "RECORD_GROWTH_MAX",
     "RECORD_SIZE_MIN",
     "REFUSED_WIDTH",
     "BatchRow",
     "Kernel",
     "MapState",
+    "Payload",
     "RecordFault",
     "Refusal",
     "Total",

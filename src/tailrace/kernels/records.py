@@ -113,6 +113,33 @@ class Total(IntEnum):
     TIMESTAMP_DELTA_MAX = 6
 
 
+class Payload(IntEnum):
+    """Places of a batch in the `payloads` of `decode_records`."""
+
+    POSITION = 0
+    """Where its first record starts in the buffer."""
+    LIMIT = 1
+    """Where the last one ends."""
+    RECORD_COUNT = 2
+    BASE_OFFSET = 3
+    BASE_TIMESTAMP = 4
+    """Of a batch of LogAppendTime, the time of all its records."""
+    KEEPS_DELTAS = 5
+    """0 for a batch of LogAppendTime, else 1."""
+    ROWS = 6
+    """Set by the kernel: how many records it has appended."""
+
+
+PAYLOAD_WIDTH: Final = len(Payload)
+_AT_POSITION: Final = int(Payload.POSITION)
+_AT_LIMIT: Final = int(Payload.LIMIT)
+_AT_RECORD_COUNT: Final = int(Payload.RECORD_COUNT)
+_AT_BASE_OFFSET: Final = int(Payload.BASE_OFFSET)
+_AT_BASE_TIMESTAMP: Final = int(Payload.BASE_TIMESTAMP)
+_AT_KEEPS_DELTAS: Final = int(Payload.KEEPS_DELTAS)
+_AT_ROWS: Final = int(Payload.ROWS)
+
+
 class Refusal(IntEnum):
     """Why a log does not take a record that is sound by its format."""
 
@@ -398,80 +425,96 @@ def list_refused(  # noqa: PLR0917 (a kernel takes its buffers by position)
 
 
 @kernel(
-    "bytes", "int64", "int64", "int64",
-    "int64", "int64", "int64", "int64", "int64",
+    "bytes", "int64[:]", "int64",
+    "int64", "int64",
     "int64", "int64[:]", "int64[:]", "int64[:]",
     "int32[:]", "uint8[:]", "uint8[:]",
     "int32[:]", "uint8[:]", "uint8[:]",
 )  # fmt: skip
 def decode_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
-    data: "Ints", position: int, limit: int, count: int,
-    base_offset: int, base_timestamp: int, keeps_deltas: int, start_offset: int, limit_offset: int,
+    data: "Ints", payloads: "Outputs", count: int,
+    start_offset: int, limit_offset: int,
     wanted: int, cursors: "Outputs", offsets: "Outputs", timestamps: "Outputs",
     key_ends: "Outputs", key_valid: "Outputs", key_data: "Outputs",
     value_ends: "Outputs", value_valid: "Outputs", value_data: "Outputs",
 ) -> int:  # fmt: skip
     """Appends the records of `start_offset <= offset < limit_offset` to columns in Arrow's layout.
 
-    `cursors` holds how many rows, key bytes and value bytes the columns have; they move only when
-    the whole payload is sound. There must be room for `count` more rows, also where fewer are kept.
-    `key_ends[0]` is 0 and `key_ends[row + 1]` where the key of `row` ends, as Arrow's offsets are.
-    `keeps_deltas` is 0 for a batch of LogAppendTime, whose `base_timestamp` then is the time of all
-    its records. `wanted` has the `WANT_…` bits of the columns to fill; the others are not touched.
+    `payloads` has `PAYLOAD_WIDTH` places for each batch, as `Payload` says, and `count` is how many
+    records all have. `cursors` holds how many rows, key bytes, value bytes and headers the columns
+    have had; they move only when every payload is sound. There must be room for `count` more rows,
+    also where fewer are kept. `key_ends[0]` is 0 and `key_ends[row + 1]` where the key of `row`
+    ends, as Arrow's offsets are. `wanted` has the `WANT_…` bits of the columns to fill; the others
+    are not touched.
 
     Returns:
         The rows appended, or minus a `RecordFault`.
     """
-    if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
-        return -_RECORD_COUNT
     row = cursors[0]
     key_end = cursors[1]
     value_end = cursors[2]
-    rows = row + count
-    if (
-        (wanted & WANT_KEY and (len(key_valid) < rows or len(key_ends) <= rows))
-        or (wanted & WANT_VALUE and (len(value_valid) < rows or len(value_ends) <= rows))
-        or (wanted & WANT_OFFSET and len(offsets) < rows)
-        or (wanted & WANT_TIMESTAMP and len(timestamps) < rows)
-    ):
-        return -_NO_ROOM
-    for _ in range(count):
-        end, delta, offset_delta, key_at, key_size, value_at, value_size, _, _ = read_record(
-            data, position, limit
-        )
-        if end < 0:
-            return end
-        position = end
-        offset = wrapping_sum(base_offset, offset_delta)
-        if offset < start_offset or offset >= limit_offset:
-            continue
-        if wanted & WANT_OFFSET:
-            offsets[row] = offset
-        if wanted & WANT_TIMESTAMP:
-            timestamps[row] = wrapping_sum(base_timestamp, delta * keeps_deltas)
-        if wanted & WANT_KEY:
-            key_valid[row] = 0 if key_size < 0 else 1
-            if key_size > 0:
-                if key_size > len(key_data) - key_end:
-                    return -_NO_ROOM
-                copy_bytes(data, key_at, key_data, key_end, key_size)
-                key_end += key_size
-            key_ends[row + 1] = key_end
-        if wanted & WANT_VALUE:
-            value_valid[row] = 0 if value_size < 0 else 1
-            if value_size > 0:
-                if value_size > len(value_data) - value_end:
-                    return -_NO_ROOM
-                copy_bytes(data, value_at, value_data, value_end, value_size)
-                value_end += value_size
-            value_ends[row + 1] = value_end
-        row += 1
-    if position != limit:
-        return -_LEFTOVER
+    header_count = cursors[3]
+    left = count
+    for at in range(0, len(payloads), PAYLOAD_WIDTH):
+        position = payloads[at + _AT_POSITION]
+        limit = payloads[at + _AT_LIMIT]
+        record_count = payloads[at + _AT_RECORD_COUNT]
+        base_offset = payloads[at + _AT_BASE_OFFSET]
+        base_timestamp = payloads[at + _AT_BASE_TIMESTAMP]
+        keeps_deltas = payloads[at + _AT_KEEPS_DELTAS]
+        if record_count < 0 or record_count > (limit - position) // RECORD_SIZE_MIN:
+            return -_RECORD_COUNT
+        left -= record_count
+        rows = row + record_count
+        if (
+            left < 0
+            or (wanted & WANT_KEY and (len(key_valid) < rows or len(key_ends) <= rows))
+            or (wanted & WANT_VALUE and (len(value_valid) < rows or len(value_ends) <= rows))
+            or (wanted & WANT_OFFSET and len(offsets) < rows)
+            or (wanted & WANT_TIMESTAMP and len(timestamps) < rows)
+        ):
+            return -_NO_ROOM
+        first_row = row
+        for _ in range(record_count):
+            end, delta, offset_delta, key_at, key_size, value_at, value_size, _, headers = (
+                read_record(data, position, limit)
+            )
+            if end < 0:
+                return end
+            position = end
+            offset = wrapping_sum(base_offset, offset_delta)
+            if offset < start_offset or offset >= limit_offset:
+                continue
+            if wanted & WANT_OFFSET:
+                offsets[row] = offset
+            if wanted & WANT_TIMESTAMP:
+                timestamps[row] = wrapping_sum(base_timestamp, delta * keeps_deltas)
+            if wanted & WANT_KEY:
+                key_valid[row] = 0 if key_size < 0 else 1
+                if key_size > 0:
+                    if key_size > len(key_data) - key_end:
+                        return -_NO_ROOM
+                    copy_bytes(data, key_at, key_data, key_end, key_size)
+                    key_end += key_size
+                key_ends[row + 1] = key_end
+            if wanted & WANT_VALUE:
+                value_valid[row] = 0 if value_size < 0 else 1
+                if value_size > 0:
+                    if value_size > len(value_data) - value_end:
+                        return -_NO_ROOM
+                    copy_bytes(data, value_at, value_data, value_end, value_size)
+                    value_end += value_size
+                value_ends[row + 1] = value_end
+            header_count += headers
+            row += 1
+        if position != limit:
+            return -_LEFTOVER
+        payloads[at + _AT_ROWS] = row - first_row
     appended = row - cursors[0]
     cursors[0] = row
     cursors[1] = key_end
     cursors[2] = value_end
+    cursors[3] = header_count
     return appended
 
 

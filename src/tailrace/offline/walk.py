@@ -18,6 +18,7 @@ Invariant: positions rise, and each batch begins where the one before it ends.
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 import crc32c
 
@@ -26,17 +27,29 @@ from tailrace.errors import CorruptionError
 from tailrace.records import layout
 from tailrace.records.batch import Batch, CorruptBatchError
 from tailrace.records.legacy import read_all_batches
+from tailrace.records.runs import Piece, read_runs
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
 from tailrace.storage.index import offset as offset_index
 from tailrace.storage.index import time as time_index
 from tailrace.storage.reader import SegmentFiles
 
+Found_co = TypeVar("Found_co", covariant=True)
+
 WINDOW_BYTES = 4 * 1024 * 1024
 """Large enough that few batches are read twice, small enough for a processor's cache."""
 
 HEADERS_WINDOW_BYTES = 64 * 1024
 """Where only headers are wanted: small batches share a window, large ones are stepped over."""
+
+
+class _Reader(Protocol[Found_co]):
+    """What cuts a window into batches or runs; `position` says where the whole ones end."""
+
+    @property
+    def position(self) -> int: ...
+
+    def __iter__(self) -> Iterator[tuple[int, Found_co]]: ...
 
 
 def walk_batches(
@@ -50,25 +63,12 @@ def walk_batches(
         CorruptionError: bytes that cannot be the start of a batch, with path and position.
         OSError: the file cannot be read.
     """
-    position, size = start, window_bytes
-    while position < limit:
-        wanted = min(size, limit - position)
-        data = file.read(position, wanted)
-        reader = read_all_batches(memoryview(data))
-        try:
-            for at, batch in reader:
-                yield position + at, batch
-        except CorruptionError as error:
-            raise error.located(path=path, position=position + (error.position or 0)) from error
-        left = len(data) - reader.position
-        position += reader.position
-        if position + left >= limit or len(data) < wanted:
-            return  # The rest is not whole, or a broker has cut it since.
-        size = window_bytes
-        if not reader.position:
-            size = _size_of_large(file, path, position=position, limit=limit)
-            if size > limit - position:
-                return
+    return _walk(file, path, read_all_batches, start=start, limit=limit, window_bytes=window_bytes)
+
+
+def walk_runs(file: File, path: str, *, start: int, limit: int) -> Iterator[tuple[int, Piece]]:
+    """As `walk_batches`, neighbouring batches together; see `records.runs`."""
+    return _walk(file, path, read_runs, start=start, limit=limit, window_bytes=WINDOW_BYTES)
 
 
 def walk_headers(
@@ -104,6 +104,36 @@ def walk_headers(
         batch.size = size
         yield position, batch
         position += size
+
+
+def _walk(
+    file: File,
+    path: str,
+    read: Callable[[memoryview], "_Reader[Found_co]"],
+    *,
+    start: int,
+    limit: int,
+    window_bytes: int,
+) -> Iterator[tuple[int, Found_co]]:
+    position, size = start, window_bytes
+    while position < limit:
+        wanted = min(size, limit - position)
+        data = file.read(position, wanted)
+        reader = read(memoryview(data))
+        try:
+            for at, found in reader:
+                yield position + at, found
+        except CorruptionError as error:
+            raise error.located(path=path, position=position + (error.position or 0)) from error
+        left = len(data) - reader.position
+        position += reader.position
+        if position + left >= limit or len(data) < wanted:
+            return  # The rest is not whole, or a broker has cut it since.
+        size = window_bytes
+        if not reader.position:
+            size = _size_of_large(file, path, position=position, limit=limit)
+            if size > limit - position:
+                return
 
 
 def position_near(files: Files, segment: SegmentFiles, file: File, *, offset: int) -> int:

@@ -5,7 +5,7 @@ Not here: what stands in the records themselves (`columns`).
 Invariant: nothing is done by record in Python; a batch's value is repeated by numpy.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
@@ -16,6 +16,7 @@ import pyarrow as pa
 from tailrace.model import Codec
 from tailrace.records import layout
 from tailrace.records.batch import Batch
+from tailrace.records.runs import Field
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -69,6 +70,12 @@ class BatchColumns:
         for column, values in self._values.items():
             values.append(_VALUE_OF[column](batch))
 
+    def append_run(self, headers: Array, counts: Sequence[int]) -> None:
+        """Note the batches of a run, by their `Header`s, with the records that each has there."""
+        self._counts += zip(counts, headers[:, Field.BASE_OFFSET].tolist(), strict=True)
+        for column, values in self._values.items():
+            values.extend(_OF_HEADERS[column](headers).tolist())
+
     def array(self, column: Column, offsets: Array) -> pa.Array:
         """The column; `offsets` are those of the chunk's rows, and are looked at for `sequence`."""
         counts, bases = np.array(self._counts, np.int64).reshape(-1, 2).T
@@ -101,5 +108,22 @@ _VALUE_OF: Final[dict[Column, Callable[[Batch], int]]] = {
     Column.LEADER_EPOCH: attrgetter("leader_epoch"),
     Column.IS_TRANSACTIONAL: attrgetter("is_transactional"),
 }
+
+_OF_HEADERS: Final[dict[Column, Callable[[Array], Array]]] = {
+    Column.TIMESTAMP_TYPE: lambda headers: _flags(headers, layout.LOG_APPEND_TIME_FLAG),
+    Column.CODEC: lambda headers: headers[:, Field.ATTRIBUTES] & layout.CODEC_MASK,
+    Column.PRODUCER_ID: lambda headers: headers[:, Field.PRODUCER_ID],
+    Column.PRODUCER_EPOCH: lambda headers: headers[:, Field.PRODUCER_EPOCH],
+    Column.SEQUENCE: lambda headers: headers[:, Field.BASE_SEQUENCE],
+    Column.LEADER_EPOCH: lambda headers: headers[:, Field.LEADER_EPOCH],
+    Column.IS_TRANSACTIONAL: lambda headers: _flags(headers, layout.TRANSACTIONAL_FLAG),
+}
+"""The same of all headers of a run."""
+
+
+def _flags(headers: Array, flag: int) -> Array:
+    is_set: Array = headers[:, Field.ATTRIBUTES] & flag != 0
+    return is_set
+
 
 _CODEC_NAMES: Final = [codec.name.lower() for codec in Codec]

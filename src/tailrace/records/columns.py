@@ -34,12 +34,14 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace import kernels
-from tailrace.kernels import RecordFault
+from tailrace.kernels import PAYLOAD_WIDTH, Payload, RecordFault
 from tailrace.kernels.records import WANT_KEY, WANT_OFFSET, WANT_TIMESTAMP, WANT_VALUE
 from tailrace.model import TimestampType
+from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.batch_columns import BATCH_TYPES, BatchColumns, Column
 from tailrace.records.checks import check_records, record_error
+from tailrace.records.runs import BatchRun, Field
 
 __all__ = ["ARROW_TYPES", "RECORD_COLUMNS", "Column", "ColumnsBuilder", "schema_of"]
 
@@ -95,7 +97,16 @@ def schema_of(columns: Collection[Column]) -> pa.Schema:
 class ColumnsBuilder:
     """Collects batches and gives their records as an Arrow record batch."""
 
-    __slots__ = ("_batches", "_columns", "_has_headers", "_headers", "_rows", "_wanted", "schema")
+    __slots__ = (
+        "_batches",
+        "_columns",
+        "_has_headers",
+        "_headers",
+        "_payload",
+        "_rows",
+        "_wanted",
+        "schema",
+    )
 
     def __init__(self, columns: Collection[Column] = RECORD_COLUMNS) -> None:
         self._columns = tuple(columns)
@@ -104,6 +115,7 @@ class ColumnsBuilder:
         for column in self._columns:
             self._wanted |= _WANTED_BITS.get(column, 0)
         self._has_headers = Column.HEADERS in self._columns
+        self._payload = np.zeros(PAYLOAD_WIDTH, np.int64)
         self._start(rows_max=0, size_max=0)
 
     @property
@@ -136,36 +148,68 @@ class ColumnsBuilder:
             raise OverflowError(f"{self.byte_count} bytes are collected, {size} more do not fit")
         if not 0 <= count <= size // kernels.RECORD_SIZE_MIN:
             raise record_error(batch, RecordFault.RECORD_COUNT, index=0, size=size)
-        rows, headers = self._rows, self._headers
         is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
-        source = np.frombuffer(view.toreadonly(), np.uint8)
-        rows.make_room(count, size)
-        status = kernels.decode_records(
-            source,
+        self._payload[:] = (
             0,
             size,
             count,
             batch.base_offset,
             batch.base_timestamp if is_create_time else batch.max_timestamp,
-            int(is_create_time),
-            start_offset,
-            limit_offset,
-            self._wanted,
-            *rows.outputs,
+            is_create_time,
+            0,
+        )
+        rows = self._decode(view, self._payload, count, start=start_offset, limit=limit_offset)
+        if rows < 0:
+            check_records(batch)
+            raise AssertionError(f"decoding said {RecordFault(-rows)!r}, the walk nothing")
+        self._batches.append(batch, rows)
+        return rows
+
+    def append_run(
+        self, run: BatchRun, *, start_offset: int, limit_offset: int
+    ) -> list[int] | None:
+        """Appends the records of a run as `append` those of a batch; returns how many of each.
+
+        None if a record breaks a rule of the format, and nothing was appended: `append` finds out
+        in which batch, and which rule.
+
+        Raises:
+            OverflowError: as `append`.
+        """
+        if self.byte_count + run.size > COLUMN_BYTES_MAX:
+            raise OverflowError(
+                f"{self.byte_count} bytes are collected, {run.size} more do not fit"
+            )
+        headers = np.array(run.headers, np.int64)
+        payloads, count = _payloads_of(headers)
+        status = self._decode(
+            run.view, payloads.reshape(-1), count, start=start_offset, limit=limit_offset
+        )
+        if status < 0:
+            return None
+        rows: list[int] = payloads[:, Payload.ROWS].tolist()
+        self._batches.append_run(headers, rows)
+        return rows
+
+    def _decode(
+        self, view: memoryview, payloads: Array, count: int, *, start: int, limit: int
+    ) -> int:
+        """Rows appended, or minus a fault, and then nothing was."""
+        rows, headers = self._rows, self._headers
+        source = np.frombuffer(view.toreadonly(), np.uint8)
+        rows.make_room(count, len(view))
+        status = kernels.decode_records(
+            source, payloads, count, start, limit, self._wanted, *rows.outputs
         )
         if status >= 0 and self._has_headers:
-            headers.make_room(count, size)
-            status = kernels.decode_headers(
-                source, 0, size, count, batch.base_offset, start_offset, limit_offset,
-                *headers.outputs,
-            )  # fmt: skip
+            if not rows.has_new_headers:
+                headers.add_none(status)
+            elif (fault := headers.decode(source, payloads, start=start, limit=limit)) < 0:
+                status = fault
         if status < 0:
             rows.undo()
-            check_records(batch)
-            raise AssertionError(f"decoding said {RecordFault(-status)!r}, the walk nothing")
-        rows.keep()
-        headers.keep()
-        self._batches.append(batch, status)
+        else:
+            rows.keep()
         return status
 
     def finish(self) -> pa.RecordBatch:
@@ -203,6 +247,23 @@ class ColumnsBuilder:
                 return self._batches.array(column, rows.offsets[: rows.count])
 
 
+def _payloads_of(headers: Array) -> tuple[Array, int]:
+    """What `decode_records` takes for the batches of a run, and how many records they have."""
+    sizes = headers[:, Field.LENGTH] + layout.LOG_OVERHEAD
+    ends = np.cumsum(sizes)
+    is_create_time = headers[:, Field.ATTRIBUTES] & layout.LOG_APPEND_TIME_FLAG == 0
+    payloads = np.zeros((len(headers), PAYLOAD_WIDTH), np.int64)
+    payloads[:, Payload.POSITION] = ends - sizes + layout.RECORDS_POSITION
+    payloads[:, Payload.LIMIT] = ends
+    payloads[:, Payload.RECORD_COUNT] = headers[:, Field.RECORD_COUNT]
+    payloads[:, Payload.BASE_OFFSET] = headers[:, Field.BASE_OFFSET]
+    payloads[:, Payload.BASE_TIMESTAMP] = np.where(
+        is_create_time, headers[:, Field.BASE_TIMESTAMP], headers[:, Field.MAX_TIMESTAMP]
+    )
+    payloads[:, Payload.KEEPS_DELTAS] = is_create_time
+    return payloads, int(headers[:, Field.RECORD_COUNT].sum())
+
+
 class _Rows:
     """The buffers that `decode_records` fills, and how far they are filled.
 
@@ -229,8 +290,8 @@ class _Rows:
     )
 
     def __init__(self, count_max: int, size_max: int) -> None:
-        self.cursors = np.zeros(3, np.int64)
-        self.kept = [0, 0, 0]
+        self.cursors = np.zeros(4, np.int64)
+        self.kept = [0, 0, 0, 0]
         self.count = self.size = 0
         self.count_max = count_max
         self.size_max = size_max
@@ -255,16 +316,21 @@ class _Rows:
             self.value_valid = _grown(self.value_valid, rows, self.count_max)
             self._list_outputs()
         if used + size > self.size_max:
-            _, key_end, value_end = self.kept
+            _, key_end, value_end, _ = self.kept
             self.size_max = max(used + size, 2 * self.size_max)
             self.key_data = _grown(self.key_data, key_end, self.size_max)
             self.value_data = _grown(self.value_data, value_end, self.size_max)
             self._list_outputs()
 
+    @property
+    def has_new_headers(self) -> bool:
+        """Whether a record that the kernel has written since `keep` has headers."""
+        return bool(self.cursors[3] != self.kept[3])
+
     def keep(self) -> None:
         """Takes over what the kernel has written."""
         self.kept = self.cursors.tolist()
-        self.count, key_end, value_end = self.kept
+        self.count, key_end, value_end, _ = self.kept
         self.size = key_end + value_end
 
     def undo(self) -> None:
@@ -325,10 +391,28 @@ class _Headers:
             self.value_data = _grown(self.value_data, value_end, self.spare_max)
             self._list_outputs()
 
-    def keep(self) -> None:
-        """Takes over what the kernel has written."""
+    def decode(self, source: Array, payloads: Array, *, start: int, limit: int) -> int:
+        """The headers of what `decode_records` has appended; 0, or minus a fault and nothing."""
+        before = self.cursors.tolist()
+        for position, end, count, base_offset, *_ in payloads.reshape(-1, PAYLOAD_WIDTH).tolist():
+            self.make_room(count, end - position)
+            status = kernels.decode_headers(
+                source, position, end, count, base_offset, start, limit, *self.outputs
+            )
+            if status < 0:
+                self.cursors[:] = before
+                return status
         _, _, key_end, value_end = self.cursors.tolist()
         self.size = key_end + value_end
+        return 0
+
+    def add_none(self, count: int) -> None:
+        """So many records without headers."""
+        self.make_room(count, count * kernels.RECORD_SIZE_MIN)
+        row, header = self.cursors[:2].tolist()
+        self.row_ends[row + 1 : row + count + 1] = header
+        self.row_valid[row : row + count] = 0
+        self.cursors[0] = row + count
 
     def _list_outputs(self) -> None:
         self.outputs = (

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from tailrace.errors import ConfigError, DirectoryError, FatalError, OffsetOutOfRangeError
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.offline.undecided import find_aborted
+from tailrace.records.runs import BatchRun
 from tailrace.records.search import find_timestamp
 from tailrace.spark.corruption import Skipped
 from tailrace.spark.logs import DataDirectory, DirectoryLog, open_directory
@@ -27,7 +28,7 @@ from tailrace.spark.options import Selection
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.seals import SegmentSeal, broken_seal, seal
 from tailrace.storage.names import parse_segment_file_name
-from tailrace.storage.reader import StoredBatch, list_partitions
+from tailrace.storage.reader import StoredPiece, list_partitions
 
 LOST = "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE]"
 """Spark's name for it."""
@@ -85,11 +86,12 @@ class DirectoryPlace:
         log = self._log(partition)
         start = log.reader.start_offset
         with _explaining(log.folder):
-            for stored in log.batches(start, log.end_offset()):
-                if stored.batch.max_timestamp >= timestamp:
-                    found = find_timestamp(stored.batch, timestamp, start_offset=start)
-                    if found is not None:
-                        return found.offset
+            for stored in log.pieces(start, log.end_offset()):
+                for batch, _, _ in stored.batches(start, log.end_offset()):
+                    if batch.max_timestamp >= timestamp:
+                        found = find_timestamp(batch, timestamp, start_offset=start)
+                        if found is not None:
+                            return found.offset
         return None
 
     def size_between(self, partition: TopicPartition, start: int, limit: int) -> int:
@@ -103,7 +105,7 @@ class DirectoryPlace:
             segments = log.reader.segments_between(start, limit)
             return tuple(seal(log.directory.files, each) for each in segments)
 
-    def batches(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[StoredBatch]:
+    def pieces(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[StoredPiece]:
         """The batches of a range; those of mapped files are views."""
         try:
             log = self._log(wanted.partition)
@@ -121,7 +123,7 @@ class DirectoryPlace:
         """Files are closed as they are read; only what is known of them is forgotten."""
         self._logs.clear()
 
-    def _planned(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredBatch]:
+    def _planned(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredPiece]:
         """The whole range from the segments that were planned, or an error."""
         broken = broken_seal(log.directory.files, log.reader.segments, wanted.seals)
         if broken is not None:
@@ -131,7 +133,7 @@ class DirectoryPlace:
         except (OffsetOutOfRangeError, FileNotFoundError) as error:
             raise lost(wanted, str(error), place=log.folder) from error
 
-    def _remaining(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredBatch]:
+    def _remaining(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredPiece]:
         """What is left of the range; once more where retention was faster than the reading."""
         start = wanted.start
         while True:
@@ -142,7 +144,7 @@ class DirectoryPlace:
             try:
                 for stored in self._visible(log, start, limit):
                     yield stored
-                    start = stored.batch.next_offset
+                    start = stored.piece.next_offset
             except FileNotFoundError:
                 del self._logs[wanted.partition]
                 log = self._log(wanted.partition)
@@ -151,14 +153,18 @@ class DirectoryPlace:
             else:
                 return
 
-    def _visible(self, log: "DirectoryLog", start: int, limit: int) -> Iterator[StoredBatch]:
+    def _visible(self, log: "DirectoryLog", start: int, limit: int) -> Iterator[StoredPiece]:
         """Without the data of aborted transactions, if only committed records are wanted."""
-        found = log.batches(start, limit)
+        found = log.pieces(start, limit)
         if not self._is_committed:
             return found
         later = log.reader.segments_between(start, log.reader.end_offset)
         aborted = find_aborted(log.directory.files, later, start)
-        return (stored for stored in found if not aborted.has(stored.batch))
+        return (
+            stored
+            for stored in found
+            if isinstance(stored.piece, BatchRun) or not aborted.has(stored.piece)
+        )
 
     def _log(self, partition: TopicPartition) -> "DirectoryLog":
         if partition not in self._logs:

@@ -14,15 +14,15 @@ from tailrace.errors import ConfigError, CorruptionError, DirectoryError
 from tailrace.model import TopicPartition
 from tailrace.offline.damage import Drop, OnDamage, find_damage
 from tailrace.offline.undecided import first_unstable_offset
-from tailrace.offline.walk import walk_batches
+from tailrace.offline.walk import walk_runs
 from tailrace.runtime.files import DiskFiles, Files
 from tailrace.spark.corruption import Skipped
 from tailrace.storage.reader import (
     LogReader,
     SegmentFiles,
-    StoredBatch,
-    WalkBatches,
-    map_batches,
+    StoredPiece,
+    WalkRuns,
+    map_runs,
     open_log_reader,
 )
 
@@ -34,7 +34,7 @@ class DataDirectory(NamedTuple):
     path: str
     given: str
     """As the user wrote it."""
-    walk: WalkBatches
+    walk: WalkRuns
 
 
 def open_directory(given: str) -> DataDirectory:
@@ -46,7 +46,7 @@ def open_directory(given: str) -> DataDirectory:
     """
     if "://" not in given and not given.startswith("file:"):
         # Workers may run in another working directory than the driver.
-        return DataDirectory(DiskFiles(), os.path.abspath(given), given, map_batches)
+        return DataDirectory(DiskFiles(), os.path.abspath(given), given, map_runs)
     from tailrace.runtime.arrow_files import open_uri
 
     try:
@@ -55,7 +55,7 @@ def open_directory(given: str) -> DataDirectory:
         raise ConfigError([f"path: {given} cannot be opened: {error}"]) from error
     except (OSError, ImportError) as error:
         raise DirectoryError(f"{given} cannot be opened: {error}") from error
-    walk = map_batches if isinstance(files, DiskFiles) else walk_batches
+    walk = map_runs if isinstance(files, DiskFiles) else walk_runs
     return DataDirectory(files, path.rstrip("/") or "/", given, walk)
 
 
@@ -96,8 +96,8 @@ class DirectoryLog:
                     self._end_offset = max(unstable, self.reader.start_offset)
         return self._end_offset
 
-    def batches(self, start: int, limit: int) -> Iterator[StoredBatch]:
-        """The batches of a range.
+    def pieces(self, start: int, limit: int) -> Iterator[StoredPiece]:
+        """The batches of a range; a run of them may reach beyond it.
 
         Raises:
             CorruptionError: a batch is damaged and nothing may be skipped; or the file has
@@ -107,9 +107,9 @@ class DirectoryLog:
         """
         at = start
         try:
-            for stored in self.reader.stored_batches(start, limit):
+            for stored in self.reader.stored_pieces(start, limit):
                 yield stored
-                at = stored.batch.next_offset
+                at = stored.piece.next_offset
         except CorruptionError:
             if self._skipped is None:
                 raise
@@ -121,13 +121,13 @@ class DirectoryLog:
             return
         self._skipped += [self._told(drop, at, limit) for drop in drops if _meets(drop, at, limit)]
         for segment in segments:
-            for stored in self._sound_batches(segment, drops):
-                if stored.batch.base_offset >= limit:
+            for stored in self._sound_pieces(segment, drops):
+                if stored.piece.base_offset >= limit:
                     return
-                if stored.batch.last_offset >= at:
-                    yield stored
+                if stored.piece.last_offset >= at:
+                    yield stored.since(at)
 
-    def _sound_batches(self, segment: SegmentFiles, drops: Sequence[Drop]) -> Iterator[StoredBatch]:
+    def _sound_pieces(self, segment: SegmentFiles, drops: Sequence[Drop]) -> Iterator[StoredPiece]:
         """The batches between the damage."""
         gaps = [
             (each.position, each.position + each.size_bytes)
@@ -139,10 +139,10 @@ class DirectoryLog:
         file = self.directory.files.open(segment.path, read_only=True)
         try:
             for start, limit in zip(starts, limits, strict=True):
-                for position, batch in self.directory.walk(
+                for position, piece in self.directory.walk(
                     file, segment.path, start=start, limit=limit
                 ):
-                    yield StoredBatch(batch, segment.path, position)
+                    yield StoredPiece(piece, segment.path, position)
         finally:
             file.close()
 

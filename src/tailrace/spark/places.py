@@ -9,10 +9,11 @@ Not here: decoding (`readers`), deciding (`offsets`, `planning`), and reading fi
 from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol, TypeAlias, assert_never
 
-from tailrace.client import ClusterReader, fetch_batches
+from tailrace.client import ClusterReader, fetch_pieces
 from tailrace.errors import ConfigError, OffsetOutOfRangeError
 from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
 from tailrace.records.batch import Batch
+from tailrace.records.runs import Piece, batches_of
 from tailrace.spark.corruption import Skipped
 from tailrace.spark.directories import DirectoryPlace, lost
 from tailrace.spark.offsets import Extent
@@ -20,11 +21,24 @@ from tailrace.spark.options import Partitions, Pattern, Selection, SourceOptions
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.seals import SegmentSeal
 
-__all__ = ["BrokerPlace", "DirectoryPlace", "Place", "PlacedBatch", "measure_ranges", "open_place"]
+__all__ = [
+    "BrokerPlace",
+    "DirectoryPlace",
+    "Place",
+    "PlacedBatch",
+    "PlacedPiece",
+    "measure_ranges",
+    "one_by_one",
+    "open_place",
+    "placed_batches",
+]
 
 
 PlacedBatch: TypeAlias = tuple[Batch, str | None, int | None]
 """A batch with its log file and its position there, which a broker does not tell."""
+
+PlacedPiece: TypeAlias = tuple[Piece, str | None, int | None]
+"""A batch or a run of them, with the place of its first byte."""
 
 
 class Place(Protocol):
@@ -53,8 +67,8 @@ class Place(Protocol):
         """By what `batches` will know that the files are still the same; none for a broker."""
         ...
 
-    def batches(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[PlacedBatch]:
-        """The checked batches that hold an offset of the range.
+    def pieces(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[PlacedPiece]:
+        """The checked batches that hold an offset of the range; a run may reach beyond it.
 
         Raises:
             FatalError: the log no longer has the whole range and `fails_on_data_loss` is true;
@@ -122,27 +136,42 @@ class BrokerPlace:
         del partition, start, limit
         return ()
 
-    def batches(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[PlacedBatch]:
+    def pieces(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[PlacedPiece]:
         """The batches of a range, as views of the answers."""
         start, limit = wanted.start, wanted.limit
         if not fails_on_data_loss:
             first, end = self._cluster.log_range(wanted.partition, isolation=self._isolation)
             start, limit = max(start, first), min(limit, end)
         try:
-            for batch in fetch_batches(
+            for piece in fetch_pieces(
                 self._cluster,
                 wanted.partition,
                 start_offset=start,
                 limit_offset=limit,
                 isolation=self._isolation,
             ):
-                yield batch, None, None
+                yield piece, None, None
         except OffsetOutOfRangeError as error:
             raise lost(wanted, str(error), place=str(wanted.partition)) from error
 
     def close(self) -> None:
         """Close the connections."""
         self._cluster.close()
+
+
+def placed_batches(
+    place: Place, wanted: OffsetRange, *, fails_on_data_loss: bool
+) -> Iterator[PlacedBatch]:
+    """The pieces of a place batch by batch; raises as `Place.pieces`."""
+    for placed in place.pieces(wanted, fails_on_data_loss=fails_on_data_loss):
+        yield from one_by_one(placed, wanted)
+
+
+def one_by_one(placed: PlacedPiece, wanted: OffsetRange) -> Iterator[PlacedBatch]:
+    """The batches of a piece that hold an offset of the range, each with its own place."""
+    piece, path, start = placed
+    for position, batch in batches_of(piece, wanted.start, wanted.limit):
+        yield batch, path, None if start is None else start + position
 
 
 def open_place(options: SourceOptions) -> Place:

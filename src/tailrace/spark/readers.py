@@ -32,8 +32,9 @@ from tailrace.errors import CorruptionError, FatalError, UnsupportedCodecError
 from tailrace.model import TopicPartition
 from tailrace.records.batch import Batch
 from tailrace.records.columns import ARROW_TYPES, Column, ColumnsBuilder
+from tailrace.records.runs import BatchRun
 from tailrace.spark.corruption import Skipped, write_report
-from tailrace.spark.places import Place, PlacedBatch
+from tailrace.spark.places import Place, PlacedBatch, one_by_one
 from tailrace.spark.planning import OffsetRange, ScanTask
 
 TOPIC: Final = "topic"
@@ -128,6 +129,20 @@ class _Chunks:
         self._by_batch[POSITION].append(position)
         self._counts.append(count)
 
+    def append_run(
+        self, run: BatchRun, wanted: OffsetRange, *, path: str | None, position: int | None
+    ) -> bool:
+        """Adds the records of a run, or nothing if `append` has to tell what is wrong in it."""
+        counts = self.builder.append_run(run, start_offset=wanted.start, limit_offset=wanted.limit)
+        if counts is None:
+            return False
+        self._by_batch[FILE] += [path] * len(counts)
+        self._by_batch[POSITION] += [
+            None if position is None else position + each for each in run.positions
+        ]
+        self._counts += counts
+        return True
+
     def finish(self) -> pa.RecordBatch:
         """The rows collected so far, with all columns."""
         rows = self.builder.row_count
@@ -159,26 +174,37 @@ def _read_range(
     wanted: OffsetRange, place: Place, *, columns: Sequence[str], fails_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     chunks = _Chunks(columns, wanted.partition)
-    builder = chunks.builder
-    for placed in place.batches(wanted, fails_on_data_loss=fails_on_data_loss):
-        batch, path, position = placed
-        if batch.is_control:
-            continue
-        try:
-            chunks.append(placed, wanted)
-        except CorruptionError as error:
-            found = error.located(path=path or str(wanted.partition), position=position)
-            if place.skipped is None:
-                raise found from error
-            place.skipped.append(_undecodable(batch, wanted, found))
-        except UnsupportedCodecError as error:
-            raise FatalError(f"{wanted.partition}, {batch!r}: {error}") from error
-        if not builder.has_room:
+    for placed in place.pieces(wanted, fails_on_data_loss=fails_on_data_loss):
+        piece, path, position = placed
+        is_taken = isinstance(piece, BatchRun) and chunks.append_run(
+            piece, wanted, path=path, position=position
+        )
+        if not is_taken:
+            for each in one_by_one(placed, wanted):
+                _append_batch(chunks, each, wanted, skipped=place.skipped)
+        if not chunks.builder.has_room:
             yield chunks.finish()
             if kernels.worth_loading():
                 kernels.load()
-    if builder.row_count:
+    if chunks.builder.row_count:
         yield chunks.finish()
+
+
+def _append_batch(
+    chunks: _Chunks, placed: PlacedBatch, wanted: OffsetRange, *, skipped: list[Skipped] | None
+) -> None:
+    batch, path, position = placed
+    if batch.is_control:
+        return
+    try:
+        chunks.append(placed, wanted)
+    except CorruptionError as error:
+        found = error.located(path=path or str(wanted.partition), position=position)
+        if skipped is None:
+            raise found from error
+        skipped.append(_undecodable(batch, wanted, found))
+    except UnsupportedCodecError as error:
+        raise FatalError(f"{wanted.partition}, {batch!r}: {error}") from error
 
 
 def _undecodable(batch: Batch, wanted: OffsetRange, found: CorruptionError) -> Skipped:

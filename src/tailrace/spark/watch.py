@@ -22,7 +22,7 @@ from tailrace.spark.corruption import Skipped, write_report
 from tailrace.spark.limits import Backlog, SizeBetween
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import Partitions, Selection, SourceOptions, Topics
-from tailrace.spark.places import Place, open_place
+from tailrace.spark.places import Place, open_place, placed_batches
 from tailrace.spark.planning import RECORD_BYTES_MIN, OffsetRange
 from tailrace.spark.progress import Extents, Positions, ends_of, plan_batch
 
@@ -144,7 +144,7 @@ class LogWatch:
         self.place.close()
 
     def _bytes_per_offset(self, wanted: OffsetRange) -> int:
-        placed = next(self.place.batches(wanted, fails_on_data_loss=False), None)
+        placed = next(placed_batches(self.place, wanted, fails_on_data_loss=False), None)
         if placed is None:
             return RECORD_BYTES_MIN
         batch, _, _ = placed

@@ -5,8 +5,8 @@ beside a running broker. Offsets are those at the time of opening: what is appen
 seen. A batch that is not whole at the very end is an append in progress and is left out; anywhere
 else it is damage.
 
-How bytes become batches is a parameter: `map_batches` for the files of this machine, and
-`tailrace.offline.walk.walk_batches`, window by window, for files that cannot be mapped.
+How bytes become batches is a parameter: `map_runs` for the files of this machine, and
+`tailrace.offline.walk.walk_runs`, window by window, for files that cannot be mapped.
 """
 
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ from tailrace.errors import CorruptionError, OffsetOutOfRangeError
 from tailrace.model import TopicPartition
 from tailrace.records.batch import Batch
 from tailrace.records.layout import FRAME_SIZE
+from tailrace.records.runs import Piece, batches_of
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_offset_checkpoint
@@ -44,21 +45,41 @@ class StoredBatch(NamedTuple):
     """Bytes from the start of the file."""
 
 
-class WalkBatches(Protocol):
-    """Position and batch from `start` on; ends before one that is not whole below `limit`."""
+class StoredPiece(NamedTuple):
+    """A batch, or a run of them, and where it stands."""
+
+    piece: Piece
+    path: str
+    position: int
+
+    def since(self, offset: int) -> "StoredPiece":
+        """Without the batches that end before `offset`, which it must reach."""
+        if isinstance(self.piece, Batch):
+            return self
+        left = self.piece.since(offset)
+        return StoredPiece(left, self.path, self.position + self.piece.size - left.size)
+
+    def batches(self, start_offset: int, limit_offset: int) -> Iterator[StoredBatch]:
+        """One by one, those that hold an offset of a range."""
+        for position, batch in batches_of(self.piece, start_offset, limit_offset):
+            yield StoredBatch(batch, self.path, self.position + position)
+
+
+class WalkRuns(Protocol):
+    """Position and batch or run from `start` on; ends before one not whole below `limit`."""
 
     def __call__(
         self, file: File, path: str, *, start: int, limit: int
-    ) -> Iterator[tuple[int, Batch]]:
+    ) -> Iterator[tuple[int, Piece]]:
         """Raises CorruptionError with path and position, OSError."""
         ...
 
 
-def map_batches(file: File, path: str, *, start: int, limit: int) -> Iterator[tuple[int, Batch]]:
+def map_runs(file: File, path: str, *, start: int, limit: int) -> Iterator[tuple[int, Piece]]:
     """Batches as views of the mapped file; they stay valid for as long as somebody holds them."""
     log = RecordsFile(path=path, file=file)
     log.size = min(log.size, limit)
-    return log.batches(start)
+    return log.runs(start)
 
 
 class JudgeTail(Protocol):
@@ -82,7 +103,7 @@ class LogReader:
         directory: str,
         segments: tuple[SegmentFiles, ...],
         start_offset: int,
-        walk: WalkBatches,
+        walk: WalkRuns,
         judge_tail: JudgeTail | None,
     ) -> None:
         self.segments = segments
@@ -96,13 +117,15 @@ class LogReader:
         """The offset behind the last whole batch."""
 
     def batches(self, start_offset: int, limit_offset: int) -> Iterator[Batch]:
-        """The batches of `stored_batches`, for whoever need not know where they stand."""
-        return (stored.batch for stored in self.stored_batches(start_offset, limit_offset))
+        """Every batch that holds an offset of the range; as `stored_pieces`."""
+        for stored in self.stored_pieces(start_offset, limit_offset):
+            for batch, _, _ in stored.batches(start_offset, limit_offset):
+                yield batch
 
-    def stored_batches(self, start_offset: int, limit_offset: int) -> Iterator[StoredBatch]:
+    def stored_pieces(self, start_offset: int, limit_offset: int) -> Iterator[StoredPiece]:
         """Every batch that holds an offset from `start_offset` up to below `limit_offset`.
 
-        Each is checked (`Batch.check`) before it is handed out.
+        Each is checked (`Batch.check`) before it is handed out. A run may reach beyond the range.
 
         Raises:
             OffsetOutOfRangeError: the range is not within the log.
@@ -121,17 +144,18 @@ class LogReader:
                 continue
             if segment.base_offset >= limit_offset:
                 return
-            for position, batch in self._scan(number, start_offset):
-                if batch.base_offset >= limit_offset:
+            for position, piece in self._scan(number, start_offset):
+                if piece.base_offset >= limit_offset:
                     return
-                end = batch.next_offset
-                if batch.last_offset < start_offset:
+                end = piece.next_offset
+                if piece.last_offset < start_offset:
                     continue
-                try:
-                    batch.check()
-                except CorruptionError as error:
-                    raise error.located(path=segment.path, position=position) from error
-                yield StoredBatch(batch, segment.path, position)
+                if isinstance(piece, Batch):
+                    try:
+                        piece.check()
+                    except CorruptionError as error:
+                        raise error.located(path=segment.path, position=position) from error
+                yield StoredPiece(piece, segment.path, position).since(start_offset)
         if end < limit_offset:
             raise CorruptionError(
                 f"the log ends at offset {end}; it reached to {self.end_offset} when opened",
@@ -158,34 +182,34 @@ class LogReader:
                 total += segment.size * (high - low) // max(limit - segment.base_offset, 1)
         return total
 
-    def _scan(self, number: int, start_offset: int) -> Iterator[tuple[int, Batch]]:
-        """Position and batch from near `start_offset` on; each fits between its neighbours.
+    def _scan(self, number: int, start_offset: int) -> Iterator[tuple[int, Piece]]:
+        """Position and batch or run from near `start_offset` on; each fits between its neighbours.
 
         No checksum covers a batch's base offset, so it is held against what stands around it.
         """
         segment = self.segments[number]
         following = self.segments[number + 1 : number + 2]
         end = position = 0
-        batch = None
+        piece = None
         file = self._files.open(segment.path, read_only=True)
         try:
             position = end = self._position_near(segment, file, start_offset)
             walk = self._walk(file, segment.path, start=position, limit=segment.size)
-            for next_position, following_batch in walk:
-                if batch is not None:
-                    limit = following_batch.base_offset
-                    _check_order(segment, position, batch, first=segment.base_offset, limit=limit)
-                    yield position, batch
-                position, batch = next_position, following_batch
-                end = position + batch.size
+            for next_position, following_piece in walk:
+                if piece is not None:
+                    limit = following_piece.base_offset
+                    _check_order(segment, position, piece, first=segment.base_offset, limit=limit)
+                    yield position, piece
+                position, piece = next_position, following_piece
+                end = position + piece.size
         finally:
             file.close()
         if following and end < segment.size:
             raise CorruptionError("a batch is not whole", path=segment.path, position=end)
-        if batch is not None:
+        if piece is not None:
             limit = following[0].base_offset if following else INT64_MAX
-            _check_order(segment, position, batch, first=segment.base_offset, limit=limit)
-            yield position, batch
+            _check_order(segment, position, piece, first=segment.base_offset, limit=limit)
+            yield position, piece
 
     def _position_near(self, segment: SegmentFiles, file: File, offset: int) -> int:
         """A position at or before the batch with `offset`, by the offset index if it can serve.
@@ -207,7 +231,8 @@ class LogReader:
             return 0
         try:
             walk = self._walk(file, segment.path, start=position, limit=segment.size)
-            _, batch = next(walk)
+            _, piece = next(walk)
+            batch = next(StoredPiece(piece, segment.path, position).batches(0, INT64_MAX)).batch
             batch.check()
         except (CorruptionError, StopIteration):
             return 0
@@ -223,9 +248,9 @@ class LogReader:
         file = self._files.open(last.path, read_only=True)
         try:
             start = self._position_near(last, file, INT64_MAX)
-            for position, batch in self._walk(file, last.path, start=start, limit=last.size):
-                _check_order(last, position, batch, first=end)
-                end, size = batch.next_offset, position + batch.size
+            for position, piece in self._walk(file, last.path, start=start, limit=last.size):
+                _check_order(last, position, piece, first=end)
+                end, size = piece.next_offset, position + piece.size
         except CorruptionError as found:
             error = found
         finally:
@@ -246,7 +271,7 @@ def open_log_reader(
     directory: str,
     *,
     log_start_offset: int | None = None,
-    walk: WalkBatches = map_batches,
+    walk: WalkRuns = map_runs,
     judge_tail: JudgeTail | None = None,
 ) -> LogReader:
     """Open a partition's folder for reading.
@@ -327,11 +352,11 @@ def _floor_entry(index: File, key: int) -> tuple[int, int]:
 
 
 def _check_order(
-    segment: SegmentFiles, position: int, batch: Batch, *, first: int, limit: int = INT64_MAX
+    segment: SegmentFiles, position: int, piece: Piece, *, first: int, limit: int = INT64_MAX
 ) -> None:
-    if not first <= batch.base_offset <= batch.last_offset < limit:
+    if not first <= piece.base_offset <= piece.last_offset < limit:
         raise CorruptionError(
-            f"offsets {batch.base_offset} to {batch.last_offset} where those from "
+            f"offsets {piece.base_offset} to {piece.last_offset} where those from "
             f"{first} to below {limit} may stand",
             path=segment.path,
             position=position,

@@ -15,8 +15,8 @@ import contextlib
 import struct
 import threading
 import weakref
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 import crc32c
 
@@ -25,7 +25,10 @@ from tailrace.errors import CorruptionError, RetriableError
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.legacy import read_all_batches
+from tailrace.records.runs import Piece, read_runs
 from tailrace.runtime.files import Buffer, File, Files
+
+Found = TypeVar("Found")
 
 _SKETCH = struct.Struct(">qi4xB6xi8xq")
 """Of a batch header: base offset, length, magic, last offset delta and largest timestamp."""
@@ -134,9 +137,22 @@ class RecordsFile:
             CorruptionError: bytes that cannot be the start of a batch, or a damaged entry of an
                 older format; it has path and position.
         """
+        return self._each(read_all_batches, position)
+
+    def runs(self, position: int = 0) -> Iterator[tuple[int, Piece]]:
+        """The same batches, neighbouring ones together; see `records.runs`.
+
+        Raises:
+            CorruptionError: as `batches`.
+        """
+        return self._each(read_runs, position)
+
+    def _each(
+        self, read: Callable[[memoryview], Iterator[tuple[int, Found]]], position: int
+    ) -> Iterator[tuple[int, Found]]:
         try:
-            for start, batch in read_all_batches(self.view(position, self.size)):
-                yield position + start, batch
+            for start, each in read(self.view(position, self.size)):
+                yield position + start, each
         except CorruptionError as error:
             raise error.located(
                 path=self.path, position=position + (error.position or 0)

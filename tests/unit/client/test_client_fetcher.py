@@ -6,14 +6,16 @@ from hypothesis import strategies as st
 
 from tailrace.client.config import BrokerAddress
 from tailrace.client.errors import RemoteFatalError, RemoteRetriableError
-from tailrace.client.fetcher import checked_batches, fetch_request, partition_data
+from tailrace.client.fetcher import checked_pieces, fetch_request, partition_data
 from tailrace.client.metadata import list_offsets_request
+from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, TailraceError
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import BatchBuilder, records_of
+from tailrace.records.runs import batches_of
 from tests.naive import LegacyMessage, write_all_legacy
 
 FLIGHTS = TopicPartition("flights", 3)
@@ -32,7 +34,8 @@ def built(base_offset: int, count: int) -> bytes:
 
 def checked(data: bytes, offset: int) -> list[Batch]:
     """The batches of an answer."""
-    return checked_batches(memoryview(data), offset=offset, address=ADDRESS, partition=FLIGHTS)
+    pieces = checked_pieces(memoryview(data), offset=offset, address=ADDRESS, partition=FLIGHTS)
+    return [batch for piece in pieces for _, batch in batches_of(piece, offset, INT64_MAX)]
 
 
 def test_batches_before_the_offset_and_behind_the_end_are_left_out() -> None:

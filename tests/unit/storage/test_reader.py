@@ -4,7 +4,7 @@ import pytest
 
 from tailrace.errors import CorruptionError, OffsetOutOfRangeError
 from tailrace.model import TopicPartition
-from tailrace.offline.walk import walk_batches
+from tailrace.offline.walk import walk_runs
 from tailrace.records.builder import records_of
 from tailrace.storage.reader import LogReader, SegmentFiles, list_partitions, open_log_reader
 from tailrace.testing import MemoryFiles
@@ -97,7 +97,9 @@ def test_batches_come_with_their_places() -> None:
     files = MemoryFiles()
     stop_cleanly(filled(files, 20))
     reader = open_log_reader(files, FOLDER)
-    for stored in reader.stored_batches(3, 17):
+    found = [stored for piece in reader.stored_pieces(3, 17) for stored in piece.batches(3, 17)]
+    assert [stored.batch.base_offset for stored in found] == list(range(3, 17))
+    for stored in found:
         content = files.content(stored.path)[stored.position :][: stored.batch.size]
         assert content == bytes(stored.batch.view)
 
@@ -106,7 +108,7 @@ def test_files_that_cannot_be_mapped_are_walked() -> None:
     """The other way from bytes to batches finds the same ones, and the same damage."""
     files = MemoryFiles()
     stop_cleanly(filled(files, 20))
-    reader = open_log_reader(files, FOLDER, walk=walk_batches)
+    reader = open_log_reader(files, FOLDER, walk=walk_runs)
     for start in range(20):
         assert offsets(reader, start, 20) == list(range(start, 20))
     flip(files, path(0, ".log"), 2 * SIZE + 65)

@@ -41,7 +41,7 @@ from tailrace.spark.jobs.sketches import (
 from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import SourceOptions, parse_options
-from tailrace.spark.places import Place, measure_ranges, open_place
+from tailrace.spark.places import Place, measure_ranges, open_place, placed_batches
 from tailrace.spark.planning import CACHED_KERNEL_RECORDS, OffsetRange
 
 if TYPE_CHECKING:
@@ -327,8 +327,8 @@ def _chunks(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range; its batches are counted on the way."""
     builder = ColumnsBuilder(_COLUMNS)
-    for batch, path, position in place.batches(
-        wanted, fails_on_data_loss=options.fails_on_data_loss
+    for batch, path, position in placed_batches(
+        place, wanted, fails_on_data_loss=options.fails_on_data_loss
     ):
         begins_here = batch.base_offset >= wanted.start
         if batch.is_control:

@@ -1,0 +1,179 @@
+"""`BatchRun`: neighbouring batches taken as one, so that what is done by batch is done less often.
+
+Producers send 16 KB batches by default, and what Python does for each of them takes longer than the
+compiled code that decodes its records. Here bytes are cut into runs of up to `RUN_BYTES`, which
+`ColumnsBuilder.append_run` decodes with one call, and into single batches where a run will not do.
+
+Not here: compressed batches, those of transactions and markers, older formats, and damage. They
+come as a `Batch` each, as `legacy.read_all_batches` gives them.
+
+Invariant: each batch of a run is what was written (`Batch.check` holds), and its offsets follow on
+those of the batch before it.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from itertools import accumulate, pairwise
+from typing import Final, TypeAlias
+
+import crc32c
+
+from tailrace.errors import CorruptionError
+from tailrace.kernels import RECORD_SIZE_MIN
+from tailrace.records import layout
+from tailrace.records.batch import Batch
+from tailrace.records.legacy import read_all_batches
+
+RUN_BYTES: Final = 512 * 1024
+"""Of a run, plus its last batch: what is checked is still in the processor's cache when decoded."""
+
+_SINGLE: Final = layout.CODEC_MASK | layout.TRANSACTIONAL_FLAG | layout.CONTROL_FLAG
+"""Attributes of batches that come one by one."""
+
+_EMPTY_LENGTH: Final = layout.HEADER_SIZE - layout.LOG_OVERHEAD
+
+Header: TypeAlias = tuple[int, ...]
+"""The fields of `layout.HEADER`, in their order."""
+
+
+class Field(IntEnum):
+    """Places in a `Header`."""
+
+    BASE_OFFSET = 0
+    LENGTH = 1
+    LEADER_EPOCH = 2
+    MAGIC = 3
+    CRC = 4
+    ATTRIBUTES = 5
+    LAST_OFFSET_DELTA = 6
+    BASE_TIMESTAMP = 7
+    MAX_TIMESTAMP = 8
+    PRODUCER_ID = 9
+    PRODUCER_EPOCH = 10
+    BASE_SEQUENCE = 11
+    RECORD_COUNT = 12
+
+
+class BatchRun:
+    """Batches of format v2 that stand one behind the other."""
+
+    __slots__ = ("base_offset", "headers", "last_offset", "size", "view")
+
+    def __init__(self, view: memoryview, headers: list[Header]) -> None:
+        self.view = view
+        """The bytes of exactly these batches."""
+        self.headers = headers
+        self.size = len(view)
+        self.base_offset = headers[0][Field.BASE_OFFSET]
+        """Of the first batch."""
+        self.last_offset = _last_offset(headers[-1])
+        """Of the last record of the last batch, also where compaction has removed it."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the run."""
+        return self.last_offset + 1
+
+    @property
+    def positions(self) -> list[int]:
+        """Where each batch starts in `view`."""
+        sizes = (header[Field.LENGTH] + layout.LOG_OVERHEAD for header in self.headers)
+        return list(accumulate(sizes, initial=0))[:-1]
+
+    def since(self, offset: int) -> "BatchRun":
+        """The run without the batches that end before `offset`, which it must reach."""
+        index = 0
+        while _last_offset(self.headers[index]) < offset:
+            index += 1
+        if not index:
+            return self
+        return BatchRun(self.view[self.positions[index] :], self.headers[index:])
+
+    def batches(self, start_offset: int, limit_offset: int) -> Iterator[tuple[int, Batch]]:
+        """Position in the run and batch, of those that hold an offset of a range."""
+        limits = pairwise([*self.positions, self.size])
+        for header, (position, limit) in zip(self.headers, limits, strict=True):
+            if header[Field.BASE_OFFSET] >= limit_offset:
+                return
+            if _last_offset(header) >= start_offset:
+                yield position, Batch(self.view[position:limit])
+
+
+Piece: TypeAlias = Batch | BatchRun
+
+
+def batches_of(piece: Piece, start_offset: int, limit_offset: int) -> Iterator[tuple[int, Batch]]:
+    """Position in the piece and batch, one by one; of a run those with an offset of the range."""
+    if isinstance(piece, Batch):
+        yield 0, piece
+    else:
+        yield from piece.batches(start_offset, limit_offset)
+
+
+class RunReader:
+    """Iterates over `(position, piece)`; `position` then says where the whole batches end."""
+
+    __slots__ = ("_view", "position")
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+        self.position = 0
+        """Where the next piece would start; less than the view's size if a partial one follows."""
+
+    def __iter__(self) -> Iterator[tuple[int, Piece]]:
+        return self
+
+    def __next__(self) -> tuple[int, Piece]:
+        """The next piece and the position where it starts."""
+        position = self.position
+        headers, end = _scan(self._view, position)
+        if headers:
+            self.position = end
+            return position, BatchRun(self._view[position:end], headers)
+        try:
+            _, batch = next(read_all_batches(self._view[position:]))
+        except CorruptionError as error:
+            error.position = position
+            raise
+        self.position = position + batch.size
+        return position, batch
+
+
+def read_runs(view: memoryview) -> RunReader:
+    """The whole batches of `view`, in runs where that can be; ends silently at a partial one.
+
+    Raises:
+        CorruptionError: from the iteration, as `read_all_batches`; it has the position.
+    """
+    return RunReader(view)
+
+
+def _last_offset(header: Header) -> int:
+    return header[Field.BASE_OFFSET] + header[Field.LAST_OFFSET_DELTA]
+
+
+def _scan(view: memoryview, position: int) -> tuple[list[Header], int]:
+    """The headers of the run at `position`, and where it ends; none if there is no run."""
+    headers: list[Header] = []
+    unpack, check, size = layout.HEADER.unpack_from, crc32c.crc32c, len(view)
+    limit = min(position + RUN_BYTES, size - layout.HEADER_SIZE + 1)
+    next_offset = 0
+    while position < limit:
+        header = unpack(view, position)
+        base_offset, length, _, magic, crc, attributes, delta, *_, count = header
+        end = position + length + layout.LOG_OVERHEAD
+        if (
+            magic != layout.MAGIC
+            or attributes & _SINGLE
+            or length < _EMPTY_LENGTH
+            or end > size
+            or base_offset < next_offset
+            or delta < 0
+            or not 0 <= count <= (length - _EMPTY_LENGTH) // RECORD_SIZE_MIN
+            or check(view[position + layout.ATTRIBUTES_POSITION : end]) != crc
+        ):
+            break
+        headers.append(header)
+        next_offset = base_offset + delta + 1
+        position = end
+    return headers, position

@@ -1,0 +1,143 @@
+"""Runs of batches: the same batches as one by one, and the same columns from one call."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.config.settings import INT64_MAX
+from tailrace.errors import CorruptionError
+from tailrace.model import Codec, TimestampType
+from tailrace.records import layout
+from tailrace.records.batch import Batch, stamp
+from tailrace.records.builder import Record
+from tailrace.records.columns import Column, ColumnsBuilder
+from tailrace.records.legacy import read_all_batches
+from tailrace.records.runs import RUN_BYTES, BatchRun, batches_of, read_runs
+from tests.naive import LegacyMessage, write_all_legacy
+from tests.unit.records.batches import GOOD, ROWS, batch_with, built
+
+EVERY = tuple(Column)
+
+
+def stored(data: bytes, base_offset: int) -> bytes:
+    """A batch where a broker has put it."""
+    written = bytearray(data)
+    stamp(memoryview(written), base_offset=base_offset, leader_epoch=3)
+    return bytes(written)
+
+
+def plain(count: int, *, size: int = 10, since: int = 0) -> bytes:
+    """So many batches of one record each."""
+    rows = [Record(0, 1000, b"key", b"v" * size)]
+    return b"".join(stored(built(rows), since + number) for number in range(count))
+
+
+def run_of(data: bytes) -> BatchRun:
+    """The run that the bytes are."""
+    [(_, piece)] = read_runs(memoryview(data))
+    assert isinstance(piece, BatchRun)
+    return piece
+
+
+def test_what_will_not_do_in_a_run_comes_alone() -> None:
+    """Compressed, transactional and control batches and old formats; all at their positions."""
+    rows = [Record(0, 5, b"key", b"value")]
+    alone = [
+        stored(built(rows, Codec.LZ4), 3),
+        stored(built(rows, is_transactional=True, producer_id=7, producer_epoch=0,
+                     base_sequence=0), 4),
+        write_all_legacy([LegacyMessage(1, 5, b"key", b"value", 17)]),
+    ]  # fmt: skip
+    data = plain(3) + b"".join(alone) + plain(2, since=6) + plain(1)[:-1]
+    reader = read_runs(memoryview(data))
+    found = list(reader)
+    assert [type(piece) for _, piece in found] == [BatchRun, Batch, Batch, Batch, BatchRun]
+    one_by_one = [
+        (position + at, bytes(batch.view), batch.base_offset)
+        for position, piece in found
+        for at, batch in batches_of(piece, 0, INT64_MAX)
+    ]
+    expected = read_all_batches(memoryview(data))
+    assert one_by_one == [(at, bytes(each.view), each.base_offset) for at, each in expected]
+    assert reader.position == expected.position == len(data) - len(plain(1)) + 1
+
+
+def test_damage_ends_a_run_before_it() -> None:
+    """A wrong checksum, a negative count, more records than bytes, offsets that go back."""
+    good = plain(2)
+    for position, value in (
+        (len(plain(1)) - 1, 9),
+        (layout.RECORD_COUNT_POSITION, 0xFF),
+        (layout.RECORD_COUNT_POSITION + 1, 0xFF),
+        (7, 1),
+    ):
+        bad = bytearray(plain(1, since=2))
+        bad[position] = value
+        reader = read_runs(memoryview(good + bad))
+        at, run = next(reader)
+        assert (at, run.next_offset, run.size) == (0, 2, len(good))
+        at, batch = next(reader)
+        assert (at, type(batch)) == (len(good), BatchRun if position == 7 else Batch)
+        if isinstance(batch, Batch):
+            with pytest.raises(CorruptionError):
+                batch.check()
+
+
+def test_a_run_has_an_end() -> None:
+    """It is handed out once it has its bytes, though more batches would do."""
+    data = plain(40, size=RUN_BYTES // 16)
+    runs = [piece for _, piece in read_runs(memoryview(data))]
+    assert [run.size // len(plain(1, size=RUN_BYTES // 16)) for run in runs] == [16, 16, 8]
+    assert [run.base_offset for run in runs] == [0, 16, 32]
+
+
+def test_a_run_can_begin_later() -> None:
+    """Without the batches before an offset; one that holds it stays."""
+    rows = [Record(number, 0, b"k", b"v") for number in range(3)]
+    run = run_of(b"".join(stored(built(rows), base) for base in (0, 3, 10)))
+    assert run.since(0) is run
+    assert (run.since(4).base_offset, run.since(6).base_offset) == (3, 10)
+    assert run.since(4).positions == [0, run.positions[1]]
+    assert [each.base_offset for _, each in run.batches(5, 11)] == [3, 10]
+    assert [each.base_offset for _, each in run.batches(0, 3)] == [0]
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(
+    batches=st.lists(st.tuples(ROWS, st.sampled_from(TimestampType)), min_size=1, max_size=4),
+    start=st.integers(0, 12),
+    limit=st.integers(0, 24),
+)
+def test_a_run_gives_the_rows_of_its_batches(
+    batches: list[tuple[list[Record], TimestampType]], start: int, limit: int
+) -> None:
+    """All columns of the records of the range, headers and those of the header of a batch too."""
+    data, base = b"", 0
+    for records, kind in batches:
+        data += stored(
+            built(
+                records, timestamp_type=kind, producer_id=9, producer_epoch=1, base_sequence=base
+            ),
+            base,
+        )
+        base += len(records)
+    whole, apart = ColumnsBuilder(EVERY), ColumnsBuilder(EVERY)
+    counts = whole.append_run(run_of(data), start_offset=start, limit_offset=limit)
+    assert counts == [
+        apart.append(batch, start_offset=start, limit_offset=limit)
+        for _, batch in read_all_batches(memoryview(data))
+    ]
+    rows = whole.finish()
+    rows.validate(full=True)
+    assert rows == apart.finish()
+
+
+def test_a_record_that_is_not_sound_keeps_the_run_out() -> None:
+    """Nothing of the run is taken, and the builder goes on as before."""
+    builder = ColumnsBuilder()
+    everything = {"start_offset": 0, "limit_offset": INT64_MAX}
+    builder.append_run(run_of(plain(2)), **everything)
+    bad = bytes(batch_with(GOOD[:-1] + b"\x09", 1).view)
+    assert builder.append_run(run_of(plain(2, since=2) + bad), **everything) is None
+    assert builder.append_run(run_of(plain(1, since=9)), **everything) == [1]
+    assert builder.finish()["offset"].to_pylist() == [0, 1, 9]
