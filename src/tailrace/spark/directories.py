@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from tailrace.errors import ConfigError, DirectoryError, FatalError, OffsetOutOfRangeError
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.offline.undecided import find_aborted
+from tailrace.offline.walk import offset_since
 from tailrace.records.runs import BatchRun
 from tailrace.records.search import find_timestamp
 from tailrace.spark.corruption import Skipped
@@ -82,12 +83,14 @@ class DirectoryPlace:
         return found
 
     def offset_at(self, partition: TopicPartition, timestamp: int) -> int | None:
-        """As the broker finds it, but by reading the batches from the start of the log."""
+        """As the broker finds it: by the time indexes, and reading from where they point."""
         log = self._log(partition)
-        start = log.reader.start_offset
+        start, end = log.reader.start_offset, log.end_offset()
         with _explaining(log.folder):
-            for stored in log.pieces(start, log.end_offset()):
-                for batch, _, _ in stored.batches(start, log.end_offset()):
+            since = offset_since(log.directory.files, log.reader.segments, timestamp)
+            first = min(max(start, since), end)
+            for stored in log.pieces(first, end):
+                for batch, _, _ in stored.batches(first, end):
                     if batch.max_timestamp >= timestamp:
                         found = find_timestamp(batch, timestamp, start_offset=start)
                         if found is not None:

@@ -25,7 +25,15 @@ from tailrace.spark.source import plan_scan
 from tailrace.storage.log import Log
 from tests.spark.directories import batch_of, numbered, write_numbered, write_segment
 from tests.unit.runtime.object_store import BUCKET, object_store
-from tests.unit.storage.builders import FOLDER, open_at
+from tests.unit.storage.builders import (
+    FOLDER,
+    NOW,
+    PARTITION,
+    filled,
+    open_at,
+    path,
+    stop_cleanly,
+)
 from tests.unit.storage.transactional import TransactionalProducer, append_plain
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -521,3 +529,23 @@ class TestFilesThatGoAway:
                     next(rows)
             else:
                 assert [offset for b in rows for offset in b["offset"].to_pylist()] == rest
+
+
+def test_a_time_is_found_by_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is older is not read, and may be damaged; without indexes the answer is the same."""
+    monkeypatch.chdir(tmp_path)
+    stop_cleanly(filled(DiskFiles(), 40))
+    place = open_place(parse_options({"path": "data", "subscribe": "flights"}))
+
+    def found() -> list[int | None]:
+        return [place.offset_at(PARTITION, NOW + number) for number in range(42)]
+
+    assert found() == [*range(40), None, None]
+    first = Path(path(0, ".log"))
+    whole = first.read_bytes()
+    first.write_bytes(whole[:-1] + b"!")
+    assert place.offset_at(PARTITION, NOW + 30) == 30
+    first.write_bytes(whole)
+    for index in Path(FOLDER).glob("*.timeindex"):
+        index.unlink()
+    assert found() == [*range(40), None, None]
