@@ -1,8 +1,9 @@
 """JSON values to typed columns: parsed by Arrow, all values of a chunk at once.
 
-Arrow parses a stream of JSON objects and cannot say which of them is wrong, so each value is put
-into a list in an object of its own line, `{"json":[VALUE]}`. A chunk that does not parse is halved
-until the values at fault stand alone. These get a null and a sentence; all others pay nothing.
+Arrow parses a stream of JSON objects and does not always say which of them is wrong, so each value
+is put into a list in an object of its own line, `{"json":[VALUE]}`. A chunk that does not parse is
+cut, around the row that Arrow names or else in the middle, until the values at fault stand alone.
+These get a null and a sentence, and the others their rows.
 
 Strict: a value is at fault if it is not one JSON object in UTF-8, or if a field has another type
 than its column, as a string where a number is due. Fields that no column has are passed over, and
@@ -13,7 +14,9 @@ Invariant: as many rows come out as values went in, in their order.
 """
 
 import json
+import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -23,6 +26,11 @@ import pyarrow.json as pj
 from tailrace.errors import FatalError
 
 _WRAPPER: Final = "json"
+
+_CUT_ROWS: Final = 2048
+"""Values that are parsed again after each bad one among them."""
+
+_ROW: Final = re.compile(r" in row (\d+)$")
 
 
 class BadValue(NamedTuple):
@@ -39,7 +47,7 @@ def parse_values(
     """One row for each value, null where there is none, and the values that do not fit."""
     present = pc.indices_nonzero(pc.is_valid(values))
     bad: list[BadValue] = []
-    pieces = _parsed(values.drop_null(), _read_type(kind), start=0, bad=bad)
+    pieces = _parsed(values.drop_null(), _read_type(kind), bad=bad)
     rows = pa.chunked_array(pieces, _read_type(kind)).combine_chunks().cast(kind)
     bad = [BadValue(present[each.row].as_py(), each.reason) for each in bad]
     if values.null_count:
@@ -75,22 +83,37 @@ def infer_type(values: Sequence[bytes]) -> pa.StructType | None:
 
 
 def _parsed(
-    values: pa.BinaryArray, kind: pa.StructType, *, start: int, bad: list[BadValue]
+    values: pa.BinaryArray, kind: pa.StructType, *, bad: list[BadValue]
 ) -> list[pa.StructArray]:
-    """The rows of values without nulls; `start` is the row of the first."""
-    if not len(values):
-        return []
-    try:
-        return [_parsed_whole(values, kind)]
-    except pa.ArrowInvalid as error:
-        if len(values) == 1:
-            bad.append(BadValue(start, str(error).removesuffix(" in row 0")))
-            return [pa.nulls(1, kind)]
-    half = len(values) // 2
-    return [
-        *_parsed(values.slice(0, half), kind, start=start, bad=bad),
-        *_parsed(values.slice(half), kind, start=start + half, bad=bad),
-    ]
+    """The rows of values without nulls, in pieces: those that fail as a whole are cut smaller."""
+    pieces: list[pa.StructArray] = []
+    waiting = [(0, values)] if len(values) else []
+    while waiting:
+        start, part = waiting.pop()
+        try:
+            pieces.append(_parsed_whole(part, kind))
+        except pa.ArrowInvalid as error:
+            if len(part) == 1:
+                bad.append(BadValue(start, str(error).removesuffix(" in row 0")))
+                pieces.append(pa.nulls(1, kind))
+                continue
+            cuts = _cuts(len(part), str(error))
+            waiting += [
+                (start + first, part.slice(first, limit - first))
+                for first, limit in reversed([*pairwise(cuts)])
+                if first < limit
+            ]
+    return pieces
+
+
+def _cuts(count: int, reason: str) -> list[int]:
+    """Where to cut `count` values one of which is at fault: around it, if the reason says where."""
+    if count > _CUT_ROWS:
+        return [*range(0, count, _CUT_ROWS), count]
+    named = _ROW.search(reason)
+    if named is not None and int(named[1]) < count:
+        return [0, int(named[1]), int(named[1]) + 1, count]
+    return [0, count // 2, count]
 
 
 def _parsed_whole(values: pa.BinaryArray, kind: pa.StructType) -> pa.StructArray:
