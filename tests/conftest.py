@@ -14,4 +14,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fuzz-inputs", type=int, default=500, help="mutated inputs for each fuzz target"
     )
-    parser.addoption("--kills", type=int, default=2, help="kills of each of the jobs on Spark")
+    parser.addoption("--kills", type=int, default=3, help="kills of each of the jobs on Spark")

@@ -1,19 +1,27 @@
-"""What the tests of this folder share: drivers to kill, logs to read, and a seed for each round."""
+"""What the tests of this folder share: drivers, logs to read, and who dies in which round.
 
+`--kills` is shared out evenly between the kinds of victims, and rounded up: 3 are one of each for
+each job, 50 are 17 of each.
+"""
+
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tailrace import Broker
-from tests.kills.drivers import Drivers
+from tests.kills.drivers import Drivers, Victim
 from tests.kills.logs import write_logs
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A round for each seed; the seed is in the name of the test, and decides who dies and when."""
-    if "seed" in metafunc.fixturenames:
-        metafunc.parametrize("seed", range(metafunc.config.getoption("--kills")))
+    """Rounds for each victim; it is in the name of the test, with the seed that decides when."""
+    if "victim" in metafunc.fixturenames:
+        rounds = math.ceil(metafunc.config.getoption("--kills") / len(Victim))
+        # By its scope, all jobs lose their executors one after the other, on one cluster.
+        metafunc.parametrize("victim", Victim, ids=lambda each: each.value, scope="session")
+        metafunc.parametrize("seed", range(rounds))
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
-"""Spark drivers as processes of their own, to kill them or the Python workers below them.
+"""Spark drivers as processes of their own, to kill them or what runs tasks below them.
 
 A driver leads a session of the system. Its JVM is in its process group, and dies with it by one
-signal; the daemon of the Python workers has a group of its own, and has to end by itself.
+signal; the daemon of the Python workers has a group of its own, and has to end by itself. So has
+that of an executor, which is a JVM below the driver's where the master is `CLUSTER`.
 
 Invariant: after `kill` and `close` nothing of the session is left, or there is an error.
 """
@@ -23,12 +24,24 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
 
+import pyspark
+
 from tests.kills.changes import Changes
 
 ROOT: Final = Path(__file__).parents[2]
 
 PATIENCE_SECONDS: Final = 200
 """How long a job or an end may take before it counts as hanging."""
+
+LOCAL: Final = "local[2,3]"
+"""Two cores, and three attempts at each task; `local[2]` has one."""
+
+CLUSTER: Final = "local-cluster[2,1,1024]"
+"""Two executors of one core, whose JVMs are of their own, and four attempts at each task. One that
+has died is replaced."""
+
+EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+"""The main class of an executor's JVM."""
 
 WORKER: Final = "-m pyspark.daemon pyspark.worker"
 """The command of a Python worker that runs tasks, and of the daemon that it was forked from."""
@@ -43,6 +56,22 @@ ATTEMPTS_MAX: Final = 10
 """Jobs that are begun until one is killed before it is over."""
 
 
+class Victim(Enum):
+    """Which process is killed while a job runs."""
+
+    DRIVER = "driver"
+    """With its JVM. The job is begun again, and may be killed once more."""
+    WORKER = "worker"
+    """One of the Python workers. The job has to cope."""
+    EXECUTOR = "executor"
+    """The JVM of one of the executors of a cluster. The job has to cope."""
+
+    @property
+    def master(self) -> str:
+        """Where there are such processes."""
+        return CLUSTER if self is Victim.EXECUTOR else LOCAL
+
+
 class Process(NamedTuple):
     """A process that has not ended."""
 
@@ -52,16 +81,21 @@ class Process(NamedTuple):
 
 
 class Driver:
-    """A process that runs jobs of `runs`, one at a time."""
+    """A process that runs jobs of `runs`, one at a time, on a master of Spark's."""
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
+    def __init__(self, folder: Path, master: str) -> None:
+        # A cluster in one process writes its logs into Spark's own directory.
+        home = folder / "spark"
+        home.mkdir(parents=True)
+        for name in ("bin", "jars"):
+            (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+        self.master = master
         self.is_killed = False
         self._is_busy = False
         self._errors = folder / "stderr"
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.kills.runs"],
+                [sys.executable, "-m", "tests.kills.runs", master],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -71,8 +105,10 @@ class Driver:
                 | {
                     "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
                     "TMPDIR": str(folder),
+                    "SPARK_HOME": str(home),
                     "SPARK_LOCAL_DIRS": str(folder),
-                    "SPARK_SUBMIT_OPTS": f"{JVM_OPTIONS} -Djava.io.tmpdir={folder}",
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "JDK_JAVA_OPTIONS": f"{JVM_OPTIONS} -Djava.io.tmpdir={folder}",
                 },
                 start_new_session=True,
             )
@@ -113,23 +149,22 @@ class Driver:
         self._is_busy = False
         return json.loads(line)["result"]
 
-    def kill(self) -> bool:
-        """End driver and JVM at once, and see that their Python workers end; True always."""
+    def kill(self) -> None:
+        """End driver and JVM at once, and see that what they have started ends."""
         self.is_killed = True
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self.close()
-        return True
 
-    def kill_worker(self, chance: Random) -> bool:
-        """End one of the Python workers at once; False if there is none."""
-        found = self._processes()
-        forked = [each for each in found if each.command.endswith(WORKER)]
-        daemons = {each.number for each in forked}
-        workers = [each.number for each in forked if each.parent in daemons]
-        if not workers:
+    def strike(self, victim: Victim, chance: Random) -> bool:
+        """End a process of the kind at once; False if there is none."""
+        if victim is Victim.DRIVER:
+            self.kill()
+            return True
+        found = self._executors() if victim is Victim.EXECUTOR else self._workers()
+        if not found:
             return False
-        os.kill(chance.choice(workers), signal.SIGKILL)
+        os.kill(chance.choice(found), signal.SIGKILL)
         return True
 
     def close(self) -> None:
@@ -144,6 +179,14 @@ class Driver:
             assert time.monotonic() < limit, f"left behind: {left}"
             for each in left:
                 wait_for_end(each.number, limit - time.monotonic())
+
+    def _workers(self) -> list[int]:
+        forked = [each for each in self._processes() if each.command.endswith(WORKER)]
+        daemons = {each.number for each in forked}
+        return [each.number for each in forked if each.parent in daemons]
+
+    def _executors(self) -> list[int]:
+        return [each.number for each in self._processes() if EXECUTOR in each.command]
 
     def _processes(self) -> list[Process]:
         """All of its session, without those that have ended and were not asked how."""
@@ -163,20 +206,21 @@ class Driver:
 
 
 class Drivers:
-    """One driver at a time, and another when that one was killed: a JVM for each kill."""
+    """One driver at a time, and another when that one was killed or its master will not do."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._count = 0
         self._last: Driver | None = None
 
-    def running(self) -> Driver:
-        """The one that is ready, or a new one."""
-        if self._last is None or not self._last.is_ready:
+    def running(self, master: str | None = None) -> Driver:
+        """The one that is ready, or a new one; None takes any master."""
+        last = self._last
+        if last is None or not last.is_ready or master not in {None, last.master}:
             self.close()
-            self._last = Driver(self._folder / str(self._count))
+            self._last = last = Driver(self._folder / str(self._count), master or LOCAL)
             self._count += 1
-        return self._last
+        return last
 
     def run(self, job: str, **arguments: Any) -> Any:
         """The result of a job that nobody disturbs."""
@@ -230,24 +274,23 @@ class Job:
     """Called when it has begun, and with every change."""
 
 
-def survive(drivers: Drivers, job: Job, *, seed: int, folder: Path) -> Path:
-    """Kill a job somewhere in its work, and have it come to its end; the folder where it did.
+def survive(drivers: Drivers, job: Job, *, victim: Victim, seed: int, folder: Path) -> Path:
+    """Kill somewhere in a job's work, and have it come to its end; the folder where it did.
 
-    Even seeds kill the driver and begin again, where it may be killed once more; odd ones kill a
-    Python worker, with which the job has to cope. One that is over before does not count.
+    A job that is over before does not count.
     """
-    chance = Random(seed)
-    strike = partial(Driver.kill_worker, chance=chance) if seed % 2 else Driver.kill
+    chance = Random(f"{victim.value} {seed}")
     for number in range(ATTEMPTS_MAX):
         attempt = folder / str(number)
         attempt.mkdir()
         moment: float = chance.randint(1, job.moments)
-        outcome = _run(drivers, job, folder=attempt, moment=moment, strike=strike)
+        run = partial(_run, drivers, job, folder=attempt, victim=victim, chance=chance)
+        outcome = run(moment=moment)
         if outcome is Outcome.UNDISTURBED:
             continue
         while outcome is Outcome.KILLED:
             moment = chance.randint(1, job.moments) if chance.random() < AGAIN else math.inf
-            outcome = _run(drivers, job, folder=attempt, moment=moment, strike=strike)
+            outcome = run(moment=moment)
         return attempt
     raise AssertionError(f"{ATTEMPTS_MAX} jobs were over before they could be killed")
 
@@ -257,16 +300,17 @@ def _run(
     job: Job,
     *,
     folder: Path,
+    victim: Victim,
     moment: float,
-    strike: Callable[[Driver], bool],
+    chance: Random,
 ) -> Outcome:
-    driver = drivers.running()
+    driver = drivers.running(victim.master)
     is_struck = False
     with closing(job.begin(driver, folder)) as changes:
         job.meanwhile(folder)
         while driver.wait(changes):
             job.meanwhile(folder)
-            if is_struck or changes.count < moment or not strike(driver):
+            if is_struck or changes.count < moment or not driver.strike(victim, chance):
                 continue
             is_struck = True
             # Pytest shows it when the test fails.

@@ -1,5 +1,6 @@
 """The program that the tests of this folder kill: a Spark driver that runs jobs as it is told.
 
+    argument  the master
     stdin     {"job": "archive", "arguments": {…}}      one line for each job
     stdout    {"result": …}                             one line when it is over
 
@@ -19,9 +20,6 @@ from tailrace.spark.jobs.archive import ArchiveSettings, archive
 from tailrace.spark.jobs.compact import compact
 from tailrace.spark.jobs.replay import ReplaySettings, replay
 from tailrace.spark.jobs.verify_archive import verify_archive
-
-MASTER = "local[2,3]"
-"""Two cores, and three attempts at each task; `local[2]` has one."""
 
 
 def run_archive(spark: SparkSession, *, data: str, lake: str, file_bytes: int) -> None:
@@ -102,9 +100,9 @@ JOBS: dict[str, Callable[..., Any]] = {
 }
 
 
-def main() -> None:
+def main(master: str) -> None:
     """Run jobs until there are no more."""
-    spark = session(name="kills", master=MASTER, settings={"spark.driver.memory": "1g"})
+    spark = session(name="kills", master=master, settings={"spark.driver.memory": "1g"})
     for line in sys.stdin:
         call = json.loads(line)
         result = JOBS[call["job"]](spark, **call["arguments"])
@@ -113,4 +111,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

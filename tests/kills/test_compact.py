@@ -12,7 +12,7 @@ from tailrace.runtime.files import DiskFiles
 from tailrace.storage.log import Log
 from tailrace.storage.reader import open_log_reader
 from tests.kills.changes import Changes
-from tests.kills.drivers import Driver, Drivers, Job, survive
+from tests.kills.drivers import Driver, Drivers, Job, Victim, survive
 from tests.unit.spark.jobs.test_compact import content, left, transact
 from tests.unit.storage.builders import NOW, append, settings
 from tests.unit.storage.cleaner.houses import House
@@ -39,7 +39,7 @@ CHANGES = 900
 """Of the files of the directory while it is compacted."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def dirty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory as a broker leaves it, with updates, tombstones and transactions."""
     config = settings(
@@ -75,7 +75,7 @@ def updates(chance: random.Random, log: Log) -> bytearray:
     return bytearray(builder.build())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def undisturbed(
     drivers: Drivers, dirty: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, list[bytes]]:
@@ -105,7 +105,12 @@ def batches(data: Path) -> dict[str, list[bytes]]:
 
 
 def test_a_compaction_comes_to_the_same_batches_after_a_kill(
-    drivers: Drivers, seed: int, dirty: Path, undisturbed: dict[str, list[bytes]], tmp_path: Path
+    drivers: Drivers,
+    victim: Victim,
+    seed: int,
+    dirty: Path,
+    undisturbed: dict[str, list[bytes]],
+    tmp_path: Path,
 ) -> None:
     """Byte for byte, and nothing is left beside them."""
 
@@ -118,7 +123,7 @@ def test_a_compaction_comes_to_the_same_batches_after_a_kill(
         return changes
 
     job = Job(begin=begin_copy, moments=CHANGES)
-    data = survive(drivers, job, seed=seed, folder=tmp_path) / "data"
+    data = survive(drivers, job, victim=victim, seed=seed, folder=tmp_path) / "data"
     assert batches(data) == undisturbed
     unfinished = ("*-delete", "*/*.deleted", "*/*.cleaned", "*/*.swap")
     assert not [path for pattern in unfinished for path in data.glob(pattern)]

@@ -9,7 +9,7 @@ from tailrace import Broker
 from tailrace.client.admin import create_topic
 from tailrace.records.builder import Record, records_of
 from tests.kills.changes import Changes
-from tests.kills.drivers import Driver, Drivers, Job, survive
+from tests.kills.drivers import Driver, Drivers, Job, Victim, survive
 from tests.kills.logs import PARTITIONS, RECORDS, record, source_of
 from tests.spark.topics import batches
 
@@ -65,7 +65,13 @@ class Target:
 
 
 def test_a_replay_sends_each_record_once_through_a_kill(
-    drivers: Drivers, seed: int, data: Path, broker: Broker, broker_data: Path, tmp_path: Path
+    drivers: Drivers,
+    victim: Victim,
+    seed: int,
+    data: Path,
+    broker: Broker,
+    broker_data: Path,
+    tmp_path: Path,
 ) -> None:
     """In the order of its source, with key, timestamp and headers; and the offset map is right."""
     targets: dict[Path, Target] = {}
@@ -80,7 +86,7 @@ def test_a_replay_sends_each_record_once_through_a_kill(
         return changes
 
     job = Job(begin=begin, moments=CHANGES)
-    target = targets[survive(drivers, job, seed=seed, folder=tmp_path)]
+    target = targets[survive(drivers, job, victim=victim, seed=seed, folder=tmp_path)]
     found = target.records()
     places = {
         source_of(each): (number, each.offset)

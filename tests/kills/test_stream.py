@@ -7,7 +7,7 @@ import pytest
 from tailrace import Broker, Producer
 from tailrace.client.admin import create_topic
 from tests.kills.changes import Changes
-from tests.kills.drivers import Driver, Drivers, Job, survive
+from tests.kills.drivers import Driver, Drivers, Job, Victim, survive
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -59,7 +59,7 @@ class Stream:
 
 
 def test_a_followed_stream_loses_and_doubles_nothing_after_a_kill(
-    drivers: Drivers, seed: int, broker: Broker, tmp_path: Path
+    drivers: Drivers, victim: Victim, seed: int, broker: Broker, tmp_path: Path
 ) -> None:
     """The Parquet files that count have each record once."""
     streams: dict[Path, Stream] = {}
@@ -70,7 +70,7 @@ def test_a_followed_stream_loses_and_doubles_nothing_after_a_kill(
         return streams[folder].begin(driver)
 
     job = Job(begin=begin, moments=CHANGES, meanwhile=lambda folder: streams[folder].feed())
-    folder = survive(drivers, job, seed=seed, folder=tmp_path)
+    folder = survive(drivers, job, victim=victim, seed=seed, folder=tmp_path)
     assert drivers.run("rows", folder=folder) == [
         [partition, offset, f"{offset} of {partition}"]
         for partition in range(PARTITIONS)

@@ -1,5 +1,6 @@
 """`tailrace pipeline`: whole logs through Spark, on this machine or on a cluster."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tailrace.config import parse_assignments
-from tailrace.errors import DirectoryError
+from tailrace.errors import CorruptionError, DirectoryError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,6 +21,14 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 _EXIT_FINDINGS = 1
 _EXIT_UNVERIFIED = 2
+
+_LOG_FILE = re.compile(r".*?/\d{20}\.log[,:]")
+"""What an error about a damaged log begins with; a manifest or a Parquet file has other names."""
+
+_ADVICE = (
+    "to leave out what is damaged, add --option onCorruption=skip --option corruptionReport=DIR; "
+    "to repair the log, see tailrace log repair --help"
+)
 
 
 def _options(*options: Callable[[FunctionT], FunctionT]) -> Callable[[FunctionT], FunctionT]:
@@ -45,6 +54,22 @@ _reads = _options(
 _on_spark = click.option(
     "--master", default="local[*]", show_default=True, help="Where Spark runs."
 )
+
+
+@contextmanager
+def _advising() -> Iterator[None]:
+    """Has an error about a damaged log say what can be done; a decorator too."""
+    try:
+        yield
+    except CorruptionError as error:
+        if not _LOG_FILE.match(str(error)):
+            raise
+        raise CorruptionError(
+            f"{error.rule}; {_ADVICE}",
+            path=error.path,
+            position=error.position,
+            offset=error.offset,
+        ) from error
 
 
 @click.group()
@@ -73,6 +98,7 @@ def pipeline() -> None:
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option("--verify", is_flag=True, help="Write nothing; hold the archive against the logs.")
 @_on_spark
+@_advising()
 def archive(
     *, target: str, by: str, codec: str, schema: str | None, follow: bool, verify: bool,
     master: str, assignments: tuple[str, ...], **place: str | None,
@@ -201,6 +227,7 @@ def compact(
     "--html", "page", type=click.Path(dir_okay=False, writable=True), help="A report to write."
 )
 @_on_spark
+@_advising()
 def profile(
     *, page: str | None, assignments: tuple[str, ...], master: str, **place: str | None
 ) -> None:
@@ -228,6 +255,7 @@ def profile(
 @_reads
 @click.option("--rows", type=click.IntRange(1), default=20, show_default=True, help="To print.")
 @_on_spark
+@_advising()
 def query(
     *, sql: str, archive: str, rows: int, assignments: tuple[str, ...], master: str,
     **place: str | None,
@@ -237,13 +265,19 @@ def query(
     Each record is in it once: from the archive as far as it goes, and from there on from the log.
     """
     from tailrace.spark.jobs.query import query as query_topics
+    from tailrace.spark.jobs.work import told
     from tailrace.spark.options import parse_options
     from tailrace.spark.session import session
 
     options = _source_options(**place) | parse_assignments(assignments)
     parse_options(options)  # All faults at once, and before Spark takes its seconds to start.
     spark = session(name="tailrace pipeline", master=master)
-    query_topics(spark, archive, options, sql=sql).show(rows, truncate=False)
+    from pyspark.errors import PySparkException
+
+    try:
+        query_topics(spark, archive, options, sql=sql).show(rows, truncate=False)
+    except PySparkException as error:
+        raise told(error) from error
 
 
 @pipeline.command()
@@ -264,6 +298,7 @@ def query(
     help="A setting of the producer, as compression.type; repeatable.",
 )  # fmt: skip
 @_on_spark
+@_advising()
 def replay(
     *, archive: str | None, target: str, offset_map: str, renamed: tuple[str, ...],
     keep_partitions: bool, assignments: tuple[str, ...], settings: tuple[str, ...], master: str,

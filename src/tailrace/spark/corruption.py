@@ -15,7 +15,10 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tailrace.errors import CorruptionError
 from tailrace.model import TopicPartition
+from tailrace.records.batch import Batch
+from tailrace.spark.planning import OffsetRange
 
 
 class Skipped(NamedTuple):
@@ -28,6 +31,23 @@ class Skipped(NamedTuple):
     first_offset: int
     next_offset: int | None
     reason: str
+
+
+def undecodable(batch: Batch, wanted: OffsetRange, error: CorruptionError) -> Skipped:
+    """A batch with the right checksum whose records break a rule; `error` says where it stands."""
+    return Skipped(
+        wanted.partition,
+        error.path or "",
+        error.position or 0,
+        max(batch.base_offset, wanted.start),
+        min(batch.next_offset, wanted.limit),
+        error.rule,
+    )
+
+
+def report_name(first: OffsetRange) -> str:
+    """The file of a task that begins with this range."""
+    return f"{first.partition}-{first.start:020}.jsonl"
 
 
 def write_report(directory: str, name: str, skipped: Sequence[Skipped]) -> None:

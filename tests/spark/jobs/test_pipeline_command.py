@@ -7,16 +7,16 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from tailrace.cli import commands
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, CorruptionError, FatalError
 from tailrace.model import TopicPartition
 from tests.spark.directories import write_numbered
 
 pytestmark = pytest.mark.spark
 
 
-def run(*arguments: object) -> Result:
+def run(*arguments: object, command: str = "archive") -> Result:
     """The command's outcome."""
-    return CliRunner().invoke(commands, ["pipeline", "archive", *map(str, arguments)])
+    return CliRunner().invoke(commands, ["pipeline", command, *map(str, arguments)])
 
 
 @pytest.mark.usefixtures("spark")
@@ -39,6 +39,47 @@ def test_archive_and_verify(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert f"{first.relative_to(tmp_path / 'lake')}: it is not there [missing]" in result.stdout
     assert result.stdout.endswith("1 findings\n")
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_damaged_log_is_told_with_what_can_be_done(tmp_path: Path) -> None:
+    """With the options that are named it goes on; a damaged manifest is no log, and has no such."""
+    path = write_numbered(tmp_path / "data", TopicPartition("t", 0), limit=40)
+    path.write_bytes(path.read_bytes().replace(b"value-15", b"value-51"))
+    where = ("--data", tmp_path / "data", "--topic", "t", "--to", tmp_path / "lake")
+    error = run(*where).exception
+    assert isinstance(error, CorruptionError)
+    assert str(error).startswith(f"{path}, position ")
+    assert ", offset 10: " in str(error)
+    report = ("--option", "onCorruption=skip", "--option", "corruptionReport=")
+    assert f"{' '.join(report)}DIR; to repair the log, see tailrace log repair" in str(error)
+    result = run(*where, *report[:-1], f"{report[-1]}{tmp_path}")
+    assert result.stdout.startswith("30 rows in 1 files, ")
+    next((tmp_path / "lake").rglob("*0.json")).write_text("")
+    error = run(*where).exception
+    assert isinstance(error, CorruptionError)
+    assert "onCorruption" not in str(error)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_query_that_fails_ends_in_a_sentence(tmp_path: Path) -> None:
+    """What is wrong with the SQL, or where the log is damaged and what can be done."""
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    write_numbered(data, TopicPartition("t", 0), limit=40)
+    where = ("--data", data, "--topic", "t")
+    assert run(*where, "--to", lake).exit_code == 0
+    error = run("SELECT nothing FROM log", *where, "--archive", lake, command="query").exception
+    assert isinstance(error, FatalError)
+    assert str(error).startswith("[UNRESOLVED_COLUMN")
+    assert "\n" not in str(error)
+    path = write_numbered(data, TopicPartition("t", 0), first=40, limit=60)
+    path.write_bytes(path.read_bytes().replace(b"value-55", b"value-56"))
+    sql = "SELECT count(value) FROM log"
+    error = run(sql, *where, "--archive", lake, command="query").exception
+    assert isinstance(error, CorruptionError)
+    assert str(error).startswith(f"{path}, position ")
+    assert ", offset 50: the stored CRC-32C" in str(error)
+    assert "onCorruption=skip" in str(error)
 
 
 def test_faults_are_told_before_spark_starts(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from tailrace import Broker
 from tailrace.cli import commands
 from tailrace.client.admin import create_topic
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, CorruptionError
 from tailrace.model import TopicPartition
 from tailrace.spark.jobs.archive import archive
 from tests.spark.directories import write_numbered
@@ -47,6 +47,23 @@ def test_an_archive_is_replayed_and_queried_with_its_log(
     sql = "SELECT count(*) AS n, max(offset) AS last FROM log"
     result = run("query", sql, "--archive", lake, "--data", data, "--topic", "t")
     assert "|45 |44  |" in result.stdout
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_damaged_log_is_told_with_what_can_be_done(tmp_path: Path) -> None:
+    """It is not replayed; options of the source leave out what is damaged."""
+    data = tmp_path / "data"
+    path = write_numbered(data, TopicPartition("t", 0), limit=40)
+    path.write_bytes(path.read_bytes().replace(b"value-15", b"value-51"))
+    with Broker(tmp_path / "broker") as broker:
+        create_topic(
+            broker.bootstrap_servers, "t", partition_count=1, settings={"retention.ms": "-1"}
+        )
+        where = ("--to", broker.bootstrap_servers, "--offset-map", tmp_path / "map")
+        error = run("replay", "--data", data, "--topic", "t", *where).exception
+    assert isinstance(error, CorruptionError)
+    assert str(error).startswith(f"{path}, position ")
+    assert "--option onCorruption=skip" in str(error)
 
 
 def test_faults_are_told_before_spark_starts(tmp_path: Path) -> None:

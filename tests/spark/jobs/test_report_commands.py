@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tailrace.cli import commands
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, CorruptionError
 from tailrace.model import TopicPartition
 from tests.spark.directories import write_numbered
 
@@ -45,9 +45,9 @@ def test_audit_exits_as_verify_does(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("spark")
 def test_profile_tells_of_each_topic(tmp_path: Path) -> None:
-    """In a line, and on a page; faults of the options come before Spark does."""
+    """In a line, and on a page; faults of the options come early, and damage with advice."""
     data, page = tmp_path / "data", tmp_path / "profile.html"
-    write_numbered(data, TopicPartition("t", 0), limit=40)
+    path = write_numbered(data, TopicPartition("t", 0), limit=40)
     result = run("profile", "--data", data, "--topic", "t", "--html", page)
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("t: 40 records in 4 batches, ")
@@ -56,3 +56,12 @@ def test_profile_tells_of_each_topic(tmp_path: Path) -> None:
     result = run("profile", "--data", data, "--option", "x=1")
     assert isinstance(result.exception, ConfigError)
     assert "x: no such option" in str(result.exception)
+    path.write_bytes(path.read_bytes().replace(b"value-15", b"value-51"))
+    result = run("profile", "--data", data, "--topic", "t")
+    assert isinstance(result.exception, CorruptionError)
+    assert "onCorruption=skip" in str(result.exception)
+    skipping = ("--option=onCorruption=skip", f"--option=corruptionReport={tmp_path / 'told'}")
+    result = run("profile", "--data", data, "--topic", "t", *skipping)
+    assert result.stdout.startswith("t: 30 records in 3 batches, ")
+    [told] = (tmp_path / "told").iterdir()
+    assert '"first_offset": 10, "next_offset": 20' in told.read_text()

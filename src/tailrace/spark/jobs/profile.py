@@ -30,6 +30,7 @@ from tailrace.errors import CorruptionError, FatalError, UnsupportedCodecError
 from tailrace.model import Codec, TopicPartition
 from tailrace.records.batch import Batch
 from tailrace.records.columns import Column, ColumnsBuilder
+from tailrace.spark.corruption import report_name, undecodable, write_report
 from tailrace.spark.jobs.archive_plan import plan_items
 from tailrace.spark.jobs.sketches import (
     DISTINCT_ERROR,
@@ -291,6 +292,7 @@ def profile_item(
     Raises:
         CorruptionError: a batch is damaged; with its place.
         FatalError: the log no longer has a range, or cannot be read.
+        OSError: the report of what was skipped cannot be written.
     """
     place = open_place(options)
     try:
@@ -318,7 +320,10 @@ def _profile_range(
     skipped = len(place.skipped or ())
     for chunk in _chunks(place, options, wanted, found=found):
         found.add_records(chunk, now_ms=now_ms)
-    found.counters.damaged += len(place.skipped or ()) - skipped
+    told = (place.skipped or [])[skipped:]
+    found.counters.damaged += len(told)
+    if options.corruption_report is not None:
+        write_report(options.corruption_report, report_name(wanted), told)
     return found
 
 
@@ -338,11 +343,10 @@ def _chunks(
         try:
             records = builder.append(batch, start_offset=wanted.start, limit_offset=wanted.limit)
         except CorruptionError as error:
+            damaged = error.located(path=path or str(wanted.partition), position=position)
             if place.skipped is None:
-                raise error.located(
-                    path=path or str(wanted.partition), position=position
-                ) from error
-            found.counters.damaged += 1
+                raise damaged from error
+            place.skipped.append(undecodable(batch, wanted, damaged))
             continue
         except UnsupportedCodecError as error:
             raise FatalError(f"{wanted.partition}, {batch!r}: {error}") from error

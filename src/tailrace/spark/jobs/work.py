@@ -31,6 +31,7 @@ from tailrace.spark.jobs.folder import open_folder
 from tailrace.spark.jobs.manifest import attempt_name
 
 if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
 Item = TypeVar("Item")
@@ -39,8 +40,8 @@ Result = TypeVar("Result")
 ROUNDS = 2
 """Items per core in one job of `run_in_rounds`: the second evens out slow ones of the first."""
 
-_OURS = re.compile(r"tailrace(?:\.\w+)+: (.+)")
-"""The last line of a traceback that ends with an error of ours."""
+_OURS = re.compile(r"tailrace(?:\.\w+)*\.(\w+): (.+)")
+"""The last line of a traceback that ends with an error of ours: its class and its sentence."""
 
 _RESULT = pa.schema([("result", pa.binary())])
 
@@ -109,10 +110,14 @@ def run_in_rounds(
 
 
 def count_cores(spark: "SparkSession") -> int:
-    """Into how many tasks Spark cuts what has no size of its own: the cores that it has now."""
+    """Into how many tasks Spark cuts what has no size of its own: the cores that it has now.
+
+    Only the last of the tasks is run, which tells its number.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
-    return int(spark.range(0, 1_000_000).select(F.spark_partition_id()).distinct().count())
+    [last] = spark.range(0, 1_000_000).select(F.spark_partition_id()).tail(1)
+    return int(last[0]) + 1
 
 
 def check_visible(
@@ -191,13 +196,32 @@ def _outcome(function: Callable[[Item], Result], item: Item) -> Result | _Failur
 
 def translated(message: str) -> TailraceError:
     """The error that the message of a failed Spark job is about, without the tracebacks."""
+    raised = _raised(message)
+    if raised is not None:
+        return RetriableError(raised[1])
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    raised = [found[1] for found in map(_OURS.match, lines) if found]
-    if raised:
-        return RetriableError(raised[-1])
     end = lines[0] if lines else "without a message"
     for before, line in pairwise(message.splitlines()):
         if before.startswith("  ") and line and not line[0].isspace():
             # What stands indented is a frame, and what follows the last one is the error.
             end = line
     return FatalError(f"a Spark task failed: {end}")
+
+
+def told(error: "PySparkException") -> TailraceError:
+    """The error that a query of the user's own has ended with, as a sentence."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    message = str(error)
+    if isinstance(error, AnalysisException | ParseException):
+        return FatalError(message.strip().splitlines()[0])
+    raised = _raised(message)
+    if raised is None:
+        return translated(message)
+    return (CorruptionError if raised[0].startswith("Corrupt") else FatalError)(raised[1])
+
+
+def _raised(message: str) -> tuple[str, str] | None:
+    """Class and sentence of the last error of ours in the message of a failed Spark job."""
+    found = [match for match in map(_OURS.match, map(str.strip, message.splitlines())) if match]
+    return (found[-1][1], found[-1][2]) if found else None

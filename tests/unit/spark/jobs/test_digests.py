@@ -1,12 +1,16 @@
 """A digest of columns depends on the rows, and on nothing else."""
 
+import struct
+from hashlib import sha256
+from itertools import pairwise
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.spark.jobs.digests import Digest
+from tailrace.spark.jobs.digests import BLOCK_ROWS, Digest
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA = pa.schema(
@@ -62,6 +66,64 @@ def test_other_rows_have_another(
     """Equal only if every value of every row is, null and empty being different."""
     tables = [pa.Table.from_pylist(rows, SCHEMA) for rows in (left, right)]
     assert (digest(tables[0]) == digest(tables[1])) == (left == right)
+
+
+def test_it_is_what_the_document_says() -> None:
+    """docs/formats/archive.md is enough to make the digest with other tools."""
+    table = pa.table(
+        {
+            "n": pa.array([5] * BLOCK_ROWS + [None], pa.int64()),
+            "b": pa.array([b"xyz", None] * (BLOCK_ROWS // 2) + [b""], pa.binary()),
+        }
+    )
+    lengths = struct.pack("<2i", 3, -1) * (BLOCK_ROWS // 2)
+    streams = [
+        (b"b", b"xyz" * (BLOCK_ROWS // 2)),
+        (b"b.length", b"\0" + lengths + b"\0" + struct.pack("<i", 0)),
+        (b"n", b"\1" + struct.pack("<q", 5) + b"\0" + struct.pack("<q", 0)),
+        (b"n.valid", b"\1\1" + b"\0\0"),
+    ]
+    whole = b"".join(name + b"\0" + sha256(stream).digest() for name, stream in streams)
+    assert digest(table) == sha256(whole).hexdigest()
+
+
+LONG = pa.table(
+    {
+        "same": pa.repeat(7, 3 * BLOCK_ROWS + 5),
+        "rising": pa.array(range(3 * BLOCK_ROWS + 5), pa.int32()),
+        "key": pa.nulls(3 * BLOCK_ROWS + 5, pa.binary()),
+        "zero": pa.repeat(0.0, 3 * BLOCK_ROWS + 5),
+    }
+)
+"""Several blocks of columns that never change, and of one that does."""
+
+
+@given(st.lists(st.integers(0, len(LONG)), max_size=8).map(sorted))
+def test_cuts_within_blocks_do_not_matter(cuts: list[int]) -> None:
+    """Wherever a table of several blocks is cut."""
+    bounds = pairwise([0, *cuts, len(LONG)])
+    assert digest(*(LONG.slice(first, limit - first) for first, limit in bounds)) == digest(LONG)
+
+
+@pytest.mark.parametrize("row", [0, 1, BLOCK_ROWS - 1, BLOCK_ROWS, len(LONG) - 1])
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("same", 8), ("same", None), ("rising", -1), ("key", b""), ("zero", -0.0)],
+)
+def test_one_value_among_many_matters(row: int, column: str, value: object) -> None:
+    """At the first and the last row of a block, and behind the last whole one."""
+    there = LONG.column(column)
+    new = pa.array([value], there.type)
+    changed = pa.chunked_array([*there.slice(0, row).chunks, new, *there.slice(row + 1).chunks])
+    index = LONG.schema.get_field_index(column)
+    assert digest(LONG.set_column(index, column, changed)) != digest(LONG)
+
+
+@pytest.mark.parametrize("rows", [0, 1, BLOCK_ROWS, 2 * BLOCK_ROWS, 3 * BLOCK_ROWS + 4])
+def test_the_number_of_rows_matters(rows: int) -> None:
+    """Also where all rows are the same."""
+    same = LONG.drop_columns("rising")
+    assert digest(same.slice(0, rows)) != digest(same.slice(0, rows + 1))
 
 
 @pytest.mark.parametrize("change", [(b"ab", b"c"), (b"a", b"bc"), (None, b"abc"), (b"", b"abc")])
