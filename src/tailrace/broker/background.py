@@ -9,8 +9,8 @@ from typing import Self
 
 from tailrace.broker.broker import RunningBroker, start_broker
 from tailrace.broker.config import broker_config
-from tailrace.broker.process import keep_large_buffers
 from tailrace.runtime import system_runtime
+from tailrace.runtime.memory import keep_large_buffers
 
 
 class Broker:

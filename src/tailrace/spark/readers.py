@@ -33,6 +33,7 @@ from tailrace.errors import CorruptionError, FatalError, UnsupportedCodecError
 from tailrace.model import TopicPartition
 from tailrace.records.columns import ARROW_TYPES, Column, ColumnsBuilder
 from tailrace.records.runs import BatchRun
+from tailrace.runtime.memory import keep_large_buffers
 from tailrace.spark.corruption import Skipped, report_name, undecodable, write_report
 from tailrace.spark.places import Place, PlacedBatch, one_by_one
 from tailrace.spark.planning import OffsetRange, ScanTask
@@ -95,16 +96,17 @@ def read_task(
 
 
 def settle_worker() -> None:
-    """Take what is loaded by now out of the garbage collector's sight, unless it is already.
+    """Keep large buffers, and take what is loaded out of the garbage collector's sight.
 
     Spark's worker runs a full collection after every task. It would look at each object of all
     modules again, which takes 25 to 35 ms of CPU and never finds anything.
     """
-    _freeze(len(sys.modules))
+    _settle(len(sys.modules))
 
 
 @cache
-def _freeze(_module_count: int) -> None:
+def _settle(_module_count: int) -> None:
+    keep_large_buffers()
     gc.collect()
     gc.freeze()
 

@@ -10,9 +10,9 @@ Not here: which connections there are, when one is opened, and how long anything
 `nodes`.
 
 Invariant: whatever bytes a broker sends, `work` ends in answers or in one `NodeError`, and a large
-frame has `LARGE_BYTES` of memory, or `LARGE_GROWTH` times as much as has arrived of it, but never
-more than `FRAME_BYTES_MAX`. After an error the link is of no more use: nobody knows where in the
-stream it stands.
+frame has `LARGE_BYTES` of memory or what the last one had, and then `LARGE_GROWTH` times as much as
+has arrived of it, but never more than `FRAME_BYTES_MAX`. After an error the link is of no more use:
+nobody knows where in the stream it stands.
 """
 
 import ssl
@@ -109,6 +109,8 @@ class Link:
         """A frame that does not fit the input, as far as there is memory for it."""
         self._large_size = 0
         """Bytes that this frame will have; 0: there is none."""
+        self._large_seen = 0
+        """Bytes of the last such frame that came whole: the next may have as many at once."""
 
     def start(self) -> None:
         """Begin to set it up; how long that may take is for the caller to say.
@@ -237,7 +239,7 @@ class Link:
             frames.check_size(size, limit=frames.FRAME_BYTES_MAX)
             if filled < body + size:
                 if size > INPUT_BYTES - frames.SIZE_BYTES:
-                    self._large = bytearray(min(size, LARGE_BYTES))
+                    self._large = bytearray(min(size, max(LARGE_BYTES, self._large_seen)))
                     self._large_size = size
                     self._large[: filled - body] = view[body:filled]
                     self._filled = filled - body
@@ -257,6 +259,7 @@ class Link:
             self._large[:filled] = frame
             return
         self._large = bytearray()
+        self._large_seen = filled
         self._large_size = self._filled = 0
         self._take_answer(memoryview(frame))
 
