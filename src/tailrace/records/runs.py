@@ -167,11 +167,16 @@ def _scan(view: memoryview, position: int) -> tuple[list[Header], int]:
             or attributes & _SINGLE
             or length < _EMPTY_LENGTH
             or end > size
-            or base_offset < next_offset
             or delta < 0
             or not 0 <= count <= (length - _EMPTY_LENGTH) // RECORD_SIZE_MIN
             or check(view[position + layout.ATTRIBUTES_POSITION : end]) != crc
         ):
+            break
+        if base_offset < next_offset:
+            # Either offset may be the wrong one, so whoever looks into it gets the batch before
+            # this one by itself.
+            if len(headers) > 1:
+                position -= headers.pop()[Field.LENGTH] + layout.LOG_OVERHEAD
             break
         headers.append(header)
         next_offset = base_offset + delta + 1
