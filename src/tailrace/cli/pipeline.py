@@ -45,7 +45,10 @@ def _options(*options: Callable[[FunctionT], FunctionT]) -> Callable[[FunctionT]
 _reads = _options(
     click.option("--bootstrap", metavar="HOST:PORT", help="A broker to read from."),
     click.option("--data", metavar="DIR", help="Or a data directory, with or without a broker."),
-    click.option("--topic", metavar="T[,T]", help="Topics to read."),
+    click.option(
+        "--topic", metavar="T", multiple=True, help="A topic to read; repeatable.",
+        callback=lambda _context, _parameter, topics: ",".join(topics) or None,
+    ),
     click.option(
         "--option", "assignments", multiple=True, metavar="NAME=VALUE",
         help="Another option of the Spark source, as startingOffsets; repeatable.",

@@ -48,8 +48,10 @@ def test_profile_tells_of_each_topic(tmp_path: Path) -> None:
     """In a line, and on a page; faults of the options come early, and damage with advice."""
     data, page = tmp_path / "data", tmp_path / "profile.html"
     path = write_numbered(data, TopicPartition("t", 0), limit=40)
-    result = run("profile", "--data", data, "--topic", "t", "--html", page)
+    write_numbered(data, TopicPartition("u", 0), limit=7)
+    result = run("profile", "--data", data, "--topic", "t", "--topic", "u", "--html", page)
     assert result.exit_code == 0, result.output
+    assert "\nu: 7 records in 1 batches, " in result.stdout
     assert result.stdout.startswith("t: 40 records in 4 batches, ")
     assert "40 keys, 0 records without one" in result.stdout
     assert "key-0: 1, 2.5 %" in page.read_text()

@@ -28,7 +28,7 @@ h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.2rem; margin-top: 
 h3 { font-size: 1rem; margin: 1.4rem 0 .3rem; } p, .soft { color: var(--soft); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .8rem .25rem 0; text-align: left;
-  vertical-align: top; overflow-wrap: anywhere; }
+  vertical-align: top; overflow-wrap: anywhere; min-width: 4.5rem; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 dl { display: flex; flex-wrap: wrap; gap: .4rem 2.2rem; }
@@ -122,7 +122,10 @@ def bars(values: Sequence[tuple[str, float, str]]) -> Markup:
 
 
 def columns(values: Sequence[tuple[str, float, str]], *, height: int = 120) -> Markup:
-    """Vertical bars side by side, as for time: label, height, and the tooltip of each."""
+    """Vertical bars side by side, as for time: label, height, and the tooltip of each.
+
+    The first and the last label stand below, with what the highest bar has.
+    """
     largest = max((value for _, value, _ in values), default=0) or 1
     width = _WIDTH / max(len(values), 1)
     rows = []
@@ -134,10 +137,14 @@ def columns(values: Sequence[tuple[str, float, str]], *, height: int = 120) -> M
         )
     if values:
         below = height + 14
-        rows.append(f'<text x="0" y="{below}">{_text(values[0][0])}</text>')
-        rows.append(
-            f'<text x="{_WIDTH}" y="{below}" text-anchor="end">{_text(values[-1][0])}</text>'
-        )
+        highest = max(values, key=lambda each: each[1])[2]
+        marks = [("start", 0, values[0][0]), ("middle", _WIDTH // 2, f"highest: {highest}")]
+        if len(values) > 1:
+            marks.append(("end", _WIDTH, values[-1][0]))
+        rows += [
+            f'<text x="{x}" y="{below}" text-anchor="{anchor}">{_text(text)}</text>'
+            for anchor, x, text in marks
+        ]
     return _svg(height + 18, rows)
 
 
