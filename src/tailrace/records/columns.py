@@ -24,7 +24,8 @@ Invariant: a batch is appended whole or not at all, and no row comes from bytes 
 the format. That the bytes are those that were written is for the caller to check (`Batch.check`),
 as is leaving out control batches and aborted transactions.
 
-This module and `batch_columns` are the only ones of the room that need numpy and pyarrow.
+This module, `batch_columns` and `column_buffers` are the only ones of the room that need numpy or
+pyarrow.
 """
 
 from collections.abc import Collection
@@ -41,6 +42,7 @@ from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.batch_columns import BATCH_TYPES, BatchColumns, Column
 from tailrace.records.checks import check_records, record_error
+from tailrace.records.column_buffers import HeaderBuffers, RowBuffers
 from tailrace.records.runs import BatchRun, Field
 
 __all__ = ["ARROW_TYPES", "RECORD_COLUMNS", "Column", "ColumnsBuilder", "schema_of"]
@@ -220,8 +222,8 @@ class ColumnsBuilder:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _start(self, *, rows_max: int, size_max: int) -> None:
-        self._rows = _Rows(rows_max, size_max)
-        self._headers = _Headers()
+        self._rows = RowBuffers(rows_max, size_max)
+        self._headers = HeaderBuffers()
         self._batches = BatchColumns(self._columns)
 
     def _arrow_of(self, column: Column) -> pa.Array:
@@ -264,174 +266,6 @@ def _payloads_of(headers: Array) -> tuple[Array, int]:
     return payloads, int(headers[:, Field.RECORD_COUNT].sum())
 
 
-class _Rows:
-    """The buffers that `decode_records` fills, and how far they are filled.
-
-    Rows have one capacity and keys and values another, which both have alone: memory that a short
-    key column never touches is never given by the system.
-    """
-
-    __slots__ = (
-        "count",
-        "count_max",
-        "cursors",
-        "kept",
-        "key_data",
-        "key_ends",
-        "key_valid",
-        "offsets",
-        "outputs",
-        "size",
-        "size_max",
-        "timestamps",
-        "value_data",
-        "value_ends",
-        "value_valid",
-    )
-
-    def __init__(self, count_max: int, size_max: int) -> None:
-        self.cursors = np.zeros(4, np.int64)
-        self.kept = [0, 0, 0, 0]
-        self.count = self.size = 0
-        self.count_max = count_max
-        self.size_max = size_max
-        self.offsets, self.timestamps = _empty(count_max, np.int64), _empty(count_max, np.int64)
-        self.key_ends = _empty(count_max + 1, np.int32)
-        self.value_ends = _empty(count_max + 1, np.int32)
-        self.key_ends[0] = self.value_ends[0] = 0
-        self.key_valid, self.value_valid = _empty(count_max, np.uint8), _empty(count_max, np.uint8)
-        self.key_data, self.value_data = _empty(size_max, np.uint8), _empty(size_max, np.uint8)
-        self._list_outputs()
-
-    def make_room(self, count: int, size: int) -> None:
-        """Room for `count` more rows from a payload of `size` bytes."""
-        rows, used = self.count, self.size
-        if rows + count > self.count_max:
-            self.count_max = max(rows + count, 2 * self.count_max)
-            self.offsets = _grown(self.offsets, rows, self.count_max)
-            self.timestamps = _grown(self.timestamps, rows, self.count_max)
-            self.key_ends = _grown(self.key_ends, rows + 1, self.count_max + 1)
-            self.key_valid = _grown(self.key_valid, rows, self.count_max)
-            self.value_ends = _grown(self.value_ends, rows + 1, self.count_max + 1)
-            self.value_valid = _grown(self.value_valid, rows, self.count_max)
-            self._list_outputs()
-        if used + size > self.size_max:
-            _, key_end, value_end, _ = self.kept
-            self.size_max = max(used + size, 2 * self.size_max)
-            self.key_data = _grown(self.key_data, key_end, self.size_max)
-            self.value_data = _grown(self.value_data, value_end, self.size_max)
-            self._list_outputs()
-
-    @property
-    def has_new_headers(self) -> bool:
-        """Whether a record that the kernel has written since `keep` has headers."""
-        return bool(self.cursors[3] != self.kept[3])
-
-    def keep(self) -> None:
-        """Takes over what the kernel has written."""
-        self.kept = self.cursors.tolist()
-        self.count, key_end, value_end, _ = self.kept
-        self.size = key_end + value_end
-
-    def undo(self) -> None:
-        """Forgets the rows that the kernel has written since `keep`."""
-        self.cursors[:] = self.kept
-
-    def _list_outputs(self) -> None:
-        self.outputs = (
-            self.cursors, self.offsets, self.timestamps,
-            self.key_ends, self.key_valid, self.key_data,
-            self.value_ends, self.value_valid, self.value_data,
-        )  # fmt: skip
-
-
-class _Headers:
-    """The buffers that `decode_headers` fills, and how far they are filled."""
-
-    __slots__ = (
-        "count_max",
-        "cursors",
-        "key_data",
-        "key_ends",
-        "outputs",
-        "row_ends",
-        "row_valid",
-        "size",
-        "spare_max",
-        "value_data",
-        "value_ends",
-        "value_valid",
-    )
-
-    def __init__(self) -> None:
-        self.cursors = np.zeros(4, np.int64)
-        self.size = self.count_max = self.spare_max = 0
-        self.row_ends, self.row_valid = np.zeros(1, np.int32), _empty(0, np.uint8)
-        self.key_ends, self.key_data = np.zeros(1, np.int32), _empty(0, np.uint8)
-        self.value_ends, self.value_valid = np.zeros(1, np.int32), _empty(0, np.uint8)
-        self.value_data = _empty(0, np.uint8)
-        self._list_outputs()
-
-    def make_room(self, count: int, size: int) -> None:
-        """Room for `count` more rows from a payload of `size` bytes."""
-        row, header, key_end, value_end = self.cursors.tolist()
-        # What the records' own fields leave is all that headers can be made of, two bytes each.
-        spare = size - count * kernels.RECORD_SIZE_MIN
-        if row + count > self.count_max:
-            self.count_max = max(row + count, 2 * self.count_max)
-            self.row_ends = _grown(self.row_ends, row + 1, self.count_max + 1)
-            self.row_valid = _grown(self.row_valid, row, self.count_max)
-            self._list_outputs()
-        if 2 * header + key_end + value_end + spare > self.spare_max:
-            self.spare_max = max(2 * header + key_end + value_end + spare, 2 * self.spare_max)
-            self.key_ends = _grown(self.key_ends, header + 1, self.spare_max + 1)
-            self.key_data = _grown(self.key_data, key_end, self.spare_max)
-            self.value_ends = _grown(self.value_ends, header + 1, self.spare_max + 1)
-            self.value_valid = _grown(self.value_valid, header, self.spare_max)
-            self.value_data = _grown(self.value_data, value_end, self.spare_max)
-            self._list_outputs()
-
-    def decode(self, source: Array, payloads: Array, *, start: int, limit: int) -> int:
-        """The headers of what `decode_records` has appended; 0, or minus a fault and nothing."""
-        before = self.cursors.tolist()
-        for position, end, count, base_offset, *_ in payloads.reshape(-1, PAYLOAD_WIDTH).tolist():
-            self.make_room(count, end - position)
-            status = kernels.decode_headers(
-                source, position, end, count, base_offset, start, limit, *self.outputs
-            )
-            if status < 0:
-                self.cursors[:] = before
-                return status
-        _, _, key_end, value_end = self.cursors.tolist()
-        self.size = key_end + value_end
-        return 0
-
-    def add_none(self, count: int) -> None:
-        """So many records without headers."""
-        self.make_room(count, count * kernels.RECORD_SIZE_MIN)
-        row, header = self.cursors[:2].tolist()
-        self.row_ends[row + 1 : row + count + 1] = header
-        self.row_valid[row : row + count] = 0
-        self.cursors[0] = row + count
-
-    def _list_outputs(self) -> None:
-        self.outputs = (
-            self.cursors, self.row_ends, self.row_valid,
-            self.key_ends, self.key_data, self.value_ends, self.value_valid, self.value_data,
-        )  # fmt: skip
-
-
-def _empty(count: int, dtype: type) -> Array:
-    return np.empty(count, dtype)
-
-
-def _grown(array: Array, used: int, count_max: int) -> Array:
-    """A larger copy of the `used` items."""
-    larger = np.empty(count_max, array.dtype)
-    larger[:used] = array[:used]
-    return larger
-
-
 def _integers(column: Column, count: int, values: Array) -> pa.Array:
     return pa.Array.from_buffers(ARROW_TYPES[column], count, [None, pa.py_buffer(values)])
 
@@ -442,7 +276,7 @@ def _binary(count: int, *, valid: Array, ends: Array, data: Array) -> pa.Array:
     )
 
 
-def _header_lists(headers: _Headers) -> pa.Array:
+def _header_lists(headers: HeaderBuffers) -> pa.Array:
     row_count, count = map(int, headers.cursors[:2])
     entries = pa.StructArray.from_arrays(
         [
@@ -464,7 +298,7 @@ def _header_lists(headers: _Headers) -> pa.Array:
     )
 
 
-def _strings(count: int, headers: _Headers) -> pa.Array:
+def _strings(count: int, headers: HeaderBuffers) -> pa.Array:
     """The header keys, with replacement characters for what is not UTF-8, as in Java."""
     ends, data = headers.key_ends, headers.key_data
     keys = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(data)])

@@ -1,0 +1,183 @@
+"""The growing buffers that kernels fill with columns, in Arrow's layout.
+
+Not here: which columns are wanted, and Arrow itself (`columns`).
+
+Invariant: what has been kept is never changed; `undo` and a fault leave it as it was.
+"""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tailrace import kernels
+from tailrace.kernels import PAYLOAD_WIDTH
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+class RowBuffers:
+    """The buffers that `decode_records` fills, and how far they are filled.
+
+    Rows have one capacity and keys and values another, which both have alone: memory that a short
+    key column never touches is never given by the system.
+    """
+
+    __slots__ = (
+        "count",
+        "count_max",
+        "cursors",
+        "kept",
+        "key_data",
+        "key_ends",
+        "key_valid",
+        "offsets",
+        "outputs",
+        "size",
+        "size_max",
+        "timestamps",
+        "value_data",
+        "value_ends",
+        "value_valid",
+    )
+
+    def __init__(self, count_max: int, size_max: int) -> None:
+        self.cursors = np.zeros(4, np.int64)
+        self.kept = [0, 0, 0, 0]
+        self.count = self.size = 0
+        self.count_max = count_max
+        self.size_max = size_max
+        self.offsets, self.timestamps = _empty(count_max, np.int64), _empty(count_max, np.int64)
+        self.key_ends = _empty(count_max + 1, np.int32)
+        self.value_ends = _empty(count_max + 1, np.int32)
+        self.key_ends[0] = self.value_ends[0] = 0
+        self.key_valid, self.value_valid = _empty(count_max, np.uint8), _empty(count_max, np.uint8)
+        self.key_data, self.value_data = _empty(size_max, np.uint8), _empty(size_max, np.uint8)
+        self._list_outputs()
+
+    def make_room(self, count: int, size: int) -> None:
+        """Room for `count` more rows from a payload of `size` bytes."""
+        rows, used = self.count, self.size
+        if rows + count > self.count_max:
+            self.count_max = max(rows + count, 2 * self.count_max)
+            self.offsets = _grown(self.offsets, rows, self.count_max)
+            self.timestamps = _grown(self.timestamps, rows, self.count_max)
+            self.key_ends = _grown(self.key_ends, rows + 1, self.count_max + 1)
+            self.key_valid = _grown(self.key_valid, rows, self.count_max)
+            self.value_ends = _grown(self.value_ends, rows + 1, self.count_max + 1)
+            self.value_valid = _grown(self.value_valid, rows, self.count_max)
+            self._list_outputs()
+        if used + size > self.size_max:
+            _, key_end, value_end, _ = self.kept
+            self.size_max = max(used + size, 2 * self.size_max)
+            self.key_data = _grown(self.key_data, key_end, self.size_max)
+            self.value_data = _grown(self.value_data, value_end, self.size_max)
+            self._list_outputs()
+
+    @property
+    def has_new_headers(self) -> bool:
+        """Whether a record that the kernel has written since `keep` has headers."""
+        return bool(self.cursors[3] != self.kept[3])
+
+    def keep(self) -> None:
+        """Takes over what the kernel has written."""
+        self.kept = self.cursors.tolist()
+        self.count, key_end, value_end, _ = self.kept
+        self.size = key_end + value_end
+
+    def undo(self) -> None:
+        """Forgets the rows that the kernel has written since `keep`."""
+        self.cursors[:] = self.kept
+
+    def _list_outputs(self) -> None:
+        self.outputs = (
+            self.cursors, self.offsets, self.timestamps,
+            self.key_ends, self.key_valid, self.key_data,
+            self.value_ends, self.value_valid, self.value_data,
+        )  # fmt: skip
+
+
+class HeaderBuffers:
+    """The buffers that `decode_headers` fills, and how far they are filled."""
+
+    __slots__ = (
+        "count_max",
+        "cursors",
+        "key_data",
+        "key_ends",
+        "outputs",
+        "row_ends",
+        "row_valid",
+        "size",
+        "spare_max",
+        "value_data",
+        "value_ends",
+        "value_valid",
+    )
+
+    def __init__(self) -> None:
+        self.cursors = np.zeros(4, np.int64)
+        self.size = self.count_max = self.spare_max = 0
+        self.row_ends, self.row_valid = np.zeros(1, np.int32), _empty(0, np.uint8)
+        self.key_ends, self.key_data = np.zeros(1, np.int32), _empty(0, np.uint8)
+        self.value_ends, self.value_valid = np.zeros(1, np.int32), _empty(0, np.uint8)
+        self.value_data = _empty(0, np.uint8)
+        self._list_outputs()
+
+    def make_room(self, count: int, size: int) -> None:
+        """Room for `count` more rows from a payload of `size` bytes."""
+        row, header, key_end, value_end = self.cursors.tolist()
+        # What the records' own fields leave is all that headers can be made of, two bytes each.
+        spare = size - count * kernels.RECORD_SIZE_MIN
+        if row + count > self.count_max:
+            self.count_max = max(row + count, 2 * self.count_max)
+            self.row_ends = _grown(self.row_ends, row + 1, self.count_max + 1)
+            self.row_valid = _grown(self.row_valid, row, self.count_max)
+            self._list_outputs()
+        if 2 * header + key_end + value_end + spare > self.spare_max:
+            self.spare_max = max(2 * header + key_end + value_end + spare, 2 * self.spare_max)
+            self.key_ends = _grown(self.key_ends, header + 1, self.spare_max + 1)
+            self.key_data = _grown(self.key_data, key_end, self.spare_max)
+            self.value_ends = _grown(self.value_ends, header + 1, self.spare_max + 1)
+            self.value_valid = _grown(self.value_valid, header, self.spare_max)
+            self.value_data = _grown(self.value_data, value_end, self.spare_max)
+            self._list_outputs()
+
+    def decode(self, source: Array, payloads: Array, *, start: int, limit: int) -> int:
+        """The headers of what `decode_records` has appended; 0, or minus a fault and nothing."""
+        before = self.cursors.tolist()
+        for position, end, count, base_offset, *_ in payloads.reshape(-1, PAYLOAD_WIDTH).tolist():
+            self.make_room(count, end - position)
+            status = kernels.decode_headers(
+                source, position, end, count, base_offset, start, limit, *self.outputs
+            )
+            if status < 0:
+                self.cursors[:] = before
+                return status
+        _, _, key_end, value_end = self.cursors.tolist()
+        self.size = key_end + value_end
+        return 0
+
+    def add_none(self, count: int) -> None:
+        """So many records without headers."""
+        self.make_room(count, count * kernels.RECORD_SIZE_MIN)
+        row, header = self.cursors[:2].tolist()
+        self.row_ends[row + 1 : row + count + 1] = header
+        self.row_valid[row : row + count] = 0
+        self.cursors[0] = row + count
+
+    def _list_outputs(self) -> None:
+        self.outputs = (
+            self.cursors, self.row_ends, self.row_valid,
+            self.key_ends, self.key_data, self.value_ends, self.value_valid, self.value_data,
+        )  # fmt: skip
+
+
+def _empty(count: int, dtype: type) -> Array:
+    return np.empty(count, dtype)
+
+
+def _grown(array: Array, used: int, count_max: int) -> Array:
+    """A larger copy of the `used` items."""
+    larger = np.empty(count_max, array.dtype)
+    larger[:used] = array[:used]
+    return larger
