@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tailrace.client.producer.aio import AsyncProducer
@@ -155,6 +155,23 @@ async def finish(stage: Stage, producer: AsyncProducer) -> None:
 
 
 @given(STEPS, SETTINGS)
+@example(
+    # 0.3 + 0.05 + 0.05 is less than the 0.4 at which the lingering ends.
+    steps=[
+        ("break", ApiKey.PRODUCE, How.LOSE, 0, 0.01),
+        ("pass", 0.3),
+        ("send", None, 1, 0),
+        ("pass", 0.05),
+        ("pass", 0.05),
+    ],
+    chosen={
+        "batch_size": 100,
+        "linger_ms": 100,
+        "max_in_flight_requests_per_connection": 1,
+        "compression_type": "none",
+        "buffer_memory": 20000,
+    },
+)
 def test_each_record_is_once_in_the_log_or_has_failed(
     steps: list[Step], chosen: dict[str, Any]
 ) -> None:

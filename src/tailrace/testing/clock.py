@@ -12,6 +12,14 @@ from typing import Any, Final
 TURNS_MAX: Final = 100_000
 """Turns of the loop at one moment after which it is not going to come to the next."""
 
+TURNS_PER_TICK: Final = 1000
+"""Turns after which the clock is one tick further, as a real one would be long before. Whoever
+waits for 0.1 + 0.2 seconds would find at 0.3 that a 2**-54 is left, and ask again for ever: the
+loop calls back for anything that is due within a tick."""
+
+TICK: Final = 1e-9
+"""Of the clocks that asyncio uses, in seconds."""
+
 
 class _JumpingSelector(selectors.SelectSelector):
     """Never sleeps; tells the loop how long it would have slept."""
@@ -25,9 +33,11 @@ class _JumpingSelector(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[Any]:
         """Ready sockets now, of which only the loop's own self-pipe is ever watched."""
         self._turns = self._turns + 1 if self._moment == self.slept else 0
-        self._moment = self.slept
         if self._turns == TURNS_MAX:
-            raise RuntimeError(f"the test can not go on: time stands still at {self.slept} s")
+            raise RuntimeError(f"the test can not go on: time stands still at {self.slept:.6f} s")
+        if self._turns % TURNS_PER_TICK == TURNS_PER_TICK - 1:
+            self.slept += TICK
+        self._moment = self.slept
         ready = super().select(0)
         if not ready:
             if timeout is None:
