@@ -209,21 +209,6 @@ def newest_timestamp(files: Files, segment: SegmentFiles) -> int | None:
     return None if found is None else found[0]
 
 
-def offset_since(files: Files, segments: Sequence[SegmentFiles], timestamp_ms: int) -> int:
-    """An offset below which no record of the log is as young as `timestamp_ms`.
-
-    By the time indexes, which are taken to be right, as brokers take them.
-
-    Raises:
-        OSError: a time index cannot be read.
-    """
-    for segment in segments[:-1]:
-        newest = newest_timestamp(files, segment)
-        if newest is None or newest >= timestamp_ms:
-            return offset_before_time(files, segment, timestamp_ms)
-    return offset_before_time(files, segments[-1], timestamp_ms) if segments else 0
-
-
 def _size_of_large(file: File, path: str, *, position: int, limit: int) -> int:
     """Bytes of the batch or entry at `position`, which is larger than a window.
 

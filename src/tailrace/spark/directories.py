@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from tailrace.errors import ConfigError, DirectoryError, FatalError, OffsetOutOfRangeError
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.offline.undecided import find_aborted
-from tailrace.offline.walk import offset_since
+from tailrace.offline.walk import offset_before_time
+from tailrace.records.batch import Batch
 from tailrace.records.runs import BatchRun
 from tailrace.records.search import find_timestamp
 from tailrace.spark.corruption import Skipped
@@ -85,16 +86,12 @@ class DirectoryPlace:
     def offset_at(self, partition: TopicPartition, timestamp: int) -> int | None:
         """As the broker finds it: by the time indexes, and reading from where they point."""
         log = self._log(partition)
-        start, end = log.reader.start_offset, log.end_offset()
         with _explaining(log.folder):
-            since = offset_since(log.directory.files, log.reader.segments, timestamp)
-            first = min(max(start, since), end)
-            for stored in log.pieces(first, end):
-                for batch, _, _ in stored.batches(first, end):
-                    if batch.max_timestamp >= timestamp:
-                        found = find_timestamp(batch, timestamp, start_offset=start)
-                        if found is not None:
-                            return found.offset
+            for batch in _batches_since(log, timestamp):
+                if batch.max_timestamp >= timestamp:
+                    found = find_timestamp(batch, timestamp, start_offset=log.reader.start_offset)
+                    if found is not None:
+                        return found.offset
         return None
 
     def size_between(self, partition: TopicPartition, start: int, limit: int) -> int:
@@ -211,6 +208,23 @@ def lost(wanted: OffsetRange, reason: str, *, place: str) -> FatalError:
         "retention or compaction may have been at work. Load again, or set failOnDataLoss=false "
         "to read what is there"
     )
+
+
+def _batches_since(log: DirectoryLog, timestamp: int) -> Iterator[Batch]:
+    """The batches that may have a record as young as this, segment by segment.
+
+    A time index vouches for what is before its entries, and what is behind the last one is read: a
+    machine that was lost may have left it short.
+    """
+    segments, end = log.reader.segments, log.end_offset()
+    limits = [*(each.base_offset for each in segments[1:]), end]
+    for segment, next_base in zip(segments, limits, strict=False):
+        since = offset_before_time(log.directory.files, segment, timestamp)
+        first, limit = max(since, log.reader.start_offset), min(next_base, end)
+        if first < limit:
+            for stored in log.pieces(first, limit):
+                for batch, _, _ in stored.batches(first, limit):
+                    yield batch
 
 
 def _partitions_in(directory: DataDirectory) -> set[TopicPartition]:

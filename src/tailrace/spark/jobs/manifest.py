@@ -77,7 +77,10 @@ class Manifest:
             if form != self._form:
                 raise FatalError(f"{path}: its format is {form}; this version reads {self._form}")
             if digest != _digest(content):
-                raise CorruptionError("it is not what was written: its digest differs", path=path)
+                raise CorruptionError(
+                    "it is not what was written, as its digest says; put a copy of it back",
+                    path=path,
+                )
             self._take(content)
 
     def _take(self, content: Mapping[str, Any]) -> None:
