@@ -85,7 +85,7 @@ def read_log(log: Log, *, is_committed: bool) -> ReadBack:
     offset = log.start_offset
     while offset < end:
         found = log.read(offset, bytes_max=READ_BYTES, is_first_whole=True, limit=limit)
-        batches = [each for _, each in read_batches(found.view) if each.last_offset >= offset]
+        batches = [each for _, each in read_batches(found.read()) if each.last_offset >= offset]
         if not batches:
             break
         for batch in batches:

@@ -363,13 +363,7 @@ def _open_logs(path: Path) -> object:
 
 def _open_files(path: Path) -> object:
     files = DiskFiles()
-    held = []
-    for name in sorted(path.glob("*/0*")):
-        file = files.open(str(name))
-        held.append(file.view(file.size()))
-        # The map has a descriptor of its own, and a process only so many.
-        file.close()
-    return held
+    return [files.open(str(name)) for name in sorted(path.glob("*/0*"))]
 
 
 def main() -> None:

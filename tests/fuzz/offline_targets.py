@@ -19,8 +19,8 @@ from tailrace.offline.journal import FILE, read_journal, write_journal
 from tailrace.offline.scan import scan_partition
 from tailrace.offline.show import OFFSETS_TOPIC, Found, to_hex, to_json, to_text
 from tailrace.offline.verify import verify
-from tailrace.offline.walk import walk_batches, walk_headers
 from tailrace.records.builder import Record
+from tailrace.storage.walk import walk_batches, walk_headers
 from tailrace.testing import MemoryFiles
 from tests.fuzz.engine import FuzzTarget
 from tests.fuzz.mending import is_mended, with_crcs

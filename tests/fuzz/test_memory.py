@@ -19,7 +19,6 @@ from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import Codec
 from tailrace.offline.journal import FILE as JOURNAL
 from tailrace.offline.journal import read_journal
-from tailrace.offline.walk import walk_batches
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records
@@ -30,6 +29,7 @@ from tailrace.storage.checkpoints import read_epoch_checkpoint, read_offset_chec
 from tailrace.storage.cleaner.key_map import KeyMap
 from tailrace.storage.cleaner.run import Run
 from tailrace.storage.snapshots import decode_snapshot
+from tailrace.storage.walk import walk_batches
 from tailrace.testing import MemoryFiles
 from tests.fuzz.engine import resident_bytes_max
 from tests.naive import LegacyMessage, write_legacy

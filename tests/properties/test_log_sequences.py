@@ -220,10 +220,10 @@ class Model:
         for limit, limit_offset in limits.items():
             assert self.log.positions.limit(limit) == limit_offset
             found = self.log.read(offset, bytes_max=bytes_max, is_first_whole=True, limit=limit)
-            got = [each for _, each in read_batches(found.view)]
+            got = [each for _, each in read_batches(found.read())]
             shown = [each for each in self.entries if offset <= each.last < limit_offset]
             assert bool(got) == (bool(shown) and offset < limit_offset)
-            assert len(found.view) <= max(bytes_max, got[0].size if got else 0)
+            assert len(found.read()) <= max(bytes_max, got[0].size if got else 0)
             shown = shown[: len(got)]
             for each, entry in zip(got, shown, strict=True):
                 check_batch(each, entry)

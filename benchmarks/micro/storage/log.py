@@ -175,7 +175,7 @@ def _build(timestamp: int) -> bytearray:
 def _by_offset(log: Log, offsets: list[int]) -> None:
     for offset in offsets:
         found = log.read(offset, bytes_max=1, is_first_whole=True)
-        assert len(found.view) > VALUE_BYTES
+        assert len(found.read()) > VALUE_BYTES
 
 
 def _by_time(log: Log, offsets: list[int]) -> None:

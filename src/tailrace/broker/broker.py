@@ -26,6 +26,7 @@ from tailrace.cluster.store import LocalStore
 from tailrace.errors import DirectoryError
 from tailrace.handlers.services import Services
 from tailrace.model import TopicPartition
+from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime import Runtime
@@ -69,6 +70,7 @@ class RunningBroker:
         """Set when the broker cannot go on: it takes no more requests and wants to be stopped."""
         self._runtime = runtime
         self._flushes = Flushes(logs, runtime.threads)
+        device_reads = DeviceReads(runtime.threads)
         services = Services(
             node_id=config.node_id,
             cluster_id=cluster_id,
@@ -76,6 +78,7 @@ class RunningBroker:
             controller=controller,
             replicas=replicas,
             flushes=self._flushes,
+            device_reads=device_reads,
             clock=runtime.clock,
             is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,
@@ -86,6 +89,7 @@ class RunningBroker:
         self._server = Server(
             runtime.network,
             Dispatcher(handler_table(services)),
+            read_from_device=device_reads.first_bytes,
             address=(config.host, config.port),
             frame_bytes_max=config.frame_bytes_max,
             idle_ms_max=config.idle_ms_max,

@@ -157,7 +157,7 @@ class _Fetches:
             start, end = self._cluster.log_range(partition, isolation=self._isolation)
             raise OffsetOutOfRangeError(offset, log_start_offset=start, log_end_offset=end)
         raise_for(data.error_code, about=f"records of {partition} at {address}")
-        records = memoryview(data.records or b"")
+        records = data.received_records()
         pieces = checked_pieces(records, offset=offset, address=address, partition=partition)
         if not records:
             # The log was cut behind our back, or the broker is slow to make records visible.

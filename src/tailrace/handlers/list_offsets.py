@@ -5,6 +5,8 @@ Behaviour: a timestamp of 0 or more gives the first record that is at least as y
     timestamp; (-1, -1) when there is none. Special timestamps: -1 latest, -2 earliest, -3 the
     record with the largest timestamp (KIP-734), -4 earliest local (same as -2), -5 latest tiered
     (none).
+    A timestamp is looked up on a worker thread: indexes and a batch are read, and the batch is
+    decompressed, which may take long.
     A reader of committed records gets the last stable offset for the latest one, and no record
     behind it.
 Version notes: v2 has the isolation level; v4 checks the leader epoch (KIP-320) and gives that of
@@ -12,9 +14,11 @@ Version notes: v2 has the isolation level; v4 checks the leader epoch (KIP-320) 
 Not done: OFFSET_NOT_AVAILABLE, since the high watermark is never behind its leader here.
 """
 
+from functools import partial
+
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code, read_limit
-from tailrace.model import TopicPartition
+from tailrace.model import SpecialTimestamp, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -23,33 +27,45 @@ from tailrace.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from tailrace.replication.partition import Partition
+from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.positions import ReadLimit
 
+_KNOWN_WITHOUT_READING = frozenset(
+    {
+        SpecialTimestamp.LATEST,
+        SpecialTimestamp.EARLIEST,
+        SpecialTimestamp.EARLIEST_LOCAL,
+        SpecialTimestamp.LATEST_TIERED,
+    }
+)
 
-def handle_list_offsets(services: Services, request: ListOffsetsRequest) -> ListOffsetsResponse:
+
+async def handle_list_offsets(
+    services: Services, request: ListOffsetsRequest
+) -> ListOffsetsResponse:
     """An offset for every partition that was asked about."""
     limit = read_limit(request.isolation_level)
-    return ListOffsetsResponse(
-        topics=tuple(
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    _find(services, topic.name, partition, limit=limit)
-                    for partition in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
+    topics = []
+    for topic in request.topics:
+        found = [
+            await _find(services, topic.name, partition, limit=limit)
+            for partition in topic.partitions
+        ]
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(found)))
+    return ListOffsetsResponse(topics=tuple(topics))
 
 
-def _find(
+async def _find(
     services: Services, topic: str, wanted: ListOffsetsPartition, *, limit: ReadLimit
 ) -> ListOffsetsPartitionResponse:
     try:
         partition = services.replicas.find(TopicPartition(topic, wanted.partition_index))
         partition.check_epoch(wanted.current_leader_epoch)
-        answer = partition.find_offset(wanted.timestamp, limit=limit)
+        if wanted.timestamp in _KNOWN_WITHOUT_READING:
+            answer = partition.log.find_offset(wanted.timestamp, limit=limit)
+        else:
+            answer = await _find_in_log(services, partition, wanted.timestamp, limit=limit)
     except (TailraceError, OSError) as error:
         return ListOffsetsPartitionResponse(
             partition_index=wanted.partition_index, error_code=error_code(error)
@@ -66,3 +82,14 @@ def _find(
         offset=found.offset,
         leader_epoch=leader_epoch,
     )
+
+
+async def _find_in_log(
+    services: Services, partition: Partition, timestamp: int, *, limit: ReadLimit
+) -> tuple[TimestampOffset, int] | None:
+    find = partial(partition.log.find_offset, timestamp, limit=limit)
+    try:
+        return await services.device_reads.of_log(partition.log, find)
+    except OSError as error:
+        partition.failed(error)
+        raise

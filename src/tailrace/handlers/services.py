@@ -17,6 +17,7 @@ from tailrace.errors import ConfigError, DirectoryError, FatalError, TailraceErr
 from tailrace.model import IsolationLevel
 from tailrace.protocol.errors import ErrorCode, code_for
 from tailrace.protocol.fields import NO_UUID
+from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
 from tailrace.replication.partition import (
     DeletionPolicyError,
@@ -26,6 +27,7 @@ from tailrace.replication.partition import (
 )
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.clock import Clock
+from tailrace.runtime.files import CutMeanwhileError
 from tailrace.storage.appends import UnexpectedAppendOffsetError
 from tailrace.storage.directories import UnusableDirectoryError
 from tailrace.storage.positions import ReadLimit
@@ -35,7 +37,6 @@ from tailrace.storage.producers import (
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
 )
-from tailrace.storage.records_file import StillReadError
 
 MESSAGE_CHARACTERS_MAX = 8000
 """A string of the older versions has at most 32 767 bytes, and a character up to four of them."""
@@ -64,7 +65,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     UnusableDirectoryError: ErrorCode.KAFKA_STORAGE_ERROR,
     # A follower meets these two while it replicates, and no client of a leader does.
     UnexpectedAppendOffsetError: ErrorCode.UNKNOWN_SERVER_ERROR,
-    StillReadError: ErrorCode.KAFKA_STORAGE_ERROR,
+    CutMeanwhileError: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
 
@@ -79,6 +80,7 @@ class Services:
     controller: Controller
     replicas: Replicas
     flushes: Flushes
+    device_reads: DeviceReads
     clock: Clock
     is_durable: bool
     """Whether acks=all waits until the records are on the device (`tailrace.durability`)."""

@@ -21,16 +21,12 @@ from tailrace.offline.directory import (
 )
 from tailrace.offline.show import Page
 from tailrace.offline.undecided import AbortedRecords, find_aborted, first_unstable_offset
-from tailrace.offline.walk import (
-    newest_timestamp,
-    offset_before_time,
-    position_near,
-    walk_batches,
-)
+from tailrace.offline.walk import newest_timestamp, offset_before_time, position_near
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage.names import parse_partition_directory_name
 from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.walk import walk_batches
 
 if TYPE_CHECKING:
     from array import array

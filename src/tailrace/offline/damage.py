@@ -24,13 +24,13 @@ from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.model import NO_LEADER_EPOCH
 from tailrace.offline.directory import unreadable
-from tailrace.offline.walk import WINDOW_BYTES, walk_batches
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records
 from tailrace.records.control import end_transaction_marker_or_none
 from tailrace.runtime.files import File, Files
 from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.walk import WINDOW_BYTES, walk_batches
 
 _MAGIC = bytes([layout.MAGIC])
 _CODECS = 5

@@ -14,12 +14,7 @@ from tailrace.errors import CorruptionError
 from tailrace.model import TopicPartition
 from tailrace.offline.directory import list_segments, log_start_offsets, unreadable
 from tailrace.offline.undecided import first_unstable_offset
-from tailrace.offline.walk import (
-    find_end,
-    newest_timestamp,
-    position_near,
-    walk_headers,
-)
+from tailrace.offline.walk import find_end, newest_timestamp, position_near
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_offset_checkpoint
@@ -27,6 +22,7 @@ from tailrace.storage.cleaner import plan as cleaning
 from tailrace.storage.config import LogConfig
 from tailrace.storage.reader import SegmentFiles
 from tailrace.storage.retention import SegmentFacts, explain_retention
+from tailrace.storage.walk import walk_headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,6 @@ from tailrace.offline.damage import Drop
 from tailrace.offline.directory import list_segments
 from tailrace.offline.journal import Journal
 from tailrace.offline.repair_plan import CHECKPOINTS, PartitionPlan, RepairPlan, epoch_due
-from tailrace.offline.walk import WINDOW_BYTES, walk_batches
 from tailrace.records.batch import stamp
 from tailrace.runtime.clock import Clock
 from tailrace.runtime.files import File, Files, Lock
@@ -47,6 +46,7 @@ from tailrace.storage.directories import unusable
 from tailrace.storage.folder import Folder
 from tailrace.storage.recovery import INDEX_SUFFIXES, Cut, open_log
 from tailrace.storage.removals import Removals
+from tailrace.storage.walk import WINDOW_BYTES, walk_batches
 
 _TEMPORARY_SUFFIX = ".tmp"
 _EVERYTHING = 2**63 - 1

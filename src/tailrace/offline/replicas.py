@@ -13,11 +13,11 @@ from typing import TypeAlias
 
 from tailrace.errors import CorruptionError, TailraceError
 from tailrace.offline.directory import list_segments
-from tailrace.offline.walk import walk_batches
 from tailrace.records.batch import Batch
 from tailrace.records.builder import Record, records_of
 from tailrace.runtime.files import Files
 from tailrace.storage.reader import SegmentFiles, StoredBatch
+from tailrace.storage.walk import walk_batches
 
 _FIELDS = (
     "base_offset", "length", "leader_epoch", "magic", "crc", "attributes", "last_offset_delta",

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from tailrace.errors import CorruptionError
 from tailrace.model import Codec, TimestampType, TopicPartition
 from tailrace.offline.directory import list_segments, log_start_offsets, unreadable
-from tailrace.offline.walk import walk_headers
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
+from tailrace.storage.walk import walk_headers
 
 
 @dataclass(slots=True, kw_only=True)

@@ -27,7 +27,6 @@ from tailrace.offline.indexes import (
     read_entries,
     time_entries_rise,
 )
-from tailrace.offline.walk import walk_batches
 from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records
 from tailrace.runtime.files import File, Files
@@ -35,6 +34,7 @@ from tailrace.storage import names
 from tailrace.storage.index import offset as offset_index
 from tailrace.storage.index import time as time_index
 from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.walk import walk_batches
 
 Progress = Callable[[int], None]
 """Takes bytes of log that have been looked at since the last call."""

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.offline.producers import ProducerWalk
-from tailrace.offline.walk import position_near, walk_batches
+from tailrace.offline.walk import position_near
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.index.transaction import AbortedTransaction, open_transaction_index
 from tailrace.storage.reader import SegmentFiles
 from tailrace.storage.snapshots import list_snapshots, read_snapshot, snapshot_path
+from tailrace.storage.walk import walk_batches
 
 
 class AbortedRecords:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from tailrace.protocol.decoders import DecoderSource
 from tailrace.protocol.encoders import EncoderSource
 from tailrace.protocol.errors import UnencodableMessageError
-from tailrace.protocol.fields import Buffer, Message
+from tailrace.protocol.fields import Message, Records
 
 M = TypeVar("M", bound=Message)
 
@@ -52,13 +52,13 @@ def encode(message: Message, version: int, out: bytearray) -> None:
         raise _unencodable(message, version, error) from error
 
 
-def gather(message: Message, version: int, head: bytearray) -> list[Buffer]:
+def gather(message: Message, version: int, head: bytearray) -> list[Records]:
     """The bytes of `head` and of the message, with the caller's own `records` between them.
 
     Raises:
         UnencodableMessageError: a value does not fit its field.
     """
-    buffers: list[Buffer] = []
+    buffers: list[Records] = []
     try:
         _encoder(type(message), version, is_gathered=True)(message, head, buffers)
     except _MISFITS as error:

@@ -20,11 +20,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 from uuid import UUID
 
+from tailrace.runtime.files import FileSlice
+
 Primitive = Literal["bool", "int8", "int16", "int32", "int64", "uuid", "string", "records"]
 """The types of the wire that are not messages themselves; `records` is a nullable byte string."""
 
 Buffer = bytes | bytearray | memoryview
-"""What a `records` field may hold; decoders give a memoryview of the frame."""
+"""Bytes in memory; decoders give `records` as a memoryview of the frame."""
+
+Records = Buffer | FileSlice
+"""What a `records` field may hold; bytes of a file are read when they are sent."""
 
 NO_UUID = UUID(int=0)
 """How the wire says that there is no id."""

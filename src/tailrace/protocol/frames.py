@@ -18,16 +18,17 @@ for all topics with three of them.
 from collections.abc import Mapping
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from tailrace.protocol import codec
 from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError, UnencodableMessageError
-from tailrace.protocol.fields import Buffer, Message
+from tailrace.protocol.fields import Buffer, Message, Records
 from tailrace.protocol.messages.api_versions import ApiVersionsResponse
 from tailrace.protocol.primitives import read_tagged
 
 M = TypeVar("M", bound=Message)
+R = TypeVar("R", Buffer, Records)
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 """Largest frame that is taken by default: Kafka's socket.request.max.bytes."""
@@ -168,7 +169,8 @@ def request_buffers(
     head += name
     if api.is_flexible(version):
         head.append(0)
-    return _sized(codec.gather(body, version, head), head)
+    # No request has bytes of files.
+    return _sized(cast("list[Buffer]", codec.gather(body, version, head)), head)
 
 
 def encode_request(
@@ -186,7 +188,9 @@ def encode_request(
     )
 
 
-def response_buffers(api: Api, body: Message, *, version: int, correlation_id: int) -> list[Buffer]:
+def response_buffers(
+    api: Api, body: Message, *, version: int, correlation_id: int
+) -> list[Records]:
     """A whole response frame as buffers to send in order; `records` among them are the caller's.
 
     Raises:
@@ -199,15 +203,16 @@ def response_buffers(api: Api, body: Message, *, version: int, correlation_id: i
 
 
 def encode_response(api: Api, body: Message, *, version: int, correlation_id: int) -> bytes:
-    """A whole response frame; `response_buffers` in one piece.
+    """A whole response frame; `response_buffers` in one piece, none of it in files.
 
     Raises:
         UnencodableMessageError: a value does not fit its field.
     """
-    return b"".join(response_buffers(api, body, version=version, correlation_id=correlation_id))
+    buffers = response_buffers(api, body, version=version, correlation_id=correlation_id)
+    return b"".join(cast("list[Buffer]", buffers))
 
 
-def _sized(buffers: list[Buffer], head: bytearray) -> list[Buffer]:
+def _sized(buffers: list[R], head: bytearray) -> list[R]:
     """The buffers, the first of which is `head`, with the frame's size in its first bytes."""
     size = sum(map(len, buffers)) - SIZE_BYTES
     try:

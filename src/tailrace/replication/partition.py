@@ -9,12 +9,13 @@ pass, anything else is the end of the log directory.
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from tailrace.errors import FatalError, OffsetOutOfRangeError, RetriableError, StorageError
 from tailrace.model import NO_LEADER_EPOCH, TopicPartition
 from tailrace.replication.waiting import Watched
+from tailrace.runtime.files import CutMeanwhileError
 from tailrace.storage.directories import unusable
-from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.log import Appended, Log
 from tailrace.storage.manager import is_shortage
 from tailrace.storage.positions import ReadLimit
@@ -68,7 +69,7 @@ class Partition:
         try:
             appended = self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
         except OSError as error:
-            self._tell(error)
+            self.failed(error)
             raise
         # The only replica in sync is this one.
         self.log.advance_high_watermark(self.log.end_offset)
@@ -83,22 +84,15 @@ class Partition:
     ) -> ReadSlice:
         """Batches from an offset on, and where the log stands; raises as `Log.read` does."""
         try:
-            return self.log.read(
+            found = self.log.read(
                 offset, bytes_max=bytes_max, is_first_whole=is_first_whole, limit=limit
             )
         except OSError as error:
-            self._tell(error)
+            self.failed(error)
             raise
-
-    def find_offset(
-        self, timestamp: int, *, limit: ReadLimit
-    ) -> tuple[TimestampOffset, int] | None:
-        """The record for a timestamp and its leader epoch; as `Log.find_offset`."""
-        try:
-            return self.log.find_offset(timestamp, limit=limit)
-        except OSError as error:
-            self._tell(error)
-            raise
+        if found.records is None:
+            return found
+        return replace(found, records=found.records.owned(self.failed))
 
     def delete_records(self, before_offset: int) -> int:
         """Have the log start at an offset, or at the high watermark for -1; the new log start.
@@ -124,7 +118,7 @@ class Partition:
         try:
             self.log.raise_log_start(offset)
         except OSError as error:
-            self._tell(error)
+            self.failed(error)
             raise
         return self.log.start_offset
 
@@ -142,9 +136,12 @@ class Partition:
         if epoch > self.leader_epoch:
             raise UnknownLeaderEpochError(f"epoch {epoch} is not known; it is {self.leader_epoch}")
 
-    def _tell(self, error: OSError) -> None:
-        """Tell of what the device has refused; of a log that had failed before, that was told."""
-        if isinstance(error, StorageError):
+    def failed(self, error: OSError) -> None:
+        """Act on what the device has refused; of a log that had failed before, that was told.
+
+        A read that would have had to wait is no failure, nor is one that met a cut.
+        """
+        if isinstance(error, StorageError | BlockingIOError | CutMeanwhileError):
             return
         if not is_shortage(error):
             self._on_failure(error)

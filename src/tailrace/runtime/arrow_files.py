@@ -2,8 +2,8 @@
 
     open_uri("s3://bucket/data?region=eu-west-1")  ->  files, "bucket/data"
 
-Object stores have no directories, no maps and no cheap small reads: a folder is what has objects
-below it, a view is a copy, and small reads share a block.
+Object stores have no directories and no cheap small reads: a folder is what has objects below it,
+and small reads share a block.
 
 Not here: writing. Everything that changes something raises OSError with EROFS.
 """
@@ -55,12 +55,15 @@ class ArrowFile:
         self._block_start, self._block = position, data if size < BLOCK_BYTES else b""
         return data[:size]
 
-    def view(self, size: int) -> memoryview:
-        """A copy of the first `size` bytes."""
-        return memoryview(self._source.read_at(size, 0))
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill `buffer` from `position` on; returns how many bytes there were."""
+        data = self.read(position, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
-    def forget(self, view: memoryview, size: int) -> None:
-        """Nothing to give up."""
+    def share(self) -> "ArrowFile":
+        """This object."""
+        return self
 
     def write(self, position: int, data: Buffer) -> None:
         """Refused."""

@@ -1,10 +1,12 @@
 """Files and directories, as a seam: the calls that storage makes, and no others.
 
-Reads that must not copy go through `File.view`, a memory map. Writes never go through a map: a
-store into a hole of a full disk is a SIGBUS that kills the process, while `pwrite` returns ENOSPC.
-Both see the same page cache, so a write is visible in every map at once.
+Nothing is mapped. A device that refuses a mapped page, or another process that cuts the file, is a
+SIGBUS that kills the process; `pread` returns an error or fewer bytes, and is as fast.
 
-Invariant: a mapped file is never made shorter below a byte that somebody may still read.
+A read takes microseconds when the page cache has the bytes, and as long as the device likes when
+it does not. `without_waiting` is for the event loop's thread, which must never wait: within it, a
+read that the page cache cannot serve raises BlockingIOError, and the caller repeats it on another
+thread.
 
 Every method raises OSError as the system call does; rooms above translate it.
 """
@@ -12,12 +14,16 @@ Every method raises OSError as the system call does; rooms above translate it.
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
 import resource
 import shutil
+import stat
+import threading
 import weakref
-from typing import Protocol
+from types import TracebackType
+from typing import Final, Protocol
+
+from tailrace.errors import RetriableError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -27,6 +33,20 @@ _LOCKED: set[tuple[int, int]] = set()
 A POSIX lock belongs to the process, so it would let a second broker of the same process in; and to
 open and close the file once more would drop it.
 """
+
+
+class FileCutError(OSError):
+    """A file has fewer bytes than it was known to have: something else has cut it."""
+
+    def __init__(self, path: str, *, position: int) -> None:
+        super().__init__(errno.EIO, f"the file was cut at or before byte {position}", path)
+
+
+class CutMeanwhileError(RetriableError, OSError):
+    """This process has cut a file while another of its threads read it: ask again."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.EAGAIN, "the file was cut while it was read", path)
 
 
 class File(Protocol):
@@ -41,15 +61,23 @@ class File(Protocol):
         ...
 
     def read(self, position: int, size: int) -> bytes:
-        """A copy of at most `size` bytes; fewer at the end of the file."""
+        """`size` bytes from `position` on; fewer only at the end of the file.
+
+        Raises:
+            BlockingIOError: within `without_waiting`, and the page cache does not have them all.
+        """
         ...
 
-    def view(self, size: int) -> memoryview:
-        """The first `size` bytes, read-only and without a copy; lives until it is released."""
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill `buffer` as `read` does; returns how many bytes there were.
+
+        Raises:
+            BlockingIOError: as `read`; the buffer may have changed.
+        """
         ...
 
-    def forget(self, view: memoryview, size: int) -> None:
-        """Give up the memory behind the first `size` bytes of a view; they stay readable."""
+    def share(self) -> "File":
+        """The same open file once more: it can be read after this one is closed."""
         ...
 
     def resize(self, size: int) -> None:
@@ -61,7 +89,91 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the descriptor; views stay valid."""
+        """Release the descriptor."""
+        ...
+
+
+def read_exactly(file: File, path: str, *, position: int, size: int) -> bytes:
+    """`size` bytes of a file that is known to have them.
+
+    Raises:
+        FileCutError: it has lost them since.
+        OSError: the file cannot be read.
+    """
+    data = file.read(position, size)
+    if len(data) < size:
+        raise FileCutError(path, position=position + len(data))
+    return data
+
+
+class _Manner(threading.local):
+    """How the current thread reads."""
+
+    may_wait = True
+
+
+_MANNER = _Manner()
+
+
+def may_wait() -> bool:
+    """Whether a read of this thread may wait for a device: False within `without_waiting`."""
+    return _MANNER.may_wait
+
+
+class WithoutWaiting:
+    """A block in which reads of this thread do not wait for a device; see `without_waiting`."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        _MANNER.may_wait = False
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _MANNER.may_wait = True
+
+
+without_waiting: Final = WithoutWaiting()
+"""`with without_waiting:` reads that the page cache cannot serve raise BlockingIOError at once.
+
+Blocks do not nest. A file system that cannot tell what the page cache has (Linux knows for ext4,
+xfs, btrfs and tmpfs; macOS never does) is read as if there were no such block.
+"""
+
+_NOWAIT: Final = getattr(os, "RWF_NOWAIT", None)
+
+
+class FileSlice(Protocol):
+    """Bytes of a file that are read when somebody is there to take them."""
+
+    @property
+    def path(self) -> str:
+        """The file, for messages."""
+        ...
+
+    def __len__(self) -> int:
+        """How many bytes there are."""
+        ...
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Fill `buffer` with the first bytes; returns how many that were.
+
+        Raises:
+            BlockingIOError: within `without_waiting`, and the page cache does not have them all.
+            OSError: the device refused, or the bytes are not in the file any more.
+        """
+        ...
+
+    def behind(self, size: int) -> "FileSlice":
+        """The slice without its first `size` bytes."""
+        ...
+
+    def failed(self, error: OSError) -> None:
+        """Tell the slice's owner that its device has refused; on the event loop only."""
         ...
 
 
@@ -85,11 +197,11 @@ class Files(Protocol):
         ...
 
     def is_directory(self, path: str) -> bool:
-        """Whether the path is a directory."""
+        """Whether the path is a directory; raises OSError where the device does not say."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether the path is anything at all."""
+        """Whether the path is anything at all; raises OSError where the device does not say."""
         ...
 
     def modified_ms(self, path: str) -> int:
@@ -140,8 +252,12 @@ class _Descriptor:
 class DiskFile:
     """A descriptor of the real file system; may be closed while other threads use it."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: _Descriptor | None = _Descriptor(descriptor)
+    def __init__(self, descriptor: _Descriptor, path: str) -> None:
+        self._descriptor: _Descriptor | None = descriptor
+        self._path = path
+        """As it was opened: for errors, which carry none where a descriptor is used."""
+        self._tells_cached = True
+        """Whether the file system can say that the page cache does not have some bytes."""
 
     def size(self) -> int:
         """Current length in bytes."""
@@ -151,27 +267,59 @@ class DiskFile:
     def write(self, position: int, data: Buffer) -> None:
         """Write all of `data` from `position` on; a short write is continued."""
         held = self._held()
-        written = os.pwrite(held.number, data, position)
-        while written < len(data):
-            written += os.pwrite(held.number, memoryview(data)[written:], position + written)
+        try:
+            written = os.pwrite(held.number, data, position)
+            while written < len(data):
+                written += os.pwrite(held.number, memoryview(data)[written:], position + written)
+        except OSError as error:
+            raise self._named(error) from None
 
     def read(self, position: int, size: int) -> bytes:
-        """A copy of at most `size` bytes from `position` on."""
+        """`size` bytes from `position` on; fewer only at the end of the file."""
+        if not _MANNER.may_wait:
+            buffer = bytearray(size)
+            count = self.read_into(position, memoryview(buffer))
+            return bytes(buffer if count == size else buffer[:count])
         held = self._held()
-        return os.pread(held.number, size, position)
+        try:
+            data = os.pread(held.number, size, position)
+            while len(data) < size:
+                # A signal or a device may end a read early; only the end of the file gives nothing.
+                more = os.pread(held.number, size - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise self._named(error) from None
+        return data
 
-    def view(self, size: int) -> memoryview:
-        """A read-only map of the first `size` bytes."""
-        if size == 0:
-            return memoryview(b"")
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill `buffer` from `position` on; returns how many bytes there were."""
         held = self._held()
-        return memoryview(mmap.mmap(held.number, size, access=mmap.ACCESS_READ))
+        count = 0
+        while count < len(buffer):
+            received = self._read_some(held, position + count, buffer[count:])
+            if not received:
+                break
+            count += received
+        return count
 
-    def forget(self, view: memoryview, size: int) -> None:
-        """Unmap pages until they are touched again: they no longer count as this process's."""
-        mapped = view.obj
-        if isinstance(mapped, mmap.mmap):
-            mapped.madvise(mmap.MADV_DONTNEED, 0, size - size % mmap.PAGESIZE)
+    def _read_some(self, held: _Descriptor, position: int, buffer: memoryview) -> int:
+        if not _MANNER.may_wait and _NOWAIT is not None and self._tells_cached:
+            try:
+                return os.preadv(held.number, (buffer,), position, _NOWAIT)
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP:
+                    raise self._named(error) from None
+                self._tells_cached = False
+        try:
+            return os.preadv(held.number, (buffer,), position)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def share(self) -> "DiskFile":
+        """The same descriptor; it is given back when the last of those who share it is closed."""
+        return DiskFile(self._held(), self._path)
 
     def resize(self, size: int) -> None:
         """Cut, or grow with a hole."""
@@ -181,7 +329,10 @@ class DiskFile:
     def sync(self) -> None:
         """Wait for the device: content and length, not access times."""
         held = self._held()
-        os.fdatasync(held.number)
+        try:
+            os.fdatasync(held.number)
+        except OSError as error:
+            raise self._named(error) from None
 
     def close(self) -> None:
         """Release the descriptor, once no thread is in a call that uses it."""
@@ -191,8 +342,12 @@ class DiskFile:
         """The descriptor, for as long as the caller keeps it in a variable."""
         held = self._descriptor
         if held is None:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
         return held
+
+    def _named(self, error: OSError) -> OSError:
+        """The same error with the file it is about."""
+        return OSError(error.errno, error.strerror, self._path)
 
 
 class DiskLock:
@@ -214,7 +369,7 @@ class DiskFiles:
         flags = os.O_RDONLY if read_only else os.O_RDWR
         if create:
             flags |= os.O_CREAT
-        return DiskFile(os.open(path, flags | os.O_CLOEXEC, 0o644))
+        return DiskFile(_Descriptor(os.open(path, flags | os.O_CLOEXEC, 0o644)), path)
 
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
@@ -222,11 +377,12 @@ class DiskFiles:
 
     def is_directory(self, path: str) -> bool:
         """Whether the path is a directory."""
-        return os.path.isdir(path)
+        status = _status(path)
+        return status is not None and stat.S_ISDIR(status.st_mode)
 
     def exists(self, path: str) -> bool:
         """Whether the path is anything at all."""
-        return os.path.exists(path)
+        return _status(path) is not None
 
     def modified_ms(self, path: str) -> int:
         """Time of the last write."""
@@ -281,6 +437,14 @@ def raise_descriptor_limit() -> None:
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _status(path: str) -> os.stat_result | None:
+    """What is at a path; None for nothing. `os.path.exists` takes a failing device for nothing."""
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

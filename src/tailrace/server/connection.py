@@ -18,10 +18,11 @@ from typing import Final
 
 from tailrace.errors import TailraceError
 from tailrace.protocol.apis import ApiKey
-from tailrace.protocol.fields import Buffer
+from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import SIZE_BYTES, check_size
-from tailrace.runtime.network import Socket, without_front
+from tailrace.runtime.network import Socket
 from tailrace.server.dispatch import CloseConnectionError, Dispatcher
+from tailrace.server.sending import Sending, StoredBytesError, unsent
 
 logger = logging.getLogger(__name__)
 
@@ -52,11 +53,13 @@ class Connection:
         socket: Socket,
         dispatcher: Dispatcher,
         *,
+        sending: Sending,
         frame_bytes_max: int,
         on_close: Callable[["Connection"], None],
     ) -> None:
         self._socket = socket
         self._dispatcher = dispatcher
+        self._sending = sending
         self._frame_bytes_max = frame_bytes_max
         self._on_close = on_close
         self._input = bytearray(INPUT_BYTES)
@@ -64,12 +67,14 @@ class Connection:
         self._large: bytearray | None = None
         self._large_size = 0
         self._large_filled = 0
-        self._output: list[Buffer] = []
+        self._output: list[Records] = []
         self._answering: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        """Waits for a device that has the next bytes to send."""
         self._is_closed = False
         self._is_reading = False
         self._is_blocked = False
-        """Whether answers wait for room in the kernel's buffer."""
+        """Whether answers wait for room in the kernel's buffer, or for a device."""
         self._loop = asyncio.get_running_loop()
         self._active_at = self._loop.time()
         self._read_more()
@@ -97,6 +102,8 @@ class Connection:
         if self._answering is not None:
             # Not before its first step, or what it was to await would never have been awaited.
             self._loop.call_soon(self._answering.cancel)
+        if self._reading is not None:
+            self._loop.call_soon(self._reading.cancel)
         self._socket.close()
         self._output.clear()
         self._large = None
@@ -126,6 +133,10 @@ class Connection:
         match error:
             case ConnectionError():
                 logger.debug("connection_lost peer=%s reason=%s", self.peer, error)
+            case StoredBytesError():
+                # The head of the answer has been sent: only the end of the connection tells.
+                error.stored.failed(error.reason)
+                logger.warning("answer_broken_off peer=%s reason=%s", self.peer, error)
             case CloseConnectionError():
                 logger.info("connection_closed peer=%s reason=%s", self.peer, error)
             case TailraceError():
@@ -208,7 +219,7 @@ class Connection:
             self._start = self._end = 0
         return None
 
-    async def _answer(self, answer: Awaitable[list[Buffer]]) -> None:
+    async def _answer(self, answer: Awaitable[list[Records]]) -> None:
         try:
             buffers = await answer
         except Exception as error:  # noqa: BLE001 - as in _guard
@@ -218,20 +229,36 @@ class Connection:
         self._answering = None
         self._guard(lambda: self._send_and_work(buffers))
 
-    def _send_and_work(self, buffers: list[Buffer]) -> None:
+    def _send_and_work(self, buffers: list[Records]) -> None:
         self._output += buffers
         self._work()
 
     def _flush(self) -> None:
         """Hand over what the kernel takes; wait for room for the rest."""
         while self._output and not self._is_closed and not self._is_blocked:
-            sent = self._socket.send(self._output)
-            if sent is None:
+            buffers = self._sending.buffers_for(self._output)
+            if not buffers:
+                self._is_blocked = True
+                self._reading = asyncio.ensure_future(self._read_from_device())
+                return
+            sent = self._socket.send(buffers)
+            if sent is not None:
+                self._output = unsent(self._output, sent)
+                self._active_at = self._loop.time()
+            if sent is None or sent < sum(map(len, buffers)):
                 self._is_blocked = True
                 self._socket.watch_writes(self._on_writable)
-            else:
-                self._output = without_front(self._output, sent)
-                self._active_at = self._loop.time()
+
+    async def _read_from_device(self) -> None:
+        try:
+            self._output = await self._sending.from_device(self._output)
+        except StoredBytesError as error:
+            self._fail(error)
+            return
+        finally:
+            self._reading = None
+        self._is_blocked = False
+        self._guard(self._flush_and_work)
 
     def _on_writable(self) -> None:
         self._socket.watch_writes(None)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tailrace.errors import FatalError
 from tailrace.protocol.apis import APIS, ApiKey
-from tailrace.protocol.fields import Buffer, Message
+from tailrace.protocol.fields import Message, Records
 from tailrace.protocol.frames import (
     RequestHeader,
     decode_request,
@@ -40,7 +40,7 @@ class Dispatcher:
         assert set(handlers) == set(APIS)
         self._handlers = {int(key): handler for key, handler in handlers.items()}
 
-    def dispatch(self, frame: memoryview) -> list[Buffer] | Awaitable[list[Buffer]]:
+    def dispatch(self, frame: memoryview) -> list[Records] | Awaitable[list[Records]]:
         """The answer to a frame, now or later; an empty list is no answer.
 
         Raises (also from the awaitable):
@@ -63,11 +63,11 @@ class Dispatcher:
         return _encode(header, answer)
 
 
-async def _encode_later(header: RequestHeader, answer: Awaitable[Answer]) -> list[Buffer]:
+async def _encode_later(header: RequestHeader, answer: Awaitable[Answer]) -> list[Records]:
     return _encode(header, await answer)
 
 
-def _encode(header: RequestHeader, answer: Answer) -> list[Buffer]:
+def _encode(header: RequestHeader, answer: Answer) -> list[Records]:
     if answer is None:
         return []
     return response_buffers(

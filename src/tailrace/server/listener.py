@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tailrace.runtime.network import Network, Socket
 from tailrace.server.connection import Connection
 from tailrace.server.dispatch import Dispatcher
+from tailrace.server.sending import DeviceRead, Sending
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +29,13 @@ class Server:
         network: Network,
         dispatcher: Dispatcher,
         *,
+        read_from_device: DeviceRead,
         address: tuple[str, int],
         frame_bytes_max: int,
         idle_ms_max: int,
     ) -> None:
         self._dispatcher = dispatcher
+        self._sending = Sending(read_from_device)
         self._frame_bytes_max = frame_bytes_max
         self._idle_s_max = idle_ms_max / 1000
         self._connections: set[Connection] = set()
@@ -78,6 +81,7 @@ class Server:
         connection = Connection(
             socket,
             self._dispatcher,
+            sending=self._sending,
             frame_bytes_max=self._frame_bytes_max,
             on_close=self._connections.discard,
         )

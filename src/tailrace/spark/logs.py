@@ -14,17 +14,15 @@ from tailrace.errors import ConfigError, CorruptionError, DirectoryError
 from tailrace.model import TopicPartition
 from tailrace.offline.damage import Drop, OnDamage, find_damage
 from tailrace.offline.undecided import first_unstable_offset
-from tailrace.offline.walk import walk_runs
 from tailrace.runtime.files import DiskFiles, Files
 from tailrace.spark.corruption import Skipped
 from tailrace.storage.reader import (
     LogReader,
     SegmentFiles,
     StoredPiece,
-    WalkRuns,
-    map_runs,
     open_log_reader,
 )
+from tailrace.storage.walk import walk_runs
 
 
 class DataDirectory(NamedTuple):
@@ -34,7 +32,6 @@ class DataDirectory(NamedTuple):
     path: str
     given: str
     """As the user wrote it."""
-    walk: WalkRuns
 
 
 def open_directory(given: str) -> DataDirectory:
@@ -46,7 +43,7 @@ def open_directory(given: str) -> DataDirectory:
     """
     if "://" not in given and not given.startswith("file:"):
         # Workers may run in another working directory than the driver.
-        return DataDirectory(DiskFiles(), os.path.abspath(given), given, map_runs)
+        return DataDirectory(DiskFiles(), os.path.abspath(given), given)
     from tailrace.runtime.arrow_files import open_uri
 
     try:
@@ -55,8 +52,7 @@ def open_directory(given: str) -> DataDirectory:
         raise ConfigError([f"path: {given} cannot be opened: {error}"]) from error
     except (OSError, ImportError) as error:
         raise DirectoryError(f"{given} cannot be opened: {error}") from error
-    walk = map_runs if isinstance(files, DiskFiles) else walk_runs
-    return DataDirectory(files, path.rstrip("/") or "/", given, walk)
+    return DataDirectory(files, path.rstrip("/") or "/", given)
 
 
 class DirectoryLog:
@@ -80,7 +76,6 @@ class DirectoryLog:
         self.reader: LogReader = open_log_reader(
             directory.files,
             self.folder,
-            walk=directory.walk,
             judge_tail=self._judge_tail,
         )
         self._end_offset: int | None = None
@@ -139,9 +134,7 @@ class DirectoryLog:
         file = self.directory.files.open(segment.path, read_only=True)
         try:
             for start, limit in zip(starts, limits, strict=True):
-                for position, piece in self.directory.walk(
-                    file, segment.path, start=start, limit=limit
-                ):
+                for position, piece in walk_runs(file, segment.path, start=start, limit=limit):
                     yield StoredPiece(piece, segment.path, position)
         finally:
             file.close()

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError
 from tailrace.model import TopicPartition
-from tailrace.runtime.files import Files
+from tailrace.runtime.files import Files, read_exactly
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _LINE = re.compile(r"[^\n]+")
@@ -60,7 +60,7 @@ def read_text(files: Files, path: str) -> str:
         size = file.size()
         if size > TEXT_BYTES_MAX:
             raise CorruptionError(f"{size} bytes are too many for a text file", path=path)
-        return file.read(0, size).decode()
+        return read_exactly(file, path, position=0, size=size).decode()
     except UnicodeDecodeError as error:
         raise CorruptionError(
             f"not UTF-8: {error.reason}", path=path, position=error.start

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from tailrace.config.sources import read_properties
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import TopicPartition
-from tailrace.runtime.files import Files, Lock
+from tailrace.runtime.files import FileCutError, Files, Lock
 from tailrace.storage import names
 from tailrace.storage.checkpoints import (
     format_topic_id,
@@ -313,6 +313,11 @@ def unusable(path: str, error: OSError) -> UnusableDirectoryError:
         errno.ENOTDIR: "a part of the path is a file; choose another directory",
         errno.EEXIST: "the path is a file; choose another directory",
     }.get(error.errno or 0)
+    if isinstance(error, FileCutError):
+        advice = f"{error.filename}: {error.strerror}; nothing but the broker may change its files"
+    elif error.errno == errno.EIO:
+        where = f" at {error.filename}" if error.filename else ""
+        advice = f"the device failed{where} (input/output error); check it, then start again"
     if advice is None:
         advice = os.strerror(error.errno).lower() if error.errno else str(error)
     return UnusableDirectoryError(f"cannot use {path} as a log directory: {advice}")

@@ -269,9 +269,9 @@ class Log:
                 offset, log_start_offset=self.start_offset, log_end_offset=self.end_offset
             )
         limit_offset = self.positions.limit(limit)
-        view, aborted = memoryview(b""), NO_ABORTS
+        records, aborted = None, NO_ABORTS
         if offset < limit_offset:
-            view, behind = reads.slice_from(
+            records, behind = reads.slice_from(
                 self.segments,
                 offset,
                 limit_offset=limit_offset,
@@ -286,7 +286,7 @@ class Log:
                 later = self.segments.from_offset(offset)
                 aborted = reads.aborted_between(later, offset, behind)
         return ReadSlice(
-            view=view,
+            records=records,
             log_start_offset=self.start_offset,
             high_watermark=self.positions.high_watermark,
             last_stable_offset=self.positions.last_stable,

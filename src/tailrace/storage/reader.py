@@ -4,9 +4,6 @@ Nothing is changed, made, locked or repaired, so it works on a read-only mount, 
 beside a running broker. Offsets are those at the time of opening: what is appended later is not
 seen. A batch that is not whole at the very end is an append in progress and is left out; anywhere
 else it is damage.
-
-How bytes become batches is a parameter: `map_runs` for the files of this machine, and
-`tailrace.offline.walk.walk_runs`, window by window, for files that cannot be mapped.
 """
 
 from collections.abc import Iterator
@@ -19,11 +16,11 @@ from tailrace.model import TopicPartition
 from tailrace.records.batch import Batch
 from tailrace.records.layout import FRAME_SIZE
 from tailrace.records.runs import Piece, batches_of
-from tailrace.runtime.files import File, Files
+from tailrace.runtime.files import File, FileCutError, Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.index.offset import ENTRY
-from tailrace.storage.records_file import RecordsFile
+from tailrace.storage.walk import walk_runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,23 +62,6 @@ class StoredPiece(NamedTuple):
             yield StoredBatch(batch, self.path, self.position + position)
 
 
-class WalkRuns(Protocol):
-    """Position and batch or run from `start` on; ends before one not whole below `limit`."""
-
-    def __call__(
-        self, file: File, path: str, *, start: int, limit: int
-    ) -> Iterator[tuple[int, Piece]]:
-        """Raises CorruptionError with path and position, OSError."""
-        ...
-
-
-def map_runs(file: File, path: str, *, start: int, limit: int) -> Iterator[tuple[int, Piece]]:
-    """Batches as views of the mapped file; they stay valid for as long as somebody holds them."""
-    log = RecordsFile(path=path, file=file)
-    log.size = min(log.size, limit)
-    return log.runs(start)
-
-
 class JudgeTail(Protocol):
     """Decides what the bytes behind the last whole batch of a log are."""
 
@@ -103,7 +83,6 @@ class LogReader:
         directory: str,
         segments: tuple[SegmentFiles, ...],
         start_offset: int,
-        walk: WalkRuns,
         judge_tail: JudgeTail | None,
     ) -> None:
         self.segments = segments
@@ -112,7 +91,6 @@ class LogReader:
         """The first offset that may be read."""
         self._files = files
         self._directory = directory
-        self._walk = walk
         self.end_offset = self._find_end(judge_tail)
         """The offset behind the last whole batch."""
 
@@ -194,7 +172,7 @@ class LogReader:
         file = self._files.open(segment.path, read_only=True)
         try:
             position = end = self._position_near(segment, file, start_offset)
-            walk = self._walk(file, segment.path, start=position, limit=segment.size)
+            walk = walk_runs(file, segment.path, start=position, limit=segment.size)
             for next_position, following_piece in walk:
                 if piece is not None:
                     limit = following_piece.base_offset
@@ -202,6 +180,8 @@ class LogReader:
                     yield position, piece
                 position, piece = next_position, following_piece
                 end = position + piece.size
+        except FileCutError:
+            pass  # What is left is told below, with the offset where the log ends now.
         finally:
             file.close()
         if following and end < segment.size:
@@ -215,8 +195,7 @@ class LogReader:
         """A position at or before the batch with `offset`, by the offset index if it can serve.
 
         The index of the segment that takes writes is padded with zeros, and a damaged one may
-        hold anything; an entry is used only if the batch it points at fits it. It is not mapped:
-        a broker may cut it at any time, and a map of bytes that are gone kills the process.
+        hold anything; an entry is used only if the batch it points at fits it.
         """
         name = names.segment_file_name(segment.base_offset, names.OFFSET_INDEX_SUFFIX)
         path = f"{self._directory}/{name}"
@@ -230,7 +209,7 @@ class LogReader:
         if not 0 < position < segment.size:
             return 0
         try:
-            walk = self._walk(file, segment.path, start=position, limit=segment.size)
+            walk = walk_runs(file, segment.path, start=position, limit=segment.size)
             _, piece = next(walk)
             batch = next(StoredPiece(piece, segment.path, position).batches(0, INT64_MAX)).batch
             batch.check()
@@ -248,7 +227,7 @@ class LogReader:
         file = self._files.open(last.path, read_only=True)
         try:
             start = self._position_near(last, file, INT64_MAX)
-            for position, piece in self._walk(file, last.path, start=start, limit=last.size):
+            for position, piece in walk_runs(file, last.path, start=start, limit=last.size):
                 _check_order(last, position, piece, first=end)
                 end, size = piece.next_offset, position + piece.size
         except CorruptionError as found:
@@ -271,7 +250,6 @@ def open_log_reader(
     directory: str,
     *,
     log_start_offset: int | None = None,
-    walk: WalkRuns = map_runs,
     judge_tail: JudgeTail | None = None,
 ) -> LogReader:
     """Open a partition's folder for reading.
@@ -303,7 +281,6 @@ def open_log_reader(
         directory=directory,
         segments=tuple(segments),
         start_offset=max(first, log_start_offset),
-        walk=walk,
         judge_tail=judge_tail,
     )
 

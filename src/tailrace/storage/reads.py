@@ -6,13 +6,13 @@ segments as they stood at the call. How far a reader may look is the caller's wo
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tailrace.records.batch import Batch
 from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.index.transaction import AbortedTransaction
-from tailrace.storage.records_file import BatchPlace
+from tailrace.storage.records_file import BatchPlace, LogSlice
 from tailrace.storage.segment import Segment
 from tailrace.storage.segments import Segments
 
@@ -21,13 +21,25 @@ from tailrace.storage.segments import Segments
 class ReadSlice:
     """A run of bytes of one segment that starts with the batch holding the offset asked for."""
 
-    view: memoryview
-    """Mapped, not copied; may end inside a batch, which the reader drops."""
+    records: LogSlice | None
+    """Not read yet; may end inside a batch, which the reader drops. None where there is nothing."""
     log_start_offset: int
     high_watermark: int
     last_stable_offset: int
     aborted: tuple[AbortedTransaction, ...] = ()
     """For one that reads up to the last stable offset: whose batches a consumer must drop."""
+
+    def read(self) -> memoryview:
+        """All of the bytes, now; may wait for a device.
+
+        Raises:
+            OSError: as `LogSlice.read`.
+        """
+        return memoryview(b"") if self.records is None else self.records.read()
+
+    def upto(self, size: int) -> "ReadSlice":
+        """The same with at most the first `size` bytes."""
+        return replace(self, records=None if self.records is None else self.records.upto(size))
 
 
 class _Found(NamedTuple):
@@ -47,7 +59,7 @@ def slice_from(
     is_first_whole: bool,
     skips_empty: bool,
     bounds_closely: bool,
-) -> tuple[memoryview, int]:
+) -> tuple[LogSlice | None, int]:
     """Bytes from the batch that holds `offset`, and an offset that none of them reaches.
 
     With `bounds_closely` that is the lowest one that the offset index knows; for 4 microseconds.
@@ -61,7 +73,7 @@ def slice_from(
     """
     found = _find_first(segments, offset, limit_offset=limit_offset, skips_empty=skips_empty)
     if found is None:
-        return memoryview(b""), limit_offset
+        return None, limit_offset
     segment, following, place = found
     start = place.position
     end = start + (max(bytes_max, place.size) if is_first_whole else bytes_max)
@@ -71,7 +83,8 @@ def slice_from(
     else:
         end = _bounded(segment, end, limit_offset)
     near = segment.limit_near(end) if bounds_closely else None
-    return segment.log.view(start, max(start, end)), behind if near is None else min(near, behind)
+    records = segment.log.slice(start, max(start, end)) if end > start else None
+    return records, behind if near is None else min(near, behind)
 
 
 def _find_first(

@@ -4,9 +4,10 @@ Appends go to the position that this object remembers, not to the end of the fil
 preallocated, with zeros behind the last batch. What an append that failed halfway (a full disk) has
 left is cut at once or, where that fails too, by `trim`.
 
-Reads are slices of a map that is renewed when the file has grown past it. To touch a mapped page
-that the file has lost kills the process, so `truncate_unread` refuses while anybody holds a slice.
-That is known from the maps: a slice keeps its own alive.
+Reads are calls that copy: a device that refuses is an OSError, and a file that something else has
+cut is a `FileCutError`, where a memory map would kill the process. A fetch gets a `LogSlice`, which
+reads when the socket has room. Any thread may read; one that reads while the log is cut gets
+`CutMeanwhileError` or finds `cut_count` changed, and asks again.
 
 Positions are int32 in the indexes, so a file has at most 2147483647 bytes.
 """
@@ -14,21 +15,18 @@ Positions are int32 in the indexes, so a file has at most 2147483647 bytes.
 import contextlib
 import struct
 import threading
-import weakref
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import crc32c
 
 from tailrace.config.settings import INT32_MAX
-from tailrace.errors import CorruptionError, RetriableError
+from tailrace.errors import CorruptionError
 from tailrace.records import layout
 from tailrace.records.batch import Batch
-from tailrace.records.legacy import read_all_batches
-from tailrace.records.runs import Piece, read_runs
-from tailrace.runtime.files import Buffer, File, Files
-
-Found = TypeVar("Found")
+from tailrace.records.legacy import converted
+from tailrace.runtime.files import Buffer, CutMeanwhileError, File, FileCutError, Files
+from tailrace.storage.walk import check_large, walk_batches
 
 _SKETCH = struct.Struct(">qi4xB6xi8xq")
 """Of a batch header: base offset, length, magic, last offset delta and largest timestamp."""
@@ -38,19 +36,13 @@ _LENGTH_MIN = layout.HEADER_SIZE - layout.LOG_OVERHEAD
 
 _ANY_TIMESTAMP = -(2**63)
 
-FORGET_BYTES = 16 * 1024 * 1024
-"""How much of a file is read before its pages stop to count as memory of this process. They stay in
-the page cache; a reader that comes again finds them there."""
+FIND_WINDOW_BYTES: Final = 8 * 1024
+"""Of headers on the way to a batch: index entries are 4 KiB apart (`index.interval.bytes`)."""
+
+CHECK_WINDOW_BYTES: Final = 1024 * 1024
+"""Of a file that is checked from end to end: what is checked is still in the processor's cache."""
 
 assert _SKETCH.size == layout.MAX_TIMESTAMP_POSITION + 8
-
-
-class StillReadError(RetriableError):
-    """A log file cannot be cut while a reader holds some of its bytes."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        super().__init__(f"{path} cannot be cut while its bytes are being read")
 
 
 class BatchPlace(NamedTuple):
@@ -70,6 +62,99 @@ class CheckedBatch(NamedTuple):
     max_timestamp: int
     leader_epoch: int
     producer_id: int
+    view: memoryview
+    """Its bytes in format v2; of a batch larger than `CHECK_WINDOW_BYTES` only the header."""
+
+
+class LogSlice:
+    """Bytes of a log file from one position to another, read when somebody takes them.
+
+    It stays readable when its segment is deleted or compacted away meanwhile: the open file is
+    shared. Once the log was cut, it refuses: other bytes may stand there.
+    """
+
+    __slots__ = ("_cut_count", "_file", "_limit", "_log", "_on_failure", "_start")
+
+    def __init__(
+        self,
+        log: "RecordsFile",
+        file: File,
+        *,
+        start: int,
+        limit: int,
+        cut_count: int,
+        on_failure: Callable[[OSError], None] | None = None,
+    ) -> None:
+        self._log = log
+        self._file = file
+        self._start = start
+        self._limit = limit
+        self._cut_count = cut_count
+        self._on_failure = on_failure
+
+    def __len__(self) -> int:
+        return self._limit - self._start
+
+    @property
+    def path(self) -> str:
+        """The log file."""
+        return self._log.path
+
+    def read(self) -> memoryview:
+        """All of the bytes.
+
+        Raises:
+            CutMeanwhileError, FileCutError: they are not in the file any more.
+            OSError: the device refused.
+        """
+        data = bytearray(len(self))
+        self.read_into(memoryview(data))
+        return memoryview(data)
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Fill `buffer` with the first bytes; returns how many that were.
+
+        Raises:
+            BlockingIOError: within `without_waiting`, and the page cache does not have them all.
+            CutMeanwhileError, FileCutError: they are not in the file any more.
+            OSError: the device refused.
+        """
+        size = min(len(self), len(buffer))
+        count = self._file.read_into(self._start, buffer[:size])
+        if self._log.cut_count != self._cut_count:
+            raise CutMeanwhileError(self.path)
+        if count < size:
+            raise FileCutError(self.path, position=self._start + count)
+        return count
+
+    def behind(self, size: int) -> "LogSlice":
+        """The slice without its first `size` bytes."""
+        return self._between(self._start + size, self._limit)
+
+    def upto(self, size: int) -> "LogSlice":
+        """At most the first `size` bytes of the slice."""
+        return self._between(self._start, min(self._start + size, self._limit))
+
+    def failed(self, error: OSError) -> None:
+        """Tell the owner that the device has refused; a cut of our own is no failure."""
+        if self._on_failure is not None and not isinstance(error, CutMeanwhileError):
+            self._on_failure(error)
+
+    def owned(self, on_failure: Callable[[OSError], None]) -> "LogSlice":
+        """The same slice, with somebody to tell when the device refuses."""
+        return self._between(self._start, self._limit, on_failure)
+
+    def _between(
+        self, start: int, limit: int, on_failure: Callable[[OSError], None] | None = None
+    ) -> "LogSlice":
+        return LogSlice(
+            self._log,
+            self._file,
+            start=start,
+            limit=limit,
+            cut_count=self._cut_count,
+            on_failure=on_failure or self._on_failure,
+        )
 
 
 class RecordsFile:
@@ -84,12 +169,9 @@ class RecordsFile:
                 f"the file has {self.size} bytes, more than the {INT32_MAX} of the largest segment",
                 path=path,
             )
+        self.cut_count = 0
+        """How often bytes were taken away from the end."""
         self._file = file
-        self._view = memoryview(b"")
-        self._viewed = 0
-        """Bytes handed out since pages were last given up."""
-        self._maps: list[weakref.ref[object]] = []
-        self._mapping = threading.Lock()
         self._syncing = threading.Lock()
         self._sync_failure: tuple[int | None, str, str] | None = None
 
@@ -116,17 +198,29 @@ class RecordsFile:
         self.size = position + len(data)
         return position
 
-    def view(self, start: int, limit: int) -> memoryview:
-        """Bytes from `start` up to `limit`, without a copy."""
+    def read(self, start: int, limit: int) -> bytes:
+        """The bytes from `start` up to `limit`, which must be in the log.
+
+        Raises:
+            BlockingIOError: within `without_waiting`, and the page cache does not have them all.
+            CutMeanwhileError: the log was cut while it was read.
+            FileCutError: something else has cut the file.
+            OSError: the device refused.
+        """
+        cut_count = self.cut_count
+        data = self._file.read(start, limit - start)
+        if self.cut_count != cut_count:
+            raise CutMeanwhileError(self.path)
+        if len(data) < limit - start:
+            raise FileCutError(self.path, position=start + len(data))
+        return data
+
+    def slice(self, start: int, limit: int) -> LogSlice:
+        """The same bytes, to be read later; nothing is read now."""
         assert 0 <= start <= limit <= self.size
-        view = self._view
-        if limit > len(view):
-            view = self._renewed_map()
-        self._viewed += limit - start
-        if self._viewed >= FORGET_BYTES:
-            self._viewed = 0
-            self._file.forget(view, len(view))
-        return view[start:limit]
+        return LogSlice(
+            self, self._file.share(), start=start, limit=limit, cut_count=self.cut_count
+        )
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, Batch]]:
         """Each batch from `position` on, with its position; ends before a partial one.
@@ -134,29 +228,24 @@ class RecordsFile:
         Entries of format v0 and v1 come as batches of v2 in memory; see `records.legacy`.
 
         Raises:
-            CorruptionError: bytes that cannot be the start of a batch, or a damaged entry of an
-                older format; it has path and position.
+            CorruptionError: bytes that cannot be the start of a batch, a damaged entry of an older
+                format, or a damaged batch larger than a window; it has path and position.
+            OSError: as `read`.
         """
-        return self._each(read_all_batches, position)
+        return walk_batches(self._file, self.path, start=position, limit=self.size)
 
-    def runs(self, position: int = 0) -> Iterator[tuple[int, Piece]]:
-        """The same batches, neighbouring ones together; see `records.runs`.
+    def batch(self, place: BatchPlace) -> Batch:
+        """The batch at a place that `find` has told.
 
         Raises:
-            CorruptionError: as `batches`.
+            CorruptionError: an entry of an older format, or a large batch, is damaged.
+            OSError: as `read`.
         """
-        return self._each(read_runs, position)
-
-    def _each(
-        self, read: Callable[[memoryview], Iterator[tuple[int, Found]]], position: int
-    ) -> Iterator[tuple[int, Found]]:
-        try:
-            for start, each in read(self.view(position, self.size)):
-                yield position + start, each
-        except CorruptionError as error:
-            raise error.located(
-                path=self.path, position=position + (error.position or 0)
-            ) from error
+        if place.size > CHECK_WINDOW_BYTES:
+            check_large(self._file, self.path, position=place.position)
+        view = memoryview(self.read(place.position, place.position + place.size))
+        magic = layout.FRAME.unpack_from(view)[-1]
+        return Batch(view) if magic == layout.MAGIC else converted(view)
 
     def checked(self) -> Iterator[CheckedBatch]:
         """Every batch, found to be what was written, as numbers; for whoever reads a whole file.
@@ -165,60 +254,79 @@ class RecordsFile:
 
         Raises:
             CorruptionError: as they do.
+            OSError: as `read`.
         """
-        view = self._map()
-        size, position, forget_at = len(view), 0, FORGET_BYTES
+        size, position = self.size, 0
+        window, start = memoryview(b""), 0
         unpack, last_start = layout.HEADER.unpack_from, size - layout.HEADER_SIZE
         while position <= last_start:
-            if position >= forget_at:
-                self._file.forget(view, position)
-                forget_at = position + FORGET_BYTES
+            at = position - start
+            if at + layout.HEADER_SIZE > len(window):
+                window, start, at = self._window(position, size), position, 0
             (
                 base_offset, length, leader_epoch, magic, crc, _, delta, _, max_timestamp,
                 producer_id, _, _, record_count,
-            ) = unpack(view, position)  # fmt: skip
-            end = position + length + layout.LOG_OVERHEAD
+            ) = unpack(window, at)  # fmt: skip
+            batch_size = length + layout.LOG_OVERHEAD
+            end = position + batch_size
             if magic != layout.MAGIC or length < _LENGTH_MIN or end > size:
                 break
-            computed = crc32c.crc32c(view[position + layout.ATTRIBUTES_POSITION : end])
-            if computed != crc or delta < 0 or record_count < 0:
+            if at + batch_size > len(window) and batch_size <= CHECK_WINDOW_BYTES:
+                window, start, at = self._window(position, size), position, 0
+            if at + batch_size <= len(window):
+                view = window[at : at + batch_size]
+                if crc32c.crc32c(view[layout.ATTRIBUTES_POSITION :]) != crc:
+                    break
+            else:
+                view = window[at : at + layout.HEADER_SIZE]
+                check_large(self._file, self.path, position=position)
+            if delta < 0 or record_count < 0:
                 break
             yield CheckedBatch(
                 position, end, base_offset, base_offset + delta, max_timestamp, leader_epoch,
-                producer_id,
+                producer_id, view,
             )  # fmt: skip
             position = end
         # What is left is an older format, a partial batch or damage: the reader of batches knows.
-        for start, batch in self.batches(position):
+        for place, batch in self.batches(position):
             try:
                 batch.check()
             except CorruptionError as error:
-                raise error.located(path=self.path, position=start) from error
+                raise error.located(path=self.path, position=place) from error
             yield CheckedBatch(
-                start, start + batch.size, batch.base_offset, batch.last_offset,
-                batch.max_timestamp, batch.leader_epoch, batch.producer_id,
+                place, place + batch.size, batch.base_offset, batch.last_offset,
+                batch.max_timestamp, batch.leader_epoch, batch.producer_id, batch.view,
             )  # fmt: skip
 
     def offsets_at(self, position: int) -> tuple[int, int] | None:
         """Base offset and last offset of the batch at `position`; None if none can stand there.
 
         Of an entry of an older format its one offset, twice.
+
+        Raises:
+            OSError: as `read`.
         """
-        view = self._map()
-        if not 0 <= position <= len(view) - layout.HEADER_SIZE:
+        size = self.size
+        if not 0 <= position <= size - layout.HEADER_SIZE:
             return None
-        base_offset, length, magic, delta, _ = _SKETCH.unpack_from(view, position)
-        if length < layout.LENGTH_MIN or length > len(view) - position - layout.LOG_OVERHEAD:
+        sketch = self.read(position, position + _SKETCH.size)
+        base_offset, length, magic, delta, _ = _SKETCH.unpack(sketch)
+        if length < layout.LENGTH_MIN or length > size - position - layout.LOG_OVERHEAD:
             return None
         if magic != layout.MAGIC:
             return (base_offset, base_offset) if magic < layout.MAGIC else None
         return base_offset, base_offset + delta
 
     def has_no_record(self, place: BatchPlace) -> bool:
-        """Whether a batch is a mere header, as compaction leaves it; old formats have none."""
+        """Whether a batch is a mere header, as compaction leaves it; old formats have none.
+
+        Raises:
+            OSError: as `read`.
+        """
         if place.size != layout.HEADER_SIZE:
             return False
-        return bool(layout.FRAME.unpack_from(self._map(), place.position)[-1] == layout.MAGIC)
+        frame = self.read(place.position, place.position + layout.FRAME_SIZE)
+        return bool(layout.FRAME.unpack(frame)[-1] == layout.MAGIC)
 
     def find(
         self, offset: int, position: int = 0, *, timestamp: int = _ANY_TIMESTAMP
@@ -231,12 +339,17 @@ class RecordsFile:
 
         Raises:
             CorruptionError: bytes on the way cannot be the start of a batch.
+            OSError: as `read`.
         """
-        view = self._map()
-        size = len(view)
+        size = self.size
+        window, start = b"", position
         unpack, last_start = _SKETCH.unpack_from, size - layout.HEADER_SIZE
         while position <= last_start:
-            base_offset, length, magic, delta, max_timestamp = unpack(view, position)
+            at = position - start
+            if at + _SKETCH.size > len(window):
+                window = self.read(position, min(position + FIND_WINDOW_BYTES, size))
+                start, at = position, 0
+            base_offset, length, magic, delta, max_timestamp = unpack(window, at)
             end = position + length + layout.LOG_OVERHEAD
             if magic != layout.MAGIC or length < _LENGTH_MIN or end > size:
                 break
@@ -244,44 +357,21 @@ class RecordsFile:
                 return BatchPlace(position, end - position)
             position = end
         # What is left is an older format, a partial batch or damage: the reader of batches knows.
-        for start, batch in self.batches(position):
+        for place, batch in self.batches(position):
             if batch.last_offset >= offset and batch.max_timestamp >= timestamp:
-                return BatchPlace(start, batch.size)
+                return BatchPlace(place, batch.size)
         return None
 
-    def check_unread(self) -> None:
-        """Check that nobody holds a slice of a map of this file.
-
-        Raises:
-            StillReadError: somebody does; the call may succeed once that reader is done.
-        """
-        with self._mapping:
-            self._drop_map()
-
-    def truncate_unread(self, size: int) -> None:
-        """Cut behind `size` bytes if nobody holds a slice of the file.
-
-        Raises:
-            StillReadError: a slice handed out before would lose its bytes; nothing has changed.
-            OSError: the device refused; nothing has changed.
-        """
-        with self._mapping:
-            if size < self.size:
-                self._drop_map()
-            self._cut(size)
-
     def truncate(self, size: int) -> None:
-        """Cut behind `size` bytes, whoever holds a slice: for recovery, which is alone.
-
-        What holds one then is the traceback of the error that told of the damage, which no log
-        handler has to forget before a broker can start.
+        """Cut behind `size` bytes. Slices handed out before refuse from now on.
 
         Raises:
-            OSError: the device refused; nothing has changed.
+            OSError: the device refused; no byte is gone.
         """
-        with self._mapping:
-            self._view = memoryview(b"")
-            self._cut(size)
+        if size < self.size:
+            # First: whoever reads meanwhile must be able to tell that what is missing was cut.
+            self.cut_count += 1
+        self._cut(size)
 
     def trim(self) -> None:
         """Cut what stands behind the last batch: zeros, or what a failed append has left."""
@@ -304,37 +394,17 @@ class RecordsFile:
                 raise
 
     def close(self) -> None:
-        """Release the descriptor; slices handed out stay valid."""
-        self._view = memoryview(b"")
+        """Release the descriptor; slices handed out stay readable."""
         self._file.close()
 
-    def _map(self) -> memoryview:
-        """All batches up to now; its length is what goes with it, if another thread appends."""
-        view = self._view
-        return view if self.size <= len(view) else self._renewed_map()
-
-    def _renewed_map(self) -> memoryview:
-        with self._mapping:
-            # Under the lock, so that no map is made of a length that a truncation takes away.
-            view = self._file.view(self.size)
-            self._maps = [each for each in self._maps if each() is not None]
-            # Only maps lose bytes with their file, and maps can be referred to weakly.
-            if type(view.obj).__weakrefoffset__:
-                self._maps.append(weakref.ref(view.obj))
-            self._view = view
-            return view
+    def _window(self, position: int, size: int) -> memoryview:
+        return memoryview(self.read(position, min(position + CHECK_WINDOW_BYTES, size)))
 
     def _cut(self, size: int) -> None:
         assert 0 <= size <= self.size
         if size < self._file.size():
             self._file.resize(size)
         self.size = size
-
-    def _drop_map(self) -> None:
-        self._view = memoryview(b"")
-        if any(each() is not None for each in self._maps):
-            raise StillReadError(self.path)
-        self._maps = []
 
 
 def open_records_file(

@@ -352,6 +352,7 @@ def recover_segment(
             max_timestamp,
             epoch,
             producer_id,
+            view,
         ) in segment.log.checked():
             if not next_offset <= base_offset <= last_offset < limit_offset:
                 raise CorruptionError(
@@ -364,7 +365,7 @@ def recover_segment(
                 _check_overflow(segment, position, may_have_gaps=may_have_gaps)
             entries.add(position, last_offset, max_timestamp)
             if producer_id >= 0:
-                _note_producer(segment, Batch(segment.log.view(position, end)), producers)
+                _note_producer(segment, Batch(view), producers)
             if epoch > latest_epoch:
                 epochs.assign(epoch, base_offset)
                 latest_epoch = epoch
@@ -460,7 +461,7 @@ def _is_blank(segment: Segment, position: int) -> bool:
     """Whether there are zeros only from a position to the end of the file."""
     for start in range(position, segment.log.size, _BLANK_BYTES):
         limit = min(start + _BLANK_BYTES, segment.log.size)
-        if segment.log.view(start, limit).tobytes().count(0) < limit - start:
+        if segment.log.read(start, limit).count(0) < limit - start:
             return False
     return True
 

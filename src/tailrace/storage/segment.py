@@ -235,8 +235,8 @@ class Segment:
         offset = max(self.time_index.lookup(timestamp).offset, start_offset)
         place = self.log.find(offset, self.position_near(offset), timestamp=timestamp)
         while place is not None:
-            _, batch = next(self.log.batches(place.position))
             try:
+                batch = self.log.batch(place)
                 batch.check()
                 found = find_timestamp(batch, timestamp, start_offset=start_offset)
             except CorruptionError as error:
@@ -271,20 +271,17 @@ class Segment:
         After a crash in between: the indexes are cut and the log is not, or not yet on the device.
 
         Raises:
-            StillReadError: a reader holds a slice of the log; nothing has changed.
             CorruptionError: the log or the transaction index cannot be read up to `offset`.
             OSError: the device refused; the call may be repeated.
         """
         place = self.find(offset)
         position = self.log.size if place is None else place.position
         cut = self.log.size - position
-        if cut:
-            self.log.check_unread()
         self.offset_index.truncate_to(offset, bytes_max=self._index_bytes_max)
         self.time_index.truncate_to(offset, bytes_max=self._index_bytes_max)
         self.transactions.truncate_to(offset)
         if cut:
-            self.log.truncate_unread(position)
+            self.log.truncate(position)
         self._bytes_since_index_entry = 0
         self._is_finished = False
         if not position:

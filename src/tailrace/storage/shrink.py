@@ -99,8 +99,6 @@ def truncate_to(log: Log, offset: int) -> None:
     may be appended, or a start would trust what is not on the device.
 
     Raises:
-        StillReadError: a reader holds a slice of the segment that must be cut; the log is as it
-            was, or ends with that segment. Call again when the reader is done.
         OSError: the device refused; the log takes no calls any more, and the next start finds a
             prefix.
     """
@@ -113,8 +111,6 @@ def truncate_to(log: Log, offset: int) -> None:
         log.epochs.cut_end(log.end_offset)
         return
     kept = [segment for segment in segments if segment.base_offset <= offset]
-    if kept[-1].find(offset) is not None:
-        kept[-1].log.check_unread()
     try:
         for segment in reversed(segments[len(kept) :]):
             _retire(log, segment)

@@ -30,7 +30,7 @@ import crc32c
 
 from tailrace.errors import CorruptionError
 from tailrace.records.layout import SEQUENCE_MAX
-from tailrace.runtime.files import Files
+from tailrace.runtime.files import Files, read_exactly
 from tailrace.storage.names import SNAPSHOT_SUFFIX, parse_segment_file_name, segment_file_name
 
 SNAPSHOT_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -127,7 +127,7 @@ def read_snapshot(files: Files, path: str) -> dict[int, KnownProducer]:
         size = file.size()
         if size > SNAPSHOT_BYTES_MAX:
             raise CorruptionError(f"{size} bytes are too many for a snapshot", path=path)
-        return decode_snapshot(file.read(0, size))
+        return decode_snapshot(read_exactly(file, path, position=0, size=size))
     except CorruptionError as error:
         raise error.located(path=path) from error
     finally:

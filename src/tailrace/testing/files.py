@@ -1,20 +1,24 @@
 """A disk in memory that can do what real ones do: lose what was not synced, tear, rot, fill, fail.
 
+Reads fail too: any of them can be refused, give fewer bytes than there are, find the file changed
+by somebody else, or have to wait for the device (`make_cold`).
+
 It keeps two versions of everything: what a running process sees, and what is on the device. File
 content gets there by `sync`, names in a directory by `sync_directory`. After `crash` there is only
 one: what a killed process left, what a machine without power had on the device, or, with `chance`,
 anything in between that a real disk could have.
 """
 
-import ctypes
 import errno
 import os
 import posixpath
 import random
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Union
 
-from tailrace.runtime.files import Buffer
+from tailrace.runtime.files import Buffer, may_wait
 
 SECTOR_BYTES = 64
 """What reaches the device whole or not at all; smaller than a real sector, so that headers tear."""
@@ -25,6 +29,8 @@ class _Inode:
     data: bytearray = field(default_factory=bytearray)
     on_device: bytes = b""
     modified_ms: int = 0
+    is_cold: bool = False
+    """Whether the page cache does not have it."""
 
     def after_crash(self, *, keep_unsynced: bool, chance: random.Random | None) -> "_Inode":
         content = bytes(self.data) if keep_unsynced else self.on_device
@@ -74,6 +80,37 @@ class _Directory:
 _Node = Union[_Inode, _Directory]  # noqa: UP007 - the classes name each other
 
 
+class _Tree:
+    """Directories and files by path."""
+
+    def __init__(self, root: _Directory) -> None:
+        self.root = root
+
+    def find(self, path: str) -> _Node | None:
+        node: _Node | None = self.root
+        for part in _parts(path):
+            node = node.entries.get(part) if isinstance(node, _Directory) else None
+        return node
+
+    def file(self, path: str) -> _Inode:
+        node = self.find(path)
+        if isinstance(node, _Directory):
+            raise _error(IsADirectoryError, errno.EISDIR, path)
+        if node is None:
+            raise _error(FileNotFoundError, errno.ENOENT, path)
+        return node
+
+    def directory(self, path: str) -> _Directory:
+        node = self.find(path)
+        if not isinstance(node, _Directory):
+            raise _error(FileNotFoundError, errno.ENOENT, path)
+        return node
+
+    def parent(self, path: str) -> tuple[_Directory, str]:
+        key = posixpath.normpath(path)
+        return self.directory(posixpath.dirname(key) or "."), posixpath.basename(key)
+
+
 class ProcessKilledError(BaseException):
     """The process died here (`MemoryFiles.stop_at`); not an Exception, so nothing handles it."""
 
@@ -83,7 +120,8 @@ class DiskFault:
     """Which call fails, and how."""
 
     operation: str
-    """A method of `Files` or `File` that changes something: `write`, `sync`, `rename`, …"""
+    """A method of `Files` or `File`: `write`, `sync`, `rename`, `read`, `list`, … To open a file
+    that exists is `open_existing`, to make one is `open`."""
     path_part: str = ""
     """Only calls on paths that contain this."""
     after: int = 0
@@ -91,6 +129,8 @@ class DiskFault:
     error: int = errno.EIO
     partial_bytes: int = 0
     """Of a failing write, how many bytes reach the page cache all the same."""
+    short_bytes: int | None = None
+    """Of a read: give at most so many bytes in place of an error, as if the file ended there."""
 
 
 class MemoryFile:
@@ -105,13 +145,15 @@ class MemoryFile:
 
     def size(self) -> int:
         """Current length."""
+        self._disk.look("size", self._path)
         return len(self._inode.data)
 
     def write(self, position: int, data: Buffer) -> None:
         """Write all of `data` from `position` on."""
         self._need_open(writable=True)
         data = bytes(data)
-        allowed = self._disk.allow_write(self._path, position + len(data) - self.size(), len(data))
+        growth = position + len(data) - len(self._inode.data)
+        allowed = self._disk.allow_write(self._path, growth, len(data))
         self._put(position, data[: allowed.size])
         if allowed.error is not None:
             raise allowed.error
@@ -124,36 +166,37 @@ class MemoryFile:
 
     def _set_size(self, size: int) -> None:
         data = self._inode.data
-        # A new object: views of the old one stay valid, as maps of a grown file do.
         if size > len(data):
-            self._inode.data = data + bytes(size - len(data))
+            data += bytes(size - len(data))
         else:
-            self._inode.data = data[:size]
+            del data[size:]
 
     def read(self, position: int, size: int) -> bytes:
         """A copy of at most `size` bytes."""
         self._need_open()
-        return bytes(self._inode.data[position : position + size])
+        if self._inode.is_cold:
+            if not may_wait():
+                raise _error(BlockingIOError, errno.EAGAIN, self._path)
+            self._inode.is_cold = False
+        allowed = self._disk.look("read", self._path)
+        return bytes(self._inode.data[position : position + min(size, allowed)])
 
-    def view(self, size: int) -> memoryview:
-        """The first `size` bytes, read-only; later writes within them are seen."""
-        if size > self.size():
-            raise ValueError("a map may not be longer than the file")
-        if size == 0:
-            return memoryview(b"")
-        # An object of its own, as a map is: whoever truncates can tell whether it is still held.
-        mapped = (ctypes.c_ubyte * size).from_buffer(self._inode.data)
-        return memoryview(mapped).cast("B").toreadonly()
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """Fill `buffer` from `position` on; returns how many bytes there were."""
+        data = self.read(position, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
-    def forget(self, view: memoryview, size: int) -> None:
-        """Nothing to give up."""
-        assert 0 <= size <= len(view)
+    def share(self) -> "MemoryFile":
+        """The same open file once more."""
+        self._need_open()
+        return MemoryFile(self._disk, self._path, self._inode, read_only=self._read_only)
 
     def resize(self, size: int) -> None:
         """Cut, or grow with zeros."""
         self._need_open(writable=True)
         self._disk.count("resize", self._path)
-        if size != self.size():
+        if size != len(self._inode.data):
             self._set_size(size)
 
     def sync(self) -> None:
@@ -163,7 +206,7 @@ class MemoryFile:
         self._inode.on_device = bytes(self._inode.data)
 
     def close(self) -> None:
-        """Release the descriptor; views stay valid."""
+        """Release the descriptor; those who share the file keep theirs."""
         self._is_closed = True
 
     def _need_open(self, *, writable: bool = False) -> None:
@@ -198,11 +241,15 @@ class MemoryFiles:
         self.faults: list[DiskFault] = []
         self.operations: list[tuple[str, str]] = []
         """Every call that changes the disk, in order: name and path."""
+        self.reads: list[tuple[str, str]] = []
+        """Every call that only looks, in order: name and path."""
+        self.on_read: Callable[[str, str], None] | None = None
+        """Called before each of these, with name and path: somebody else has a turn."""
         self.stop_at: int | None = None
         """Place in `operations` of the call at which the process dies; later ones die too."""
         self.stop_partial_bytes = 0
         """If the process dies in a write: how many bytes still reach the page cache."""
-        self._root = _Directory()
+        self._tree = _Tree(_Directory())
         self._locks: set[str] = set()
 
     def crash(
@@ -215,18 +262,43 @@ class MemoryFiles:
         object must not be used any more.
         """
         after = MemoryFiles(capacity_bytes=self.capacity_bytes)
-        after._root = self._root.after_crash(keep_unsynced=keep_unsynced, chance=chance)
+        after._tree = _Tree(self._tree.root.after_crash(keep_unsynced=keep_unsynced, chance=chance))
         return after
+
+    def take_over(self, disk: "MemoryFiles") -> None:
+        """Have what another disk has, which must not be used any more."""
+        self._tree = disk._tree
 
     def content(self, path: str) -> bytes:
         """What a process would read from a file."""
-        return bytes(self._file(path).data)
+        return bytes(self._tree.file(path).data)
 
     def overwrite(self, path: str, data: bytes) -> None:
         """Change a file behind everybody's back, on the device too: rot, or another's hand."""
-        inode = self._file(path)
+        inode = self._tree.file(path)
         inode.data = bytearray(data)
         inode.on_device = data
+
+    def make_cold(self, path_part: str = "") -> None:
+        """Take files whose path contains this out of the page cache.
+
+        A read that waits puts them back, and one that may not wait raises BlockingIOError.
+        """
+        for path, inode in _inodes_in(self._tree.root, ""):
+            if path_part in path:
+                inode.is_cold = True
+
+    def look(self, operation: str, path: str) -> int:
+        """Note a call that only looks; how many bytes it may give, or what a fault asks for."""
+        if self.on_read is not None:
+            self.on_read(operation, path)
+        self.reads.append((operation, path))
+        fault = self._due_fault(operation, path)
+        if fault is None:
+            return sys.maxsize
+        if fault.short_bytes is not None:
+            return fault.short_bytes
+        raise OSError(fault.error, os.strerror(fault.error), path)
 
     def count(self, operation: str, path: str) -> None:
         """Note a call; raise what a matching fault asks for."""
@@ -249,7 +321,7 @@ class MemoryFiles:
             error = OSError(fault.error, os.strerror(fault.error), path)
             return _Allowed(min(fault.partial_bytes, size), error)
         if self.capacity_bytes is not None and growth > 0:
-            free = self.capacity_bytes - _bytes_in(self._root)
+            free = self.capacity_bytes - _bytes_in(self._tree.root)
             if growth > free:
                 error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
                 return _Allowed(max(size - growth + max(free, 0), 0), error)
@@ -257,40 +329,46 @@ class MemoryFiles:
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
         """Open a file; a new one is on the device only after `sync_directory`."""
-        if self._find(path) is None:
+        if self._tree.find(path) is None:
             if not create:
                 raise _error(FileNotFoundError, errno.ENOENT, path)
-            directory, name = self._parent(path)
+            directory, name = self._tree.parent(path)
             self.count("open", posixpath.normpath(path))
             directory.entries[name] = _Inode()
             directory.changed()
+        else:
+            self.look("open_existing", posixpath.normpath(path))
         key = posixpath.normpath(path)
-        return MemoryFile(self, key, self._file(path), read_only=read_only)
+        return MemoryFile(self, key, self._tree.file(path), read_only=read_only)
 
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
-        return sorted(self._directory(path).entries)
+        self.look("list", posixpath.normpath(path))
+        return sorted(self._tree.directory(path).entries)
 
     def is_directory(self, path: str) -> bool:
         """Whether the path is a directory."""
-        return isinstance(self._find(path), _Directory)
+        self.look("is_directory", posixpath.normpath(path))
+        return isinstance(self._tree.find(path), _Directory)
 
     def exists(self, path: str) -> bool:
         """Whether the path is anything at all."""
-        return self._find(path) is not None
+        self.look("exists", posixpath.normpath(path))
+        return self._tree.find(path) is not None
 
     def modified_ms(self, path: str) -> int:
         """What `set_modified_ms` has set, or 0: this disk has no clock."""
-        return self._file(path).modified_ms
+        self.look("modified_ms", posixpath.normpath(path))
+        return self._tree.file(path).modified_ms
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         """Set the time of the last write."""
         self.count("set_modified_ms", posixpath.normpath(path))
-        self._file(path).modified_ms = modified_ms
+        self._tree.file(path).modified_ms = modified_ms
 
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it."""
-        found = self._find(path)
+        found = self._tree.find(path)
         if isinstance(found, _Directory):
             return
         if found is not None:
@@ -298,16 +376,16 @@ class MemoryFiles:
         key = posixpath.normpath(path)
         self.make_directory(posixpath.dirname(key) or ".")
         self.count("make_directory", key)
-        directory, name = self._parent(path)
+        directory, name = self._tree.parent(path)
         directory.entries[name] = _Directory()
         directory.changed()
 
     def rename(self, source: str, target: str) -> None:
         """Move a file or a directory with all that is in it."""
-        if self._find(source) is None:
+        if self._tree.find(source) is None:
             raise _error(FileNotFoundError, errno.ENOENT, source)
-        old, old_name = self._parent(source)
-        new, new_name = self._parent(target)
+        old, old_name = self._tree.parent(source)
+        new, new_name = self._tree.parent(target)
         self.count("rename", posixpath.normpath(source))
         new.entries[new_name] = old.entries.pop(old_name)
         old.changed()
@@ -316,27 +394,27 @@ class MemoryFiles:
 
     def remove(self, path: str) -> None:
         """Delete a file."""
-        self._file(path)
+        self._tree.file(path)
         self.count("remove", posixpath.normpath(path))
-        directory, name = self._parent(path)
+        directory, name = self._tree.parent(path)
         del directory.entries[name]
         directory.changed()
 
     def remove_tree(self, path: str) -> None:
         """Delete a directory with all that is in it."""
-        self._directory(path)
+        self._tree.directory(path)
         self.count("remove_tree", posixpath.normpath(path))
-        directory, name = self._parent(path)
+        directory, name = self._tree.parent(path)
         del directory.entries[name]
         directory.changed()
 
     def sync_directory(self, path: str) -> None:
         """Put the directory's names on the device; a directory takes its own name along."""
-        directory = self._directory(path)
+        directory = self._tree.directory(path)
         self.count("sync_directory", posixpath.normpath(path))
         directory.sync()
         parts = _parts(path)
-        above = self._root
+        above = self._tree.root
         for part in parts:
             node = above.entries[part]
             assert isinstance(node, _Directory)
@@ -360,30 +438,6 @@ class MemoryFiles:
     def _note(self, operation: str, path: str) -> None:
         self.operations.append((operation, path))
 
-    def _find(self, path: str) -> _Node | None:
-        node: _Node | None = self._root
-        for part in _parts(path):
-            node = node.entries.get(part) if isinstance(node, _Directory) else None
-        return node
-
-    def _file(self, path: str) -> _Inode:
-        node = self._find(path)
-        if isinstance(node, _Directory):
-            raise _error(IsADirectoryError, errno.EISDIR, path)
-        if node is None:
-            raise _error(FileNotFoundError, errno.ENOENT, path)
-        return node
-
-    def _directory(self, path: str) -> _Directory:
-        node = self._find(path)
-        if not isinstance(node, _Directory):
-            raise _error(FileNotFoundError, errno.ENOENT, path)
-        return node
-
-    def _parent(self, path: str) -> tuple[_Directory, str]:
-        key = posixpath.normpath(path)
-        return self._directory(posixpath.dirname(key) or "."), posixpath.basename(key)
-
     def _due_fault(self, operation: str, path: str) -> DiskFault | None:
         for fault in self.faults:
             if fault.operation == operation and fault.path_part in path:
@@ -395,6 +449,14 @@ class MemoryFiles:
 
 def _parts(path: str) -> list[str]:
     return [part for part in posixpath.normpath(path).split("/") if part not in {"", "."}]
+
+
+def _inodes_in(directory: _Directory, path: str) -> Iterator[tuple[str, _Inode]]:
+    for name, node in directory.entries.items():
+        if isinstance(node, _Directory):
+            yield from _inodes_in(node, f"{path}{name}/")
+        else:
+            yield f"{path}{name}", node
 
 
 def _bytes_in(directory: _Directory) -> int:

@@ -66,7 +66,7 @@ def request(isolation: IsolationLevel, *, offset: int = 0, max_wait_ms: int = 0)
 
 def bases(found: PartitionData) -> list[int]:
     """Base offsets of the batches in an answer."""
-    return [each.base_offset for _, each in read_batches(memoryview(found.records or b""))]
+    return [each.base_offset for _, each in read_batches(found.received_records())]
 
 
 async def latest(peer: Peer, isolation: IsolationLevel, timestamp: int) -> tuple[int, int]:

@@ -295,7 +295,7 @@ def test_a_directory_that_is_unusable_at_the_start_is_left_out(
 
     disk = filled_disk()
     refusing = Refusing()
-    refusing._root = disk._root
+    refusing.take_over(disk)
     with virtual_runtime(files=refusing) as outside:
         outside.run(without(outside))
         disk = outside.files.crash()

@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.errors import CorruptionError
-from tailrace.offline.walk import walk_batches, walk_headers
+from tailrace.storage.walk import walk_batches, walk_headers
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import batch
 

@@ -1,6 +1,7 @@
 """Sizes and headers: what is around a message, in both directions."""
 
 from struct import pack
+from typing import cast
 from uuid import UUID
 
 import pytest
@@ -206,7 +207,7 @@ def test_fetched_records_leave_as_the_same_objects(version: int) -> None:
     buffers = frames.response_buffers(api, body, version=version, correlation_id=3)
     assert buffers[1] is slices[0]
     assert buffers[3] is slices[2]
-    frame = b"".join(buffers)
+    frame = b"".join(cast("list[bytes]", buffers))
     assert frames.read_size(frame[:4]) == len(frame) - 4
     received = frames.decode_response(api, version, memoryview(frame)[4:])
     assert received == body

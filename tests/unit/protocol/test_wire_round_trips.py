@@ -1,5 +1,7 @@
 """What is encoded comes back from the decoder, for every message in every version."""
 
+from typing import cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +35,7 @@ def test_buffers_join_to_the_same_bytes(message: type[Message], version: int) ->
     out = bytearray(b"head")
     codec.encode(sent, version, out)  # type: ignore[arg-type]
     buffers = codec.gather(sent, version, bytearray(b"head"))  # type: ignore[arg-type]
-    assert b"".join(buffers) == out
+    assert b"".join(cast("list[bytes]", buffers)) == out
 
 
 @pytest.mark.parametrize(("message", "version"), EVERY_MESSAGE, ids=NAMES)

@@ -1,12 +1,13 @@
 """The real file system and its double do the same."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tailrace.runtime.files import DiskFiles, Files
+from tailrace.runtime.files import DiskFiles, Files, without_waiting
 from tailrace.testing import MemoryFiles
 
 
@@ -20,21 +21,63 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
     return files, "/room"
 
 
-def test_writes_are_seen_by_reads_and_by_maps(place: tuple[Files, str]) -> None:
-    """At the start, in the middle, and behind the end; a map sees later writes."""
+def test_writes_are_seen_by_reads(place: tuple[Files, str]) -> None:
+    """At the start, in the middle, and behind the end; also by those who share a closed file."""
     files, root = place
     file = files.open(f"{root}/a", create=True)
     file.write(0, memoryview(b"abcdef"))
-    view = file.view(6)
+    shared = file.share()
     file.write(2, b"XY")
-    assert bytes(view) == b"abXYef"
+    buffer = bytearray(8)
+    assert file.read_into(1, memoryview(buffer)) == 5
+    assert buffer == b"bXYef\0\0\0"
     file.write(8, b"!")
     assert file.read(0, 100) == b"abXYef\0\0!"
     assert (file.size(), file.read(7, 1), file.read(50, 5)) == (9, b"\0", b"")
-    assert view.readonly
     file.close()
-    assert bytes(view) == b"abXYef"
-    assert bytes(files.open(f"{root}/a", read_only=True).view(0)) == b""
+    assert shared.read(2, 2) == b"XY"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.read(2, 2)
+
+
+def test_a_read_that_may_not_wait_is_as_any_other_when_nothing_has_to_be_waited_for(
+    place: tuple[Files, str],
+) -> None:
+    """What was just written is in the page cache: whole, in part, and behind the end."""
+    files, root = place
+    file = files.open(f"{root}/a", create=True)
+    file.write(0, b"abcdef")
+    with without_waiting:
+        assert (file.read(2, 3), file.read(4, 10), file.read(6, 1)) == (b"cde", b"ef", b"")
+        buffer = bytearray(4)
+        assert file.read_into(3, memoryview(buffer)) == 3
+    assert buffer == b"def\0"
+
+
+def test_a_read_that_may_not_wait_says_so_when_the_page_cache_has_nothing(tmp_path: Path) -> None:
+    """A file that was dropped from it; one read that waits brings it back."""
+    path = tmp_path / "a"
+    path.write_bytes(bytes(8192))
+    with path.open("rb") as dropped:
+        os.fsync(dropped.fileno())
+        os.posix_fadvise(dropped.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    file = DiskFiles().open(str(path), read_only=True)
+    with without_waiting:
+        if _is_in_memory(tmp_path):
+            assert file.read(0, 10) == bytes(10)
+        else:
+            with pytest.raises(BlockingIOError):
+                file.read(0, 10)
+    assert file.read(0, 10) == bytes(10)
+    with without_waiting:
+        assert file.read(0, 10) == bytes(10)
+
+
+def _is_in_memory(path: Path) -> bool:
+    """Whether the file system has no device behind it (tmpfs)."""
+    mounts = (line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines())
+    holding = [(at, kind) for at, kind in mounts if path.is_relative_to(at)]
+    return max(holding, key=lambda each: len(each[0]))[1] == "tmpfs"
 
 
 def test_resizing_cuts_and_grows_with_zeros(place: tuple[Files, str]) -> None:

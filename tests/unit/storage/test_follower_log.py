@@ -83,7 +83,7 @@ def test_between_the_batches_the_next_one_is_read() -> None:
         for bytes_max in (1, 100, 100_000):
             view = log.read(
                 offset, bytes_max=bytes_max, is_first_whole=True, limit=ReadLimit.LOG_END
-            ).view
+            ).read()
             first = next(iter(records_of(next(read_batches(view))[1])))
             assert (first.offset, first.value) == (expected, b"%d" % expected)
 
@@ -96,7 +96,7 @@ def test_too_small_a_limit_cuts_the_next_batch() -> None:
             found = log.read(
                 offset, bytes_max=bytes_max, is_first_whole=False, limit=ReadLimit.LOG_END
             )
-            assert len(found.view) == bytes_max
+            assert len(found.read()) == bytes_max
 
 
 def test_a_gap_at_the_end_of_a_segment_is_read_from_the_next() -> None:
@@ -106,7 +106,7 @@ def test_a_gap_at_the_end_of_a_segment_is_read_from_the_next() -> None:
     log.roll(5)
     follow(log, replicated(5, b"b"))
     assert bases(log) == [0, 5]
-    view = log.read(1, bytes_max=200, is_first_whole=True, limit=ReadLimit.LOG_END).view
+    view = log.read(1, bytes_max=200, is_first_whole=True, limit=ReadLimit.LOG_END).read()
     assert next(read_batches(view))[1].last_offset == 5
 
 

@@ -110,7 +110,7 @@ def test_every_offset_is_read_from_its_batch_on() -> None:
     log = filled(MemoryFiles(), 30)
     for offset in range(30):
         found = log.read(offset, bytes_max=10**6, is_first_whole=True)
-        _, first = next(read_batches(found.view))
+        _, first = next(read_batches(found.read()))
         assert first.base_offset == offset
         assert records(log, offset)[0].value == b"value %d" % offset
 
@@ -122,23 +122,23 @@ def test_an_offset_inside_a_batch_gives_the_whole_batch() -> None:
     append(log, batch(b"d", b"e"))
     for offset, first_offset in ((0, 0), (2, 0), (3, 3), (4, 3)):
         found = log.read(offset, bytes_max=10**6, is_first_whole=True)
-        assert next(read_batches(found.view))[1].base_offset == first_offset
+        assert next(read_batches(found.read()))[1].base_offset == first_offset
 
 
 def test_a_limit_cuts_inside_a_batch_unless_the_first_must_be_whole() -> None:
     """KIP-74: a consumer with too small a limit still gets on."""
     log = filled(MemoryFiles(), 3)
-    assert len(log.read(0, bytes_max=10, is_first_whole=False).view) == 10
-    assert len(log.read(0, bytes_max=10, is_first_whole=True).view) == SIZE
-    assert len(log.read(0, bytes_max=0, is_first_whole=False).view) == 0
-    assert len(log.read(0, bytes_max=SIZE + 5, is_first_whole=True).view) == SIZE + 5
-    assert len(log.read(1, bytes_max=10**6, is_first_whole=True).view) == 2 * SIZE
+    assert len(log.read(0, bytes_max=10, is_first_whole=False).read()) == 10
+    assert len(log.read(0, bytes_max=10, is_first_whole=True).read()) == SIZE
+    assert len(log.read(0, bytes_max=0, is_first_whole=False).read()) == 0
+    assert len(log.read(0, bytes_max=SIZE + 5, is_first_whole=True).read()) == SIZE + 5
+    assert len(log.read(1, bytes_max=10**6, is_first_whole=True).read()) == 2 * SIZE
 
 
 def test_the_end_is_empty_and_beyond_it_is_out_of_range() -> None:
     """So is everything below the log start offset; the error says what there is."""
     log = filled(MemoryFiles(), 3)
-    assert len(log.read(3, bytes_max=100, is_first_whole=True).view) == 0
+    assert len(log.read(3, bytes_max=100, is_first_whole=True).read()) == 0
     log.positions.log_start = 1
     for offset in (0, 4, -1):
         with pytest.raises(OffsetOutOfRangeError) as caught:
@@ -149,7 +149,7 @@ def test_the_end_is_empty_and_beyond_it_is_out_of_range() -> None:
 def test_a_view_stays_valid_while_the_log_grows_rolls_and_closes() -> None:
     """What was handed out to a slow consumer does not change."""
     log = filled(MemoryFiles(), 2)
-    view = log.read(0, bytes_max=10**6, is_first_whole=True).view
+    view = log.read(0, bytes_max=10**6, is_first_whole=True).read()
     before = bytes(view)
     append_values(log, *[b"more"] * 20)
     log.close()

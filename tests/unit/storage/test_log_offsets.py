@@ -34,7 +34,7 @@ BIG = settings(segment_bytes=10**6, segment_index_bytes=1200)
 
 def read_offsets(log: Log, offset: int, *, limit: ReadLimit) -> list[int]:
     """Offsets of the batches that a read gives, from first to last."""
-    view = log.read(offset, bytes_max=10**6, is_first_whole=True, limit=limit).view
+    view = log.read(offset, bytes_max=10**6, is_first_whole=True, limit=limit).read()
     return [
         offset
         for _, found in read_batches(view)

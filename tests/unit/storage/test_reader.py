@@ -4,7 +4,6 @@ import pytest
 
 from tailrace.errors import CorruptionError, OffsetOutOfRangeError
 from tailrace.model import TopicPartition
-from tailrace.offline.walk import walk_runs
 from tailrace.records.builder import records_of
 from tailrace.storage.reader import LogReader, SegmentFiles, list_partitions, open_log_reader
 from tailrace.testing import MemoryFiles
@@ -102,19 +101,6 @@ def test_batches_come_with_their_places() -> None:
     for stored in found:
         content = files.content(stored.path)[stored.position :][: stored.batch.size]
         assert content == bytes(stored.batch.view)
-
-
-def test_files_that_cannot_be_mapped_are_walked() -> None:
-    """The other way from bytes to batches finds the same ones, and the same damage."""
-    files = MemoryFiles()
-    stop_cleanly(filled(files, 20))
-    reader = open_log_reader(files, FOLDER, walk=walk_runs)
-    for start in range(20):
-        assert offsets(reader, start, 20) == list(range(start, 20))
-    flip(files, path(0, ".log"), 2 * SIZE + 65)
-    with pytest.raises(CorruptionError) as caught:
-        offsets(reader, 0, 20)
-    assert (caught.value.path, caught.value.position) == (path(0, ".log"), 2 * SIZE)
 
 
 def test_segments_of_a_range_are_those_that_may_hold_it() -> None:

@@ -38,7 +38,7 @@ def log_of(*offsets_with_records: int, end: int, segment_size: int = 4) -> Log:
 def offsets(log: Log, offset: int, limit: ReadLimit = ReadLimit.HIGH_WATERMARK) -> list[int]:
     """Base offsets of the batches that a read gives."""
     found = log.read(offset, bytes_max=10_000, is_first_whole=True, limit=limit)
-    return [each.base_offset for _, each in read_batches(found.view)]
+    return [each.base_offset for _, each in read_batches(found.read())]
 
 
 def test_a_consumer_is_led_past_batches_without_records() -> None:
@@ -70,10 +70,10 @@ def test_nothing_behind_the_high_watermark_is_given_for_it() -> None:
 def test_a_read_of_more_than_there_is_gives_what_is_left() -> None:
     """Wherever in a segment it begins: no byte behind the last batch, none of the next segment."""
     log = log_of(0, 1, 2, 3, 4, end=5)
-    whole = log.read(0, bytes_max=10_000, is_first_whole=True).view
+    whole = log.read(0, bytes_max=10_000, is_first_whole=True).read()
     assert len(whole) == log.segments.first.size
     size = len(batch(b"value"))
-    rest = log.read(1, bytes_max=len(whole) - size + 1, is_first_whole=True).view
+    rest = log.read(1, bytes_max=len(whole) - size + 1, is_first_whole=True).read()
     assert rest == whole[size:]
 
 
@@ -89,7 +89,7 @@ def test_small_messages_of_old_formats_are_not_taken_for_empty_batches() -> None
     sizes = (len(write_all_legacy([each])) for each in small)
     for offset, position in enumerate(accumulate(sizes, initial=0)):
         found = log.read(offset, bytes_max=10_000, is_first_whole=True)
-        assert bytes(found.view) == data[position:]
+        assert bytes(found.read()) == data[position:]
 
 
 def test_a_replica_gets_every_batch() -> None:

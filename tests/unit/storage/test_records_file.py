@@ -1,6 +1,6 @@
 """The log file of a segment."""
 
-import re
+import os
 import threading
 from pathlib import Path
 
@@ -10,13 +10,14 @@ from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
 from tailrace.records.batch import read_batches, stamp
 from tailrace.records.search import find_timestamp
-from tailrace.runtime.files import DiskFiles
+from tailrace.runtime.files import CutMeanwhileError, DiskFiles, FileCutError
 from tailrace.storage.records_file import (
-    FORGET_BYTES,
+    CHECK_WINDOW_BYTES,
+    BatchPlace,
     RecordsFile,
-    StillReadError,
     open_records_file,
 )
+from tailrace.storage.walk import WINDOW_BYTES
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import NOW, batch
 
@@ -27,6 +28,13 @@ def stamped(offset: int, *, timestamps: tuple[int, ...] = (NOW,), epoch: int = 0
     """A batch at this offset with one record for each timestamp."""
     data = batch(*(b"value %d" % each for each in timestamps), timestamps=timestamps)
     stamp(memoryview(data), base_offset=offset, leader_epoch=epoch)
+    return data
+
+
+def batch_of_size(size: int, *, base_offset: int) -> bytearray:
+    """A batch with one record, of about so many bytes."""
+    data = batch(bytes(size - 75))
+    stamp(memoryview(data), base_offset=base_offset, leader_epoch=0)
     return data
 
 
@@ -94,40 +102,79 @@ def test_no_slice_goes_beyond_the_batches() -> None:
     log = filled(MemoryFiles())
     for start, limit in ((TOTAL + 1, TOTAL + 1), (0, TOTAL + 1), (5, 4), (-1, 4)):
         with pytest.raises(AssertionError):
-            log.view(start, limit)
-    assert len(log.view(TOTAL, TOTAL)) == 0
+            log.slice(start, limit)
+    assert len(log.slice(TOTAL, TOTAL)) == 0
 
 
 def test_slices_have_the_bytes_of_the_file() -> None:
-    """The whole, from the second batch on, the second alone, and a slice of a slice."""
+    """The whole, the second batch alone, parts of a slice; read at once and piece by piece."""
     log = filled(MemoryFiles())
     content = b"".join(bytes(each) for each in BATCHES)
     first, second = SIZES[0], SIZES[0] + SIZES[1]
-    assert log.view(0, TOTAL) == content
-    assert log.view(first, TOTAL) == content[first:]
-    assert log.view(first, second) == BATCHES[1]
-    assert log.view(1, TOTAL)[first - 1 : second - 1] == BATCHES[1]
+    assert log.read(0, TOTAL) == log.slice(0, TOTAL).read() == content
+    assert log.slice(first, second).read() == BATCHES[1]
+    assert log.slice(0, TOTAL).behind(first).upto(SIZES[1]).read() == BATCHES[1]
+    rest, pieces, buffer = log.slice(1, TOTAL), b"", bytearray(7)
+    while rest:
+        count = rest.read_into(memoryview(buffer))
+        pieces += buffer[:count]
+        rest = rest.behind(count)
+    assert pieces == content[1:]
 
 
-def test_what_has_been_read_does_not_stay_in_memory(tmp_path: Path) -> None:
-    """However much of a file readers have touched, little of it counts as the process's own."""
-    size = 8 * FORGET_BYTES
-    log = on_disk(tmp_path, size)
-    largest = 0
-    for start in range(0, size, FORGET_BYTES // 4):
-        assert not any(log.view(start, start + FORGET_BYTES // 4)[::4096])
-        largest = max(largest, resident_bytes(tmp_path / NAME))
-    assert 0 < largest <= 2 * FORGET_BYTES
+def test_a_slice_outlives_its_segment_and_not_a_cut(tmp_path: Path) -> None:
+    """A deleted and closed file is read to its end; once the log was cut, nothing of it is given.
+
+    Other bytes may stand behind the cut by then, which belong to another batch.
+    """
+    log = on_disk(tmp_path, 0)
+    log.append(BATCHES[0])
+    log.append(BATCHES[1])
+    held = log.slice(0, SIZES[0])
+    log.truncate(SIZES[0])
+    with pytest.raises(CutMeanwhileError):
+        held.read()
+    again = log.slice(0, SIZES[0])
+    (tmp_path / NAME).unlink()
+    log.close()
+    assert again.read() == BATCHES[0]
 
 
-def resident_bytes(path: Path) -> int:
-    """Bytes of a mapped file that the kernel counts as this process's memory (Linux)."""
-    found = re.findall(
-        rf"{re.escape(str(path))}\n.*?^Rss: +(\d+) kB",
-        Path("/proc/self/smaps").read_text(),
-        re.DOTALL | re.MULTILINE,
-    )
-    return sum(map(int, found)) * 1024
+def test_a_file_that_something_else_has_cut_is_an_error(tmp_path: Path) -> None:
+    """It is told where the bytes end, whoever reads: no short answer, and no dead process."""
+    log = on_disk(tmp_path, 0)
+    log.append(b"".join(BATCHES))
+    held = log.slice(0, TOTAL)
+    os.truncate(tmp_path / NAME, SIZES[0] + 5)
+    for read in (
+        held.read,
+        lambda: log.read(0, TOTAL),
+        lambda: bases(log),
+        lambda: list(log.checked()),
+        lambda: log.find(3),
+        lambda: log.offsets_at(SIZES[0]),
+        lambda: log.batch(BatchPlace(SIZES[0], SIZES[1])),
+    ):
+        with pytest.raises(FileCutError, match=f"byte {SIZES[0] + 5}"):
+            read()
+
+
+@pytest.mark.parametrize("size", [CHECK_WINDOW_BYTES - 70, CHECK_WINDOW_BYTES + 70, WINDOW_BYTES])
+def test_batches_around_the_size_of_a_window_are_checked(size: int) -> None:
+    """A batch about as large as a window is found right, and found wrong after one flipped bit."""
+    large = batch_of_size(size, base_offset=1)
+    files = MemoryFiles()
+    log = open_records_file(files, NAME, create=True)
+    for each in (BATCHES[0], large, stamped(2)):
+        log.append(each)
+    assert [each.base_offset for each in log.checked()] == bases(log) == [0, 1, 2]
+    assert [each.end - each.position for each in log.checked()][1] == len(large)
+    data = bytearray(files.content(NAME))
+    data[-len(stamped(2)) - 1] ^= 1
+    files.overwrite(NAME, bytes(data))
+    with pytest.raises(CorruptionError) as caught:
+        list(log.checked())
+    assert caught.value.position == SIZES[0]
 
 
 def test_batches_of_a_slice_end_with_the_last_whole_one() -> None:
@@ -137,7 +184,8 @@ def test_batches_of_a_slice_end_with_the_last_whole_one() -> None:
     assert place is not None
     start, size = place
     for limit, found in ((start + size, [1]), (start + size - 1, []), (TOTAL, [1, 3])):
-        assert [each.base_offset for _, each in read_batches(log.view(start, limit))] == found
+        batches = read_batches(log.slice(start, limit).read())
+        assert [each.base_offset for _, each in batches] == found
 
 
 @pytest.mark.parametrize("size", [0, 2, 4, 5, 6, 16, 17, 60, 61, 62])
@@ -158,7 +206,7 @@ def test_a_slice_keeps_its_size_while_another_thread_appends() -> None:
         size = 0
         while size < 64 * TOTAL:
             size = log.size
-            if len(log.view(0, size)) != size:
+            if len(log.read(0, size)) != size:
                 wrong.append(size)
 
     reader = threading.Thread(target=read)
@@ -243,7 +291,7 @@ def test_truncate_cuts_file_and_size() -> None:
     """The first batch is left, and the next append follows it."""
     files = MemoryFiles()
     log = filled(files)
-    log.truncate_unread(SIZES[0])
+    log.truncate(SIZES[0])
     assert (log.size, bases(log)) == (SIZES[0], [0])
     assert files.content(NAME) == BATCHES[0]
     assert log.append(BATCHES[1]) == SIZES[0]
@@ -254,7 +302,7 @@ def test_truncate_to_the_same_size_does_not_touch_the_file() -> None:
     """No call to the disk."""
     files = MemoryFiles()
     log = filled(files)
-    log.truncate_unread(TOTAL)
+    log.truncate(TOTAL)
     assert (resizes(files), log.size) == (0, TOTAL)
 
 
@@ -263,7 +311,7 @@ def test_truncate_does_not_make_the_file_longer() -> None:
     files = MemoryFiles()
     log = filled(files)
     with pytest.raises(AssertionError):
-        log.truncate_unread(TOTAL + 1)
+        log.truncate(TOTAL + 1)
     assert (resizes(files), log.size) == (0, TOTAL)
 
 
@@ -271,7 +319,7 @@ def test_truncate_to_a_smaller_size_is_one_call() -> None:
     """The file's length is set once, to the target."""
     files = MemoryFiles()
     log = filled(files)
-    log.truncate_unread(23)
+    log.truncate(23)
     assert (resizes(files), log.size, len(files.content(NAME))) == (1, 23, 23)
 
 
@@ -281,41 +329,8 @@ def test_a_truncation_that_fails_changes_nothing() -> None:
     log = filled(files)
     files.faults.append(DiskFault(operation="resize"))
     with pytest.raises(OSError, match="error"):
-        log.truncate_unread(SIZES[0])
+        log.truncate(SIZES[0])
     assert (log.size, bases(log)) == (TOTAL, [0, 1, 3])
-
-
-def test_truncation_waits_for_readers(tmp_path: Path) -> None:
-    """While a slice is held, of this map or an older one, the mapped bytes must not go away."""
-    log = on_disk(tmp_path, 0)
-    log.append(BATCHES[0])
-    old = log.view(0, SIZES[0])
-    log.append(BATCHES[1])
-    _, new = next(log.batches(SIZES[0]))
-    for held in (1, 2):
-        with pytest.raises(StillReadError) as caught:
-            log.truncate_unread(0)
-        assert caught.value.path == str(tmp_path / NAME)
-        assert old == BATCHES[0]
-        assert bases(log) == [0, 1]
-        if held == 1:
-            del new
-    del old
-    log.truncate_unread(0)
-    assert (tmp_path / NAME).stat().st_size == log.size == 0
-
-
-def test_recovery_cuts_what_only_an_error_holds(tmp_path: Path) -> None:
-    """The traceback that told of the damage has slices; nobody reads them any more."""
-    log = on_disk(tmp_path, 0)
-    log.append(BATCHES[0])
-    log.append(bytes(100))
-    with pytest.raises(CorruptionError) as caught:
-        bases(log)
-    with pytest.raises(StillReadError):
-        log.truncate_unread(SIZES[0])
-    log.truncate(SIZES[0])
-    assert (caught.value.position, bases(log), log.size) == (SIZES[0], [0], SIZES[0])
 
 
 def test_a_preallocated_file_has_its_length_and_no_batch() -> None:

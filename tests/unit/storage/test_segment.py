@@ -1,7 +1,6 @@
 """One segment."""
 
 import random
-from pathlib import Path
 
 import pytest
 
@@ -11,9 +10,8 @@ from tailrace.model import AppendOrigin
 from tailrace.records.batch import stamp
 from tailrace.records.builder import records_of
 from tailrace.records.control import build_end_marker
-from tailrace.runtime.files import DiskFiles, Files
+from tailrace.runtime.files import Files
 from tailrace.storage.index.transaction import AbortedTransaction
-from tailrace.storage.records_file import StillReadError
 from tailrace.storage.segment import Segment, SegmentAppend, open_segment
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import (
@@ -236,28 +234,6 @@ def test_a_finished_segment_takes_appends_again_after_truncation() -> None:
     assert len(files.content(f"{NAME}.index")) == len(files.content(f"{NAME}.timeindex")) == 120
     put(segment, 45, b"new", timestamp=1000)
     assert (segment.newest, read(segment, 45)) == ((1000, 45), [b"new"])
-
-
-def test_a_segment_that_is_being_read_is_not_truncated(tmp_path: Path) -> None:
-    """Nothing has changed, neither log nor indexes; once the reader is done, it goes."""
-    directory = str(tmp_path)
-    segment = open_segment(
-        DiskFiles(), directory, base_offset=40, config=settings(index_interval_bytes=10),
-        create=True,
-    )  # fmt: skip
-    for offset in range(40, 50):
-        put(segment, offset, timestamp=offset)
-    segment.transactions.append(AbortedTransaction(1, 40, 47, 48))
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    held = segment.log.view(0, 1)
-    with pytest.raises(StillReadError):
-        segment.truncate_to(45)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    assert (segment.newest, segment.next_offset()) == ((49, 49), 50)
-    held.release()
-    del held
-    segment.truncate_to(45)
-    assert (segment.newest, segment.next_offset()) == ((44, 44), 45)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def check_reads(log: Log, limit: ReadLimit) -> None:
     """Hold a read from each offset against where its kind of reader has to stop."""
     end = log.positions.limit(limit)
     for offset in range(log.end_offset + 1):
-        view = log.read(offset, bytes_max=10**6, is_first_whole=True, limit=limit).view
+        view = log.read(offset, bytes_max=10**6, is_first_whole=True, limit=limit).read()
         got = [each for _, each in read_batches(view)]
         assert bool(got) == (offset < end)
         assert all(each.last_offset < end for each in got)
@@ -141,10 +141,10 @@ def test_a_read_of_committed_records_behind_each_append_is_empty() -> None:
         if number % 2:
             raise_to_end(log)
         found = log.read(end, bytes_max=10**6, is_first_whole=False, limit=ReadLimit.LAST_STABLE)
-        assert not found.view
+        assert not found.read()
         raise_to_end(log)
         found = log.read(end, bytes_max=10**6, is_first_whole=False, limit=ReadLimit.LAST_STABLE)
-        assert not found.view
+        assert not found.read()
         producer.abort()
 
 

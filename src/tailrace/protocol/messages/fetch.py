@@ -14,10 +14,10 @@ client's decoder gives views of its frame.
 # ruff: noqa: RUF009 - `wire` makes a dataclass field, as dataclasses.field does.
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 from uuid import UUID
 
-from tailrace.protocol.fields import NO_UUID, Buffer, wire, wire_array
+from tailrace.protocol.fields import NO_UUID, Buffer, Records, wire, wire_array
 from tailrace.protocol.messages.leadership import LeaderIdAndEpoch, NodeEndpoint
 
 
@@ -165,8 +165,12 @@ class PartitionData:
     """Aborted transactions among the records; None when uncommitted records were asked for."""
     preferred_read_replica: int = wire("int32", since=11, default=-1)
     """A nearer replica to read from; -1: none."""
-    records: Buffer | None = wire("records", nullable_since=0)
+    records: Records | None = wire("records", nullable_since=0)
     """Batches as they stand in the log; the last one may be cut off."""
+
+    def received_records(self) -> memoryview:
+        """The records of an answer that came over the wire, which are always in memory."""
+        return memoryview(cast("Buffer", self.records or b""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

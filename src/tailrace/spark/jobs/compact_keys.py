@@ -217,8 +217,8 @@ def find_superseded(
 
 
 def _entries_between(files: Files, path: str, *, tags: tuple[int, int]) -> pa.RecordBatch:
-    view = _view(files, path)
-    batch = pa.ipc.open_file(pa.py_buffer(view)).get_batch(0)
+    content = _read(files, path)
+    batch = pa.ipc.open_file(pa.py_buffer(content)).get_batch(0)
     start, end = np.searchsorted(batch.column("tag").to_numpy(), tags)
     return batch.slice(start, end - start)
 
@@ -242,7 +242,7 @@ def offsets_between(
     """
     parts = [np.empty(0, np.int64)]
     for path in paths:
-        offsets = np.frombuffer(_view(files, path), "<i8")
+        offsets = np.frombuffer(_read(files, path), "<i8")
         start, end = np.searchsorted(offsets, [start_offset, limit_offset])
         parts.append(offsets[start:end].astype(np.int64))
     return np.sort(np.concatenate(parts))
@@ -256,9 +256,9 @@ def _write(files: Files, path: str, data: memoryview) -> None:
         file.close()
 
 
-def _view(files: Files, path: str) -> memoryview:
+def _read(files: Files, path: str) -> bytes:
     file = files.open(path, read_only=True)
     try:
-        return file.view(file.size())
+        return file.read(0, file.size())
     finally:
         file.close()

@@ -306,4 +306,4 @@ def _is_last_of_producer(batch: Batch, producers: Mapping[int, ProducerEnd]) -> 
 
 def _stored(batch: Batch, log: RecordsFile, position: int) -> memoryview:
     """The bytes of a batch as they stand in its segment, whatever its format."""
-    return log.view(position, position + batch.size)
+    return memoryview(log.read(position, position + batch.size))

@@ -147,7 +147,7 @@ def split_segment(
                 output.flush()
                 output = Output(begin(batch.base_offset))
             end = position + batch.size
-            data = source.log.view(position, end)
+            data = source.log.read(position, end)
             output.add(data, last_offset=batch.last_offset, max_timestamp=batch.max_timestamp)
         output.flush()
         if end != source.size:

@@ -24,7 +24,7 @@ from bisect import bisect_left
 from typing import NamedTuple
 
 from tailrace.errors import CorruptionError
-from tailrace.runtime.files import File, Files
+from tailrace.runtime.files import File, FileCutError, Files
 
 ENTRY = struct.Struct(">hqqqq")
 assert ENTRY.size == 34
@@ -173,9 +173,11 @@ class TransactionIndex:
     def _read(self, start: int) -> list[AbortedTransaction]:
         if self._file is None:
             return []
-        position = start * ENTRY.size
-        data = self._file.read(position, self._count * ENTRY.size - position)
-        # Another thread may have cut the file since its length was asked for.
+        count, position = self._count, start * ENTRY.size
+        data = self._file.read(position, count * ENTRY.size - position)
+        if len(data) < count * ENTRY.size - position and count == self._count:
+            raise FileCutError(self.path, position=position + len(data))
+        # Another thread of ours may have cut the file since its length was asked for.
         whole = memoryview(data)[: len(data) // ENTRY.size * ENTRY.size]
         found = []
         for number, (version, *fields) in enumerate(ENTRY.iter_unpack(whole), start):

@@ -261,7 +261,7 @@ def overflowed() -> Shelf:
         other = Shelf()
         other.roll(offset)
         other.append_keys(1, at=offset)
-        log.append(bytes(other.segments[-1].log.view(0, other.segments[-1].size)))
+        log.append(bytes(other.segments[-1].log.read(0, other.segments[-1].size)))
         shelf.end = other.end
     shelf.roll()
     return shelf
@@ -314,7 +314,7 @@ def test_a_segment_whose_first_batch_is_too_far_keeps_an_empty_part_at_its_base(
     other = Shelf()
     other.roll(FAR)
     other.append_keys(1)
-    shelf.segments[-1].log.append(bytes(other.segments[-1].log.view(0, other.segments[-1].size)))
+    shelf.segments[-1].log.append(bytes(other.segments[-1].log.read(0, other.segments[-1].size)))
     shelf.segments[-1].close()
     bases = swap.split_overflowed(shelf.files, FOLDER, base_offset=0, config=shelf.config)
     assert bases == [0, FAR]

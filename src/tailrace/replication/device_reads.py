@@ -1,0 +1,81 @@
+"""Reads that may wait for a device, on worker threads: the event loop never does.
+
+The loop reads what the page cache has. Where it has not, whoever answers a request comes here. Each
+log directory has its own few places, so that a device that hangs holds up the readers of that
+directory and nobody else.
+"""
+
+import asyncio
+import errno
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from tailrace.errors import CorruptionError
+from tailrace.runtime.files import CutMeanwhileError, FileSlice
+from tailrace.runtime.threads import Threads
+from tailrace.storage.log import Log
+
+T = TypeVar("T")
+
+PLACES_PER_DIRECTORY: Final = 4
+"""Reads of one log directory at a time: enough to keep a device's queue filled."""
+
+ATTEMPTS_MAX: Final = 5
+"""How often a read is made again because the log changed under it; each time it has been cut."""
+
+
+class DeviceReads:
+    """Reads on worker threads, so many at a time for each log directory."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._places: dict[str, asyncio.Semaphore] = {}
+
+    async def of_log(self, log: Log, read: Callable[[], T]) -> T:
+        """What `read` returns that looks into a log; made again if the log was cut meanwhile.
+
+        Raises:
+            CutMeanwhileError: it was cut each time.
+            CorruptionError, OSError: what `read` raises.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            cut_count = log.positions.cut_count
+            try:
+                found = await self._run(_parent(log.folder.path), read)
+            except CutMeanwhileError:
+                continue
+            except CorruptionError:
+                if cut_count == log.positions.cut_count:
+                    raise
+                continue
+            except OSError as error:
+                # A segment that retention or compaction has just taken out of service was closed.
+                if error.errno != errno.EBADF:
+                    raise
+                continue
+            if cut_count == log.positions.cut_count:
+                return found
+        raise CutMeanwhileError(log.folder.path)
+
+    async def first_bytes(self, stored: FileSlice, size: int) -> bytes:
+        """The first `size` bytes of a slice, or all if it has fewer.
+
+        Raises:
+            OSError: the device refused, or the bytes are not there any more.
+        """
+        buffer = bytearray(min(size, len(stored)))
+
+        def read() -> None:
+            stored.read_into(memoryview(buffer))
+
+        await self._run(_parent(_parent(stored.path)), read)
+        return bytes(buffer)
+
+    async def _run(self, directory: str, read: Callable[[], T]) -> T:
+        places = self._places.setdefault(directory, asyncio.Semaphore(PLACES_PER_DIRECTORY))
+        async with places:
+            return await self._threads.run(read)
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]

@@ -1,0 +1,182 @@
+"""The batches of a log file, read window by window, in memory that does not grow with the file.
+
+    file      |-- window --|
+              batch | batch | ba
+                            |-------- window --------|
+                            batch | batch | batch | b
+                                                  |---------------- window ----------------|
+                                                  batch | batch | ...
+
+Windows begin small, since many readers want one batch, and double up to `WINDOW_BYTES`. A batch
+larger than that is read whole, but only after its checksum was found right piece by piece: a
+damaged length must not decide how much memory is taken.
+
+Not here: which offsets are due, and what a batch means. Callers hold batches against each other.
+
+Invariant: positions rise, and each batch begins where the one before it ends.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol, TypeVar
+
+import crc32c
+
+from tailrace.errors import CorruptionError
+from tailrace.records import layout
+from tailrace.records.batch import Batch, CorruptBatchError
+from tailrace.records.legacy import read_all_batches
+from tailrace.records.runs import Piece, read_runs
+from tailrace.runtime.files import File, FileCutError, read_exactly
+
+Found_co = TypeVar("Found_co", covariant=True)
+
+WINDOW_BYTES: Final = 4 * 1024 * 1024
+"""Large enough that few batches are read twice, small enough for a processor's cache."""
+
+FIRST_WINDOW_BYTES: Final = 64 * 1024
+"""Holds a batch of the size that producers send by default, several times."""
+
+HEADERS_WINDOW_BYTES: Final = 64 * 1024
+"""Where only headers are wanted: small batches share a window, large ones are stepped over."""
+
+
+class _Reader(Protocol[Found_co]):
+    """What cuts a window into batches or runs; `position` says where the whole ones end."""
+
+    @property
+    def position(self) -> int: ...
+
+    def __iter__(self) -> Iterator[tuple[int, Found_co]]: ...
+
+
+def walk_batches(
+    file: File, path: str, *, start: int, limit: int, window_bytes: int = WINDOW_BYTES
+) -> Iterator[tuple[int, Batch]]:
+    """Position and batch from `start` on; ends before one that is not whole below `limit`.
+
+    A batch stays valid for as long as somebody holds it, which keeps its window in memory.
+
+    Raises:
+        CorruptionError: bytes that cannot be the start of a batch, with path and position.
+        FileCutError: the file ends before `limit`.
+        OSError: the file cannot be read.
+    """
+    return _walk(file, path, read_all_batches, start=start, limit=limit, window_bytes=window_bytes)
+
+
+def walk_runs(file: File, path: str, *, start: int, limit: int) -> Iterator[tuple[int, Piece]]:
+    """As `walk_batches`, neighbouring batches together; see `records.runs`."""
+    return _walk(file, path, read_runs, start=start, limit=limit, window_bytes=WINDOW_BYTES)
+
+
+def walk_headers(
+    file: File, path: str, *, start: int, limit: int, window_bytes: int = HEADERS_WINDOW_BYTES
+) -> Iterator[tuple[int, Batch]]:
+    """As `walk_batches`, for headers only: of format v2 a batch's view may lack its records.
+
+    `Batch.size` is right all the same. Neither `Batch.check` nor its records may be asked for.
+
+    Raises:
+        CorruptionError: bytes that cannot be the start of a batch, with path and position.
+        FileCutError: the file ends before `limit`.
+        OSError: the file cannot be read.
+    """
+    position = start
+    window_start, data = start, b""
+    while position < limit:
+        at = position - window_start
+        if at + layout.HEADER_SIZE > len(data):
+            window_start, at = position, 0
+            data = read_exactly(
+                file, path, position=position, size=min(window_bytes, limit - position)
+            )
+        header = memoryview(data)[at : at + layout.HEADER_SIZE]
+        if len(header) < layout.FRAME_SIZE:
+            return
+        _, length, _, magic = layout.FRAME.unpack_from(header)
+        size = length + layout.LOG_OVERHEAD
+        if magic != layout.MAGIC or size < layout.HEADER_SIZE:
+            # Older formats cannot be told from their headers, and damage is told there.
+            yield from walk_batches(file, path, start=position, limit=limit)
+            return
+        if size > limit - position:
+            return
+        batch = Batch(header)
+        batch.size = size
+        yield position, batch
+        position += size
+
+
+def _walk(
+    file: File,
+    path: str,
+    read: Callable[[memoryview], "_Reader[Found_co]"],
+    *,
+    start: int,
+    limit: int,
+    window_bytes: int,
+) -> Iterator[tuple[int, Found_co]]:
+    position, size = start, min(FIRST_WINDOW_BYTES, window_bytes)
+    while position < limit:
+        wanted = min(size, limit - position)
+        data = file.read(position, wanted)
+        reader = read(memoryview(data))
+        try:
+            for at, found in reader:
+                yield position + at, found
+        except CorruptionError as error:
+            raise error.located(path=path, position=position + (error.position or 0)) from error
+        if len(data) < wanted:
+            raise FileCutError(path, position=position + len(data))
+        position += reader.position
+        if wanted - reader.position >= limit - position:
+            return  # What is left is not whole.
+        size = min(2 * size, window_bytes)
+        if not reader.position:
+            # The batch is larger than the window.
+            size = frame_size(read_exactly(file, path, position=position, size=layout.FRAME_SIZE))
+            if size > limit - position:
+                return
+            if size > window_bytes:
+                check_large(file, path, position=position)
+
+
+def frame_size(frame: bytes) -> int:
+    """What the first bytes of a batch or an older entry say of its size."""
+    _, length, _, _ = layout.FRAME.unpack_from(frame)
+    return int(length) + layout.LOG_OVERHEAD
+
+
+def check_large(file: File, path: str, *, position: int) -> None:
+    """Find the checksum of a whole batch or older entry right, in pieces of `WINDOW_BYTES`.
+
+    Raises:
+        CorruptBatchError: it is another one.
+        OSError: the file cannot be read.
+    """
+    frame = read_exactly(file, path, position=position, size=layout.FRAME_SIZE)
+    offset, length, _, magic = layout.FRAME.unpack(frame)
+    size = length + layout.LOG_OVERHEAD
+    checksum: Callable[[bytes, int], int]
+    if magic == layout.MAGIC:
+        name, checksum, covered = "CRC-32C", crc32c.crc32c, layout.ATTRIBUTES_POSITION
+        stored_at = layout.CRC_POSITION
+    else:
+        name, checksum, covered = "CRC-32", zlib.crc32, layout.MAGIC_POSITION
+        stored_at = layout.LOG_OVERHEAD
+    stored_crc = read_exactly(file, path, position=position + stored_at, size=layout.CRC.size)
+    (stored,) = layout.CRC.unpack(stored_crc)
+    computed = 0
+    at, end = position + covered, position + size
+    while at < end:
+        data = read_exactly(file, path, position=at, size=min(WINDOW_BYTES, end - at))
+        computed = checksum(data, computed)
+        at += len(data)
+    if computed != stored:
+        raise CorruptBatchError(
+            f"a batch of {size} bytes has the {name} {stored}, the bytes have {computed}",
+            path=path,
+            position=position,
+            offset=offset,
+        )

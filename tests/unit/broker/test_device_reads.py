@@ -1,0 +1,184 @@
+"""Fetches and lookups whose bytes only the device has, or that it refuses."""
+
+import asyncio
+import errno
+
+import pytest
+
+from tailrace.broker.broker import RunningBroker
+from tailrace.model import SpecialTimestamp
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from tailrace.records.batch import read_batches
+from tailrace.testing import DiskFault, MemoryFiles, Outside, Peer, virtual_runtime
+from tests.unit.broker.brokers import (
+    batch,
+    connect,
+    create_topic,
+    fetch,
+    fetch_request,
+    produce,
+    running,
+)
+
+TWO = {"log.dirs": "a,b"}
+NOW = 1_700_000_000_000
+DEVICE_S = 5.0
+"""How long the device takes, in virtual time."""
+
+
+async def filled(outside: Outside, broker: RunningBroker) -> Peer:
+    """Topic `here` in directory a and `there` in b, with several segments each."""
+    peer = connect(outside, broker)
+    for name in ("here", "there"):
+        await create_topic(
+            peer, name, configs={"segment.bytes": "1000", "index.interval.bytes": "200"}
+        )
+        for number in range(30):
+            sent = batch(b"%d" % number * 20, timestamp=NOW + number)
+            assert (await produce(peer, name, sent)).error_code == ErrorCode.NONE
+    return peer
+
+
+async def find(peer: Peer, topic: str, timestamp: int) -> tuple[int, int]:
+    """Error code and offset that ListOffsets gives for a timestamp."""
+    wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(topics=(ListOffsetsTopic(name=topic, partitions=(wanted,)),))
+    response = await peer.ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse)
+    found = response.topics[0].partitions[0]
+    return found.error_code, found.offset
+
+
+async def offsets(peer: Peer, topic: str, offset: int) -> list[int]:
+    """Base offsets of the batches that one fetch gives."""
+    found = await fetch(peer, fetch_request(topic, offset))
+    assert found.error_code == ErrorCode.NONE
+    return [each.base_offset for _, each in read_batches(found.received_records())]
+
+
+def test_what_only_the_device_has_is_served_too() -> None:
+    """By offset from each offset on and by time, whatever the page cache has lost."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside, TWO) as broker:
+            peer = await filled(outside, broker)
+            warm = [await offsets(peer, "there", each) for each in range(30)]
+            for each in range(30):
+                for part in ("", ".log", "index"):
+                    outside.files.make_cold(part)
+                    assert await offsets(peer, "there", each) == warm[each]
+                    outside.files.make_cold(part)
+                    assert await find(peer, "there", NOW + each) == (0, each)
+            assert await find(peer, "there", SpecialTimestamp.MAX_TIMESTAMP) == (0, 29)
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_slow_device_holds_up_nobody_else() -> None:
+    """While one client waits for it, others write and read what the page cache has."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside, TWO) as broker:
+            peer, other = await filled(outside, broker), connect(outside, broker)
+            outside.files.make_cold("b/there")
+            outside.threads.seconds_per_run = DEVICE_S
+            loop = asyncio.get_running_loop()
+            started = loop.time()
+            slow = asyncio.ensure_future(offsets(peer, "there", 3))
+            for _ in range(20):
+                assert (await produce(other, "here", batch(b"x"))).error_code == ErrorCode.NONE
+                assert await offsets(other, "here", 30)
+            assert loop.time() - started < DEVICE_S
+            assert not slow.done()
+            assert (await slow)[0] == 3
+            assert loop.time() - started >= DEVICE_S
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def reads_of(disk: MemoryFiles, since: int) -> int:
+    """How many bytes-reading calls there were behind a place in `reads`."""
+    return sum(name == "read" for name, _ in disk.reads[since:])
+
+
+@pytest.mark.parametrize("is_cold", [False, True], ids=["cached", "cold"])
+def test_a_device_that_refuses_any_read_of_a_fetch_goes_offline_alone(*, is_cold: bool) -> None:
+    """An error is answered, or the connection ends where the answer had begun; the other serves."""
+
+    async def scenario(outside: Outside, number: int) -> bool:
+        async with running(outside, TWO) as broker:
+            peer, other = await filled(outside, broker), connect(outside, broker)
+            if is_cold:
+                outside.files.make_cold("b/there")
+            since = len(outside.files.reads)
+            fault = DiskFault(operation="read", path_part="b/there", after=number, error=errno.EIO)
+            outside.files.faults.append(fault)
+            try:
+                found = await fetch(peer, fetch_request("there", 17))
+            except EOFError:
+                refused = True
+            else:
+                refused = found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                assert refused or found.received_records()
+            count = reads_of(outside.files, since)
+            assert refused == (count > number)
+            if refused:
+                assert broker.logs.directories[1].failure is not None
+                again = await fetch(other, fetch_request("there", 17))
+                assert again.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert (await produce(other, "here", batch(b"x"))).error_code == ErrorCode.NONE
+            assert await offsets(other, "here", 30)
+            return refused
+
+    number, refused = 0, True
+    while refused:
+        with virtual_runtime() as outside:
+            refused = outside.run(scenario(outside, number))
+        number += 1
+    assert number > 3
+
+
+def test_a_device_that_refuses_a_lookup_by_time_goes_offline_alone() -> None:
+    """The answer says so, and the other directory serves."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside, TWO) as broker:
+            peer = await filled(outside, broker)
+            outside.files.faults.append(DiskFault(operation="read", path_part="b/there"))
+            assert await find(peer, "there", NOW + 5) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+            assert broker.logs.directories[1].failure is not None
+            assert await find(peer, "here", NOW + 5) == (0, 5)
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_log_file_that_somebody_else_has_cut_is_told_and_not_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The process lives on; the directory whose files change under the broker does not serve."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside, TWO) as broker:
+            peer, other = await filled(outside, broker), connect(outside, broker)
+            path = "b/there-0/00000000000000000000.log"
+            outside.files.overwrite(path, outside.files.content(path)[:100])
+            try:
+                found = await fetch(peer, fetch_request("there", 3))
+            except EOFError:
+                pass
+            else:
+                assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert "cut at or before byte" in caplog.text
+            assert await offsets(other, "here", 30) == []
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
