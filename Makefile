@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs fuzz slow bench bench-kafka compat-kafka clean
+.PHONY: help setup demo test check format docs fuzz slow devices bench bench-kafka compat-kafka clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ demo: setup ## Real flights through a real broker into Spark
 	@$(BIN)/tailrace demo
 
 test: setup ## All tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --ignore=tests/devices
 
 check: setup ## Format, lint, types, import contracts, tidiness, documents
 	$(BIN)/ruff format --check .
@@ -43,6 +43,9 @@ fuzz: setup ## A million mutated inputs over every decoder
 slow: setup ## The property tests with many more examples, and 50 kills of each job on Spark
 	$(BIN)/python -m pytest tests/properties tests/kernels tests/simulation/test_random.py --hypothesis-profile=slow --timeout=7200
 	$(BIN)/python -m pytest tests/kills --kills=50
+
+devices: setup ## A broker whose device refuses each kind of call; needs a C compiler
+	$(BIN)/python -m pytest tests/devices --timeout=600
 
 bench: setup ## Measure, as ratios of one run; writes benchmarks/results/
 	$(BIN)/python -m benchmarks.run

@@ -276,7 +276,10 @@ def test_a_failed_directory_takes_only_its_own_partitions() -> None:
     logs.fail(home, OSError(errno.EIO, "broken"))
     logs.fail(home, OSError(errno.EIO, "again"))
     assert failed == [home]
-    assert home.failure == "cannot use b as a log directory: input/output error"
+    assert home.failure == (
+        "cannot use b as a log directory: the device failed (input/output error); check it, then "
+        "start again"
+    )
     before = len(files.operations)
     for call in (
         lambda: append(there, batch()),
