@@ -13,9 +13,12 @@ from tailrace.records.control import build_end_marker
 from tailrace.storage import shrink
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.directory_logs import DirectoryLogs
+from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.index.transaction import AbortedTransaction
 from tailrace.storage.log import Log
+from tailrace.storage.producers import OutOfOrderSequenceError
 from tailrace.storage.reads import aborted_between
+from tailrace.storage.segment import Segment
 from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError
 from tests.naive import LegacyMessage, write_all_legacy
 from tests.unit.storage.builders import (
@@ -213,20 +216,27 @@ def test_a_coordinator_epoch_that_falls_is_taken_as_it_stands() -> None:
 
 
 def test_producers_outlive_records_deleted_within_a_segment() -> None:
-    """The log start lies in the middle of a segment: all of it is read all the same."""
+    """At once and after a start: also the one of which no record is left to be read."""
     files = MemoryFiles()
     log = open_at(files)
     append(log, of_producer(0, producer_id=1))
     append(log, of_producer(0, producer_id=2))
+    before = log.producers.items()
+    assert [(each, known.last_sequence) for each, known in before] == [(1, 0), (2, 0)]
     log.raise_log_start(1)
+    assert log.producers.items() == before
     log.close()
     again = open_at(files, checkpoints=(0, 1))
-    assert again.start_offset == 1
-    assert again.producers.get(2) is not None
+    assert (again.start_offset, [each.offset for each in records(again)]) == (1, [1])
+    found = again.producers.items()
+    assert [(each, known.last_sequence) for each, known in found] == [(1, 0), (2, 0)]
+    with pytest.raises(OutOfOrderSequenceError):
+        append(again, of_producer(2, producer_id=1))
+    append(again, of_producer(1, producer_id=1))
 
 
 def test_producers_of_deleted_segments_are_forgotten() -> None:
-    """A start knows of the segments that are left, and nothing else."""
+    """Not by the running log, but by a start: it knows of the segments that are left."""
     files = MemoryFiles()
     log = open_at(files)
     append(log, of_producer(0, producer_id=1))
@@ -234,10 +244,11 @@ def test_producers_of_deleted_segments_are_forgotten() -> None:
     append(log, of_producer(0, producer_id=2))
     log.raise_log_start(1)
     assert [each.base_offset for each in shrink.delete_old_segments(log, NOW)] == [0]
+    assert [each for each, _ in log.producers.items()] == [1, 2]
     log.close()
     again = open_at(files, checkpoints=(0, 1))
-    assert again.producers.get(1) is None
-    assert again.producers.get(2) is not None
+    [(left, known)] = again.producers.items()
+    assert (left, known.last_sequence) == (2, 0)
 
 
 def test_of_snapshots_between_segments_the_newest_stays() -> None:
@@ -254,21 +265,31 @@ def test_of_snapshots_between_segments_the_newest_stays() -> None:
     assert snapshots(files) == [3, 6]
 
 
+def index_entries(segment: Segment) -> tuple[int, int, TimestampOffset]:
+    """How many entries the indexes of a segment have, and the last one of its time index."""
+    offsets, times = segment.offset_index, segment.time_index
+    return offsets.entries.count, times.entries.count, times.last
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_reopened_log_has_the_same_end_and_the_same_searches(is_clean: bool) -> None:  # noqa: FBT001
     """Indexes are as long and find the same; the recovery point waits for the next flush."""
     files = MemoryFiles()
     log = filled(files, 30)
     end_offset, found = log.end_offset, [log.find_offset(NOW + n) for n in range(30)]
-    counts = [segment.offset_index.entries.count for segment in log.segments]
-    stop_cleanly(log)
+    log.finish()
+    entries = [index_entries(segment) for segment in log.segments]
+    log.sync()
+    log.close()
     again = open_at(files, is_clean=is_clean, checkpoints=(4, 0))
     assert again.end_offset == end_offset
     assert [again.find_offset(NOW + n) for n in range(30)] == found
-    assert [segment.offset_index.entries.count for segment in again.segments] == counts
     assert again.positions.recovery_point == 4
     again.sync()
     assert again.positions.recovery_point == end_offset
+    # A recovered segment that goes on gets the last entry of its time index when it ends.
+    again.finish()
+    assert [index_entries(segment) for segment in again.segments] == entries
 
 
 @pytest.mark.parametrize("damage", ["gone", "garbage"])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailrace.model import TopicPartition
+from tailrace.records.batch import read_batches
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage.cleaner.worker import (
     CleanerConfig,
@@ -23,7 +24,10 @@ from tailrace.storage.directories import open_log_directory
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
-from tests.unit.storage.builders import NOW, SetClock, append, batch, records, settings
+from tailrace.storage.positions import ReadLimit
+from tailrace.testing import MemoryFiles
+from tests.unit.storage.builders import NOW, SetClock, append, batch, open_at, records, settings
+from tests.unit.storage.transactional import TransactionalProducer
 
 if TYPE_CHECKING:
     from tailrace.storage.segment import Segment
@@ -131,6 +135,37 @@ def latest(log: Log) -> dict[bytes | None, bytes | None]:
     offsets = [record.offset for record in found]
     assert offsets == sorted(set(offsets))
     return {record.key: record.value for record in found}
+
+
+def read_committed_until(stop: threading.Event, log: Log) -> int:
+    """Read the end of the log over and over, as a consumer of committed records; how many reads."""
+    count = 0
+    while not stop.is_set():
+        offset = max(0, log.end_offset - 3)
+        found = log.read(offset, bytes_max=10**6, is_first_whole=True, limit=ReadLimit.LAST_STABLE)
+        aborted = {each.first_offset for each in found.aborted}
+        for _, each in read_batches(found.view):
+            # What is shown is decided: the reader is told of the abort along with the record.
+            assert each.is_control or each.base_offset in aborted
+            count += 1
+    return count
+
+
+@pytest.mark.usefixtures("eager_threads")
+def test_a_reader_of_committed_records_beside_the_writer_sees_no_open_transaction() -> None:
+    """However appends, the high watermark and aborts of the one thread meet reads of another."""
+    log = open_at(MemoryFiles(), config=settings(segment_bytes=10**6, segment_index_bytes=1200))
+    producer = TransactionalProducer(log, 15)
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as thread:
+        reading = thread.submit(read_committed_until, stop, log)
+        for _ in range(APPENDS):
+            producer.append()
+            log.advance_high_watermark(log.end_offset)
+            producer.abort()
+            log.advance_high_watermark(log.end_offset)
+        stop.set()
+        assert reading.result() > 0
 
 
 @pytest.mark.usefixtures("eager_threads")

@@ -22,6 +22,7 @@ from tests.unit.storage.builders import (
     settings,
     values,
 )
+from tests.unit.storage.transactional import TransactionalProducer
 
 SIZE = len(batch(b"value"))
 
@@ -132,6 +133,25 @@ def test_deletion_leaves_the_end_where_it_was(count: int) -> None:
         assert (log.end_offset, len(log.segments)) == (count, 1)
     assert delete_old_segments(log, NOW) == ()
     assert append(log, batch()).base_offset == count
+
+
+def test_a_transaction_index_is_deleted_with_its_segment() -> None:
+    """And a segment that has none is deleted without it."""
+    files = MemoryFiles()
+    log = open_at(files)
+    producer = TransactionalProducer(log, 1)
+    producer.append()
+    producer.abort()
+    log.roll()
+    append_values(log, b"other")
+    log.roll()
+    assert [files.exists(path(base, ".txnindex")) for base in (0, 2)] == [True, False]
+    log.raise_log_start(3)
+    assert [each.base_offset for each in delete_old_segments(log, NOW)] == [0, 2]
+    assert not files.exists(path(0, ".txnindex"))
+    assert files.exists(path(0, ".txnindex.deleted"))
+    log.folder.removals.remove_due(NOW + log.config.file_delete_delay_ms)
+    assert not [name for name in files.list(FOLDER) if ".txnindex" in name]
 
 
 def test_files_are_renamed_now_and_deleted_later() -> None:

@@ -36,6 +36,7 @@ def send(
     log: Log,
     sequence: int = 0,
     *,
+    epoch: int = 0,
     guard: VerificationGuard | None = None,
     origin: AppendOrigin = AppendOrigin.CLIENT,
     is_transactional: bool = True,
@@ -43,7 +44,7 @@ def send(
     """Append a batch of one record."""
     data = batch(
         producer_id=PRODUCER,
-        producer_epoch=0,
+        producer_epoch=epoch,
         base_sequence=sequence,
         is_transactional=is_transactional,
     )
@@ -138,6 +139,22 @@ def test_a_guard_lets_one_transaction_begin(origin: AppendOrigin) -> None:
     assert begin(log, 6) not in (None, guard)
     with pytest.raises(InvalidTransactionStateError):
         send(log, 6, guard=guard, origin=origin)
+
+
+def test_an_unknown_producer_of_a_later_epoch_begins_its_transaction_at_any_sequence() -> None:
+    """Its records of before are gone from the log; with the guard the batch is in it."""
+    log = verifying()
+    assert not has_open_transaction(log)
+    assert log.producers.verifications.get(PRODUCER) is None
+    guard = begin(log, 3, epoch=1)
+    with pytest.raises(InvalidTransactionStateError):
+        send(log, 3, epoch=1)
+    assert log.end_offset == 0
+    send(log, 3, epoch=1, guard=guard)
+    assert log.end_offset == 1
+    known = log.producers.get(PRODUCER)
+    assert known is not None
+    assert (known.epoch, known.last_sequence, known.transaction_start) == (1, 3, 0)
 
 
 def test_a_marker_ends_what_is_being_verified() -> None:
