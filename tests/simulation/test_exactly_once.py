@@ -372,6 +372,31 @@ def test_a_forced_close_ends_a_commit_that_waits() -> None:
     play(main)
 
 
+def test_an_orderly_close_of_an_open_transaction_leaves_none_of_its_records_visible() -> None:
+    """Whoever is in the block is told at its end, and the coordinator that it was aborted."""
+
+    async def main(stage: Stage) -> None:
+        producer = stage.producer(transactional_id="x")
+        goes_on = asyncio.Event()
+
+        async def transact() -> None:
+            async with producer.transaction():
+                await stage.send(producer)[0]
+                await goes_on.wait()
+
+        task = asyncio.ensure_future(transact())
+        await stage.pass_time(1)
+        async with asyncio.timeout(10):
+            await producer.close()
+        goes_on.set()
+        (error,) = await asyncio.gather(task, return_exceptions=True)
+        assert isinstance(error, TailraceError)
+        assert stage.cluster.coordinator.ends == [False]
+        assert not stage.cluster.log().visible()
+
+    play(main)
+
+
 def test_transactions_need_their_setting_and_records_need_a_transaction() -> None:
     """Calls that do not fit are refused with TransactionStateError."""
 

@@ -21,7 +21,7 @@ from typing import Self
 from tailrace import kernels
 from tailrace.client.producer.batch import Outcome, Prepared, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.producer.engine import Engine, Parts
+from tailrace.client.producer.engine import Engine, Parts, abort_open_transaction
 from tailrace.client.producer.errors import (
     BufferExhaustedError,
     ClosedProducerError,
@@ -344,6 +344,8 @@ class AsyncProducer(Face):
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as `Producer`
         """Send what waits, wait for the outcomes, and end; again does nothing.
 
+        A transaction that is still open is aborted.
+
         Whatever has no outcome after `timeout` seconds gets a `ClosedProducerError`; 0 gives up
         everything at once.
         """
@@ -356,6 +358,8 @@ class AsyncProducer(Face):
                     await self._serve_lines()
                 engine.begin_close()
                 await self._until(engine.is_idle)
+                if abort_open_transaction(engine):
+                    await self._until(engine.is_idle)
         except TimeoutError:
             pass
         finally:

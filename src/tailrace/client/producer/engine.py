@@ -36,6 +36,7 @@ from tailrace.client.producer.errors import (
     ClosedProducerError,
     InvalidTopicError,
     RejectedRecordError,
+    TransactionStateError,
 )
 from tailrace.client.producer.gate import Gate
 from tailrace.client.producer.hooks import BatchHook, BatchHooks
@@ -48,7 +49,7 @@ from tailrace.client.producer.receipts import ProducerRecord, Waiting
 from tailrace.client.producer.sender import Sender
 from tailrace.client.producer.serializers import Serializer, serialize
 from tailrace.client.producer.supply import BatchSupply
-from tailrace.client.producer.transactions import TransactionManager
+from tailrace.client.producer.transactions import State, TransactionManager
 from tailrace.config.settings import INT64_MAX
 from tailrace.model import TopicPartition
 from tailrace.runtime.network import Connector
@@ -475,3 +476,18 @@ def _forked() -> None:
 
 
 register_at_fork(after_in_child=_forked)
+
+
+def abort_open_transaction(engine: Engine) -> bool:
+    """Begin to abort a transaction that a close finds open; False if there is none.
+
+    Else its records would hold up readers of committed records for `transaction.timeout.ms`.
+    """
+    manager = engine.transactions
+    if manager is None or manager.state not in {State.IN_TRANSACTION, State.ABORTABLE_ERROR}:
+        return False
+    try:
+        manager.abort()
+    except TransactionStateError:
+        return False  # A step of it was given up, and its outcome is the coordinator's to know.
+    return True

@@ -20,7 +20,7 @@ from tailrace import kernels
 from tailrace.client.producer.batch import Outcome, Prepared, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.driver import ThreadDriver
-from tailrace.client.producer.engine import Engine, Parts
+from tailrace.client.producer.engine import Engine, Parts, abort_open_transaction
 from tailrace.client.producer.errors import (
     BufferExhaustedError,
     ClosedProducerError,
@@ -252,13 +252,18 @@ class Producer(Face):
     def close(self, timeout: float | None = None) -> None:
         """Send what waits, wait for the outcomes, and end; again does nothing.
 
+        A transaction that is still open is aborted.
+
         Whatever has no outcome after `timeout` seconds gets a `ClosedProducerError`; 0 gives up
         everything at once.
         """
         engine = self._engine
         with engine.lock:
             if engine.begin_close():
-                self._driver.until(engine.is_idle, _deadline(timeout))
+                deadline = _deadline(timeout)
+                is_idle = self._driver.until(engine.is_idle, deadline)
+                if is_idle and abort_open_transaction(engine):
+                    self._driver.until(engine.is_idle, deadline)
                 engine.end_close()
                 self._driver.stop()
         self._driver.join()
