@@ -242,6 +242,37 @@ def test_acks_0_is_done_when_the_request_has_left() -> None:
     play(main)
 
 
+def test_with_one_request_in_flight_no_new_leader_gets_the_next_batch_too_early() -> None:
+    """While the old leader owes an answer, nothing of the partition goes to the new one."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(
+            batch_size=100,
+            enable_idempotence=False,
+            max_in_flight_requests_per_connection=1,
+            metadata_max_age_ms=1000,
+        ) as producer:
+            await stage.send(producer, partition=1)[0]
+            stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=5, partition=T0)
+            (first,) = stage.send(producer, size=90)
+            await stage.pass_time(0.5)
+            stage.cluster.move(T0, 2)
+            await stage.pass_time(2)
+            (second,) = stage.send(producer, size=90)
+            # The producer knows the new leader: what it has for another partition goes there.
+            await stage.send(producer, partition=1)[0]
+            assert stage.cluster.asked_topics[1:]
+            await stage.pass_time(1)
+            assert [each.partition for each in stage.cluster.sent] == [T1, T0, T1]
+            await producer.flush()
+            assert (first.offset, second.offset) == (0, 1)
+            assert [each.node_id for each in stage.cluster.sent if each.partition == T0] == [1, 2]
+            assert stage.cluster.sent[-1].at >= 5
+        stage.check_log()
+
+    play(main, nodes=2)
+
+
 def test_throttling_holds_requests_back() -> None:
     """A node that asks for a pause is left alone for so long, and nothing times out."""
 
@@ -251,6 +282,13 @@ def test_throttling_holds_requests_back() -> None:
             await stage.send(producer)[0]
             await stage.send(producer)[0]
             assert stage.now >= 5
+            assert producer.metrics()["produce-throttle-time-max"] == 5000
+            stage.cluster.throttle_ms = 100
+            began = stage.now
+            await stage.send(producer)[0]
+            assert stage.now - began == pytest.approx(5, abs=0.1)
+            await stage.send(producer)[0]
+            assert stage.now - began == pytest.approx(5.1, abs=0.1)
             assert producer.metrics()["produce-throttle-time-max"] == 5000
         stage.check_log()
 

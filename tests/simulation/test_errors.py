@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from tailrace.client.producer.receipts import ProducerRecord, RecordMetadata
+from tailrace.errors import TailraceError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.produce import BatchIndexAndErrorMessage, ProduceResponse
 from tailrace.testing.script import How
-from tests.simulation.stage import T0, Stage, check_empty, outcomes, play, with_fields
+from tests.simulation.stage import T0, T1, Stage, check_empty, outcomes, play, with_fields
 
 RETRIABLE = (
     ErrorCode.CORRUPT_MESSAGE,
@@ -122,6 +123,33 @@ def test_a_code_that_ends_the_producer_fails_all_that_is_to_come(code: ErrorCode
     play(main)
 
 
+def test_a_fatal_answer_leaves_what_is_in_flight_elsewhere_its_outcome() -> None:
+    """A record that another node writes later is acknowledged, though no other is taken."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer() as producer:
+            for partition in (0, 1):
+                await stage.send(producer, partition=partition)[0]
+            stage.cluster.script.add(
+                ApiKey.PRODUCE,
+                How.ERROR,
+                error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                partition=T0,
+            )
+            stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=3, partition=T1)
+            receipts = stage.send(producer) + stage.send(producer, partition=1)
+            await stage.pass_time(1)
+            assert [each.done() for each in receipts] == [True, False]
+            await stage.pass_time(5)
+            assert outcomes(receipts) == ["AuthorizationError", ""]
+            with pytest.raises(TailraceError):
+                await stage.send(producer)[0]
+            check_empty(producer)
+        stage.check_log()
+
+    play(main, nodes=2)
+
+
 @pytest.mark.parametrize("code", [-7, 9999])
 def test_a_code_that_nobody_knows_is_fatal_for_its_batch(code: int) -> None:
     """An unknown number is an error with that number in it."""
@@ -223,6 +251,10 @@ def test_a_batch_that_is_too_large_is_sent_in_parts() -> None:
             assert outcomes(receipts) == [""] * 20
             assert [each.offset for each in receipts] == list(range(20))
             assert producer.metrics()["batch-split-total"] > 2
+            check_empty(producer)
+            # Nothing of the whole is left that could expire.
+            await stage.pass_time(200)
+            assert outcomes(receipts) == [""] * 20
             check_empty(producer)
         stage.check_log()
 
@@ -470,8 +502,14 @@ def test_interceptors_hear_once_of_each_record() -> None:
             producer.send("t", b"x" * 2_000_000, partition=0)
             producer.send("nowhere", b"v")
             await producer.flush()
-            heard = [error for _, error in watching.heard]
-            assert sorted(heard) == ["", "MetadataTimeoutError", "RejectedRecordError"]
+            heard = {error: tuple(metadata)[:3] for metadata, error in watching.heard}
+            assert len(watching.heard) == 3
+            # Where a record was to go is told also of one that went nowhere.
+            assert heard == {
+                "": ("t", 0, 0),
+                "RejectedRecordError": ("t", 0, -1),
+                "MetadataTimeoutError": ("nowhere", -1, -1),
+            }
             assert stage.cluster.log().values() == [b"marked v"]
 
     play(main)

@@ -6,11 +6,13 @@ import asyncio
 import pytest
 
 from tailrace.client.producer.errors import (
+    DeliveryTimeoutError,
     ProducerFencedError,
     TransactionAbortableError,
     TransactionStateError,
     TransactionTimeoutError,
 )
+from tailrace.client.producer.transactions.sequences import EPOCH_MAX, NO_PRODUCER, Producer
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -30,23 +32,154 @@ def test_numbers_follow_each_other_in_each_partition() -> None:
         for place, count in ((T0, 3), (T1, 2)):
             batches = [each for each in stage.cluster.sent if each.partition == place]
             assert [each.base_sequence for each in batches] == list(range(count))
-            assert {each.producer_id for each in batches} == {1001}
+            assert {(each.producer_id, each.producer_epoch) for each in batches} == {(1001, 0)}
+            assert {each.error for each in batches} == {ErrorCode.NONE}
+
+    play(main)
+
+
+def test_several_batches_are_in_flight_and_numbered_at_once() -> None:
+    """The second has its number before the first is answered, and each receipt its own offset."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(batch_size=100) as producer:
+            await stage.send(producer)[0]
+            stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=1)
+            receipts = stage.send(producer, 2, size=90)
+            await stage.pass_time(0.5)
+            assert producer.metrics()["batches-in-flight"] == 2
+            assert not any(each.done() for each in receipts)
+            await producer.flush()
+            assert [each.offset for each in receipts] == [1, 2]
+        assert [each.base_sequence for each in stage.cluster.sent] == [0, 1, 2]
+        stage.check_log()
 
     play(main)
 
 
 @pytest.mark.parametrize("in_flight", [1, 5])
 def test_the_id_is_asked_for_until_it_is_given(in_flight: int) -> None:
-    """Records wait for the producer id, which is asked for again when an answer is lost."""
+    """Records wait for the producer id, asked for again after a pause when an answer is lost."""
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(
-            ApiKey.INIT_PRODUCER_ID, How.ERROR, error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            ApiKey.INIT_PRODUCER_ID,
+            How.ERROR,
+            error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            times=2,
         )
         stage.cluster.script.add(ApiKey.INIT_PRODUCER_ID, How.CUT)
-        async with stage.producer(max_in_flight_requests_per_connection=in_flight) as producer:
+        async with stage.producer(
+            max_in_flight_requests_per_connection=in_flight,
+            retry_backoff_ms=500,
+            retry_backoff_max_ms=500,
+        ) as producer:
             await stage.send(producer)[0]
-            assert stage.cluster.count(ApiKey.INIT_PRODUCER_ID) == 3
+            assert stage.cluster.count(ApiKey.INIT_PRODUCER_ID) == 4
+            # 500 ms less at most 20 in 100 of jitter, for each of the two refusals.
+            assert stage.now >= 2 * 0.4
+
+    play(main)
+
+
+@pytest.mark.parametrize("in_flight", [1, 5])
+def test_a_transaction_begins_while_metadata_is_asked_for(in_flight: int) -> None:
+    """With one request in flight at a time the coordinator is asked when that one is answered."""
+
+    async def main(stage: Stage) -> None:
+        stage.cluster.script.add(ApiKey.METADATA, How.DELAY, delay_s=2)
+        async with stage.producer(
+            transactional_id="x", max_in_flight_requests_per_connection=in_flight
+        ) as producer:
+            async with producer.transaction():
+                (receipt,) = stage.send(producer)
+            assert outcomes([receipt]) == [""]
+        (batch,) = stage.cluster.sent
+        assert (batch.producer_id, batch.producer_epoch) == (1001, 0)
+        assert stage.cluster.coordinator.ends == [True]
+
+    play(main)
+
+
+def test_a_coordinator_that_takes_no_connection_for_long_is_waited_for() -> None:
+    """Longer than `request.timeout.ms`; then it gives the id, and the transaction is committed."""
+
+    async def main(stage: Stage) -> None:
+        stage.cluster.kill(1)
+        async with stage.producer(transactional_id="x", request_timeout_ms=1000) as producer:
+            stage.outside.loop.call_later(3, stage.cluster.revive, 1)
+            async with producer.transaction():
+                stage.send(producer)
+            assert stage.now >= 3
+        assert len(stage.cluster.log().visible()) == 1
+
+    play(main)
+
+
+@pytest.mark.parametrize("how", [How.ERROR, How.ERROR_AFTER], ids=["missing", "written"])
+def test_an_answer_to_the_second_batch_that_comes_first_changes_no_order(how: How) -> None:
+    """The old leader still owes one for the first; both are written once, in their order."""
+    refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(batch_size=100, metadata_max_age_ms=1000) as producer:
+            await stage.send(producer)[0]
+            await stage.send(producer, partition=1)[0]
+            stage.cluster.script.add(ApiKey.PRODUCE, how, error=refused, delay_s=5)
+            (first,) = stage.send(producer, size=90)
+            await stage.pass_time(0.5)
+            stage.cluster.move(T0, 2)
+            await stage.pass_time(1.5)
+            (second,) = stage.send(producer, size=90)
+            await stage.pass_time(1)
+            one, two = stage.cluster.sent[2:]
+            assert [(each.node_id, each.base_sequence) for each in (one, two)] == [(1, 1), (2, 2)]
+            is_written = how is How.ERROR_AFTER
+            assert (two.error is ErrorCode.NONE) == is_written
+            assert (first.done(), second.done()) == (False, is_written)
+            await producer.flush()
+            assert [first.offset, second.offset] == [1, 2]
+            assert {each.producer_epoch for each in stage.cluster.sent} == {0}
+        stage.check_log()
+
+    play(main, nodes=2)
+
+
+@pytest.mark.parametrize("is_forced", [True, False])
+def test_a_close_while_a_new_id_is_asked_for_ends_every_receipt(is_forced: bool) -> None:  # noqa: FBT001
+    """After the last epoch the batches wait for an id; a close waits for it, or for nothing."""
+
+    async def main(stage: Stage) -> None:
+        producer = stage.producer()
+        await stage.send(producer)[0]
+        await stage.send(producer, partition=1)[0]
+        manager = producer._engine.transactions
+        assert manager is not None
+        sequences = manager._sequences
+        for place in (T0, T1):
+            sequences.of(place).producer = Producer(1001, EPOCH_MAX)
+            stage.cluster.log(partition=place.partition).producers[1001].epoch = EPOCH_MAX
+        sequences.producer = Producer(1001, EPOCH_MAX)
+        stage.cluster.script.add(
+            ApiKey.PRODUCE,
+            How.ERROR,
+            error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            partition=T0,
+        )
+        stage.cluster.script.add(ApiKey.INIT_PRODUCER_ID, How.DELAY, delay_s=5)
+        receipts = stage.send(producer) + stage.send(producer, partition=1)
+        await stage.pass_time(1)
+        assert sequences.producer == NO_PRODUCER
+        began = stage.now
+        await producer.close(0 if is_forced else None)
+        if is_forced:
+            assert stage.now == began
+            assert outcomes(receipts)[0] == "ClosedProducerError"
+            assert receipts[1].done()
+        else:
+            assert outcomes(receipts) == ["", ""]
+            assert stage.cluster.sent[-1].producer_id == 1002
+        stage.check_log()
 
     play(main)
 
@@ -206,6 +339,67 @@ def test_a_commit_does_not_linger_and_waits_for_all_records() -> None:
                 receipts = stage.send(producer, 3)
             assert outcomes(receipts) == [""] * 3
             assert stage.now < 1
+            async with producer.transaction():
+                stage.send(producer)
+                await stage.pass_time(30)
+                # A new transaction lingers as ever.
+                assert len(stage.cluster.sent) == 1
+            assert len(stage.cluster.sent) == 2
+
+    play(main)
+
+
+def test_an_orderly_close_sees_a_commit_through() -> None:
+    """The end that the coordinator was not asked for yet is asked for before `close` returns."""
+
+    async def main(stage: Stage) -> None:
+        producer = stage.producer(transactional_id="x")
+
+        async def commit() -> None:
+            async with producer.transaction():
+                await stage.send(producer)[0]
+                stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=2)
+                stage.send(producer)
+
+        task = asyncio.ensure_future(commit())
+        await stage.pass_time(1)
+        assert stage.cluster.coordinator.ends == []
+        await producer.close()
+        await task
+        assert stage.cluster.coordinator.ends == [True]
+        assert len(stage.cluster.log().visible()) == 2
+
+    play(main)
+
+
+def test_a_batch_of_unknown_fate_fails_its_transaction_and_not_the_producer() -> None:
+    """One that expired in flight, whatever its late answer says: after the abort all goes on."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(
+            transactional_id="x",
+            delivery_timeout_ms=3000,
+            request_timeout_ms=3000,
+            metadata_max_age_ms=60_000,
+        ) as producer:
+            async with producer.transaction():
+                await stage.send(producer)[0]
+            stage.cluster.script.add(
+                ApiKey.PRODUCE, How.ERROR, error=ErrorCode.INVALID_TXN_STATE, delay_s=4
+            )
+            with pytest.raises(DeliveryTimeoutError):
+                async with producer.transaction():
+                    (late,) = stage.send(producer)
+                    await stage.pass_time(1)
+                    (behind,) = stage.send(producer)
+            await stage.pass_time(5)
+            assert outcomes([late]) == ["DeliveryTimeoutError"]
+            assert behind.done()
+            async with producer.transaction():
+                await stage.send(producer)[0]
+            check_empty(producer)
+        assert stage.cluster.coordinator.ends == [True, False, True]
+        assert [each.value for each in stage.cluster.log().visible()] == [b"0", b"3"]
 
     play(main)
 
@@ -351,23 +545,40 @@ def test_offsets_are_committed_with_the_transaction() -> None:
     play(main)
 
 
-def test_a_forced_close_ends_a_commit_that_waits() -> None:
-    """Who waits for the end of a transaction is told that the producer was closed."""
+@pytest.mark.parametrize(
+    "key",
+    [
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+    ],
+    ids=lambda key: key.name,
+)
+def test_a_forced_close_ends_a_transaction_that_waits(key: ApiKey) -> None:
+    """Whoever waits for an answer to its request is told that the producer was closed."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.END_TXN, How.LOSE)
+        stage.cluster.script.add(key, How.LOSE)
         producer = stage.producer(transactional_id="x")
 
         async def commit() -> None:
             async with producer.transaction():
                 stage.send(producer)
+                await producer.send_offsets_to_transaction({T1: 3}, "group")
 
         task = asyncio.ensure_future(commit())
         await stage.pass_time(1)
+        assert stage.cluster.count(key) == 1
         await producer.close(0)
         async with asyncio.timeout(1):
             (error,) = await asyncio.gather(task, return_exceptions=True)
         assert type(error).__name__ in {"ClosedProducerError", "TransactionStateError"}
+        with pytest.raises(TailraceError):
+            async with producer.transaction():
+                pass
+        assert stage.cluster.coordinator.ends == []
 
     play(main)
 
@@ -395,6 +606,47 @@ def test_an_orderly_close_of_an_open_transaction_leaves_none_of_its_records_visi
         assert not stage.cluster.log().visible()
 
     play(main)
+
+
+def test_a_transaction_begins_on_a_node_that_throttles() -> None:
+    """The pause that it asked for is waited for, and then the coordinator is asked."""
+
+    async def main(stage: Stage) -> None:
+        stage.cluster.throttle_ms = 5000
+        async with stage.producer(request_timeout_ms=1000) as plain:
+            await stage.send(plain)[0]
+        async with stage.producer(transactional_id="x", request_timeout_ms=1000) as producer:
+            async with producer.transaction():
+                await stage.send(producer)[0]
+                began = stage.now
+            assert stage.now - began >= 5
+            async with producer.transaction():
+                stage.send(producer)
+        assert stage.cluster.coordinator.ends == [True, True]
+
+    play(main)
+
+
+def test_a_transaction_has_the_partitions_that_its_records_went_to() -> None:
+    """Also those to which records without a key move on when a batch is full; and no others."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(transactional_id="x", batch_size=200) as producer:
+            for _ in range(8):
+                async with producer.transaction():
+                    receipts = stage.send(producer, 5, partition=None, size=90)
+                    for each in receipts:
+                        await each
+                    added = stage.cluster.coordinator.transactions["x"].partitions
+                    assert {each.partition for each in added} == {
+                        each.partition for each in receipts
+                    }
+        written = {each.partition.partition for each in stage.cluster.sent}
+        assert len(written) > 1
+        visible = sum(len(stage.cluster.log(partition=each).visible()) for each in range(4))
+        assert visible == 40
+
+    play(main, partitions=4)
 
 
 def test_transactions_need_their_setting_and_records_need_a_transaction() -> None:

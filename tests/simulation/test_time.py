@@ -342,6 +342,26 @@ def test_callbacks_are_called_once_each_in_order() -> None:
     play(main)
 
 
+def test_a_topic_is_asked_about_until_it_is_there_and_then_no_more() -> None:
+    """Its first record waits for it; later ones find it known."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(retry_backoff_ms=100, retry_backoff_max_ms=100) as producer:
+            receipt = producer.send("late", b"v")
+            await stage.pass_time(1)
+            asked = [each for each in stage.cluster.asked_topics if "late" in each]
+            assert len(asked) >= 4
+            assert not receipt.done()
+            stage.cluster.create_topic("late")
+            await receipt
+            asked = list(stage.cluster.asked_topics)
+            for _ in range(3):
+                await producer.send("late", b"v")
+            assert stage.cluster.asked_topics == asked
+
+    play(main)
+
+
 def test_a_topic_that_is_not_used_is_not_asked_about_for_ever() -> None:
     """After `metadata.max.idle.ms` a topic is left out of requests, and asked about when used."""
 

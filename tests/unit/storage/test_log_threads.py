@@ -144,7 +144,7 @@ def read_committed_until(stop: threading.Event, log: Log) -> int:
         offset = max(0, log.end_offset - 3)
         found = log.read(offset, bytes_max=10**6, is_first_whole=True, limit=ReadLimit.LAST_STABLE)
         aborted = {each.first_offset for each in found.aborted}
-        for _, each in read_batches(found.view):
+        for _, each in read_batches(found.read()):
             # What is shown is decided: the reader is told of the abort along with the record.
             assert each.is_control or each.base_offset in aborted
             count += 1

@@ -193,6 +193,20 @@ def test_an_unknown_producer_without_log_start_is_asked_again() -> None:
     assert identity(batch) == (7, 0, 1)
 
 
+@pytest.mark.parametrize("log_start_offset", [10, 1010])
+def test_an_unknown_producer_begins_anew_whether_or_not_its_records_were_deleted(
+    log_start_offset: int,
+) -> None:
+    """The log begins behind the last acknowledged record or before it: one bump, nothing lost."""
+    life = idempotent()
+    life.manager.completed(life.sent(), 1000)
+    batch = life.sent(count=2)
+    assert can_retry(life, batch, UNKNOWN, log_start_offset)
+    life.manager.resolve_sequences(0.0)
+    assert life.manager.producer == Producer(7, 1)
+    assert identity(batch) == (7, 1, 0)
+
+
 def test_other_partitions_finish_in_the_old_epoch() -> None:
     """What is in flight elsewhere keeps its identity, and new batches there wait for it."""
     life = idempotent()
@@ -220,6 +234,40 @@ def test_a_failure_in_the_old_epoch_bumps_once_more() -> None:
     assert can_retry(life, behind, GAP)
     life.manager.resolve_sequences(0.0)
     assert identity(behind) == (7, 2, 0)
+
+
+def test_a_partition_with_nothing_in_flight_follows_the_bump_with_its_next_batch() -> None:
+    """Its numbers begin at 0 in the new epoch when it is written to, and not before."""
+    life = idempotent()
+    broken = life.sent(T0)
+    assert can_retry(life, broken, GAP)
+    life.manager.resolve_sequences(0.0)
+    assert life.manager._sequences.of(T1).producer == Producer(7, 0)
+    life.manager.assign(broken)
+    life.manager.completed(broken, 1)
+    assert [identity(life.sent(T1)), identity(life.sent(T0))] == [(7, 1, 0), (7, 1, 1)]
+    assert life.manager.producer == Producer(7, 1)
+
+
+def test_a_batch_given_up_in_the_old_epoch_lets_its_partition_begin_anew() -> None:
+    """Nothing behind it is in flight, so the next batch there is the first of a newer epoch."""
+    life = idempotent()
+    broken, healthy = life.sent(T0), life.sent(T1)
+    assert can_retry(life, broken, GAP)
+    life.manager.resolve_sequences(0.0)
+    life.manager.assign(broken)
+    assert can_retry(life, healthy, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    life.manager.completed(broken, 1)
+    expire(life, healthy)
+    life.manager.resolve_sequences(0.0)
+    later = life.sent(T1)
+    assert later.producer_epoch > healthy.producer_epoch
+    assert later.base_sequence == 0
+    life.manager.completed(later, 1)
+    assert life.sent(T1).base_sequence == 1
+    # What T0 has in its own epoch still counts: there too nothing is numbered twice.
+    following = life.sent(T0)
+    assert identity(following) in {(7, 1, 1), (7, 2, 0)}
 
 
 def test_after_the_last_epoch_comes_a_new_id() -> None:
@@ -296,6 +344,24 @@ def test_nothing_new_is_sent_behind_a_batch_of_unknown_fate() -> None:
     life.manager.completed(behind, 501)
     life.manager.resolve_sequences(0.0)
     assert identity(life.sent()) == (7, 0, 3)
+
+
+def test_a_gap_behind_an_expired_batch_bumps_the_epoch() -> None:
+    """The expired one is missing in the log: what was behind it begins at 0 in the next epoch."""
+    life = idempotent()
+    expired, behind = life.sent(), life.sent()
+    assert can_retry(life, expired, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    expire(life, expired)
+    life.manager.resolve_sequences(0.0)
+    assert not life.manager.may_drain(closed_batch())
+    assert can_retry(life, behind, GAP)
+    life.manager.resolve_sequences(0.0)
+    assert identity(behind) == (7, 1, 0)
+    assert life.manager.may_drain(behind)
+    life.manager.assign(behind)
+    assert not life.manager.may_drain(closed_batch())
+    life.manager.completed(behind, 501)
+    assert identity(life.sent()) == (7, 1, 1)
 
 
 def test_an_expired_batch_with_nothing_behind_bumps_the_epoch() -> None:
