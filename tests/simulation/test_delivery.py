@@ -165,6 +165,24 @@ def test_no_partition_waits_for_another_ones_leader() -> None:
     play(main)
 
 
+def test_a_node_that_is_slow_to_answer_holds_up_no_other() -> None:
+    """A record for another node is sent at once, though nobody waits for it, with linger.ms=0."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(batch_size=100) as producer:
+            for partition in (0, 1):
+                await stage.send(producer, partition=partition)[0]
+            stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=20, partition=T1)
+            (slow,) = stage.send(producer, partition=1)
+            await stage.pass_time(0.5)
+            (free,) = stage.send(producer)
+            await stage.pass_time(0.1)
+            assert (free.done(), slow.done()) == (True, False)
+        stage.check_log()
+
+    play(main, nodes=2)
+
+
 def test_partitions_take_turns() -> None:
     """A partition with many batches does not keep others from their turn."""
 

@@ -324,10 +324,19 @@ class Engine:
         return batch
 
     def should_move(self) -> bool:
-        """Whether the caller should move bytes now: a batch is full, or nothing is under way."""
+        """Whether the caller should move bytes now.
+
+        If a batch is full, or its node has nothing under way: else the next answer moves them, and
+        meanwhile records gather. A node that is slow to answer holds up no other.
+        """
         accumulator = self.accumulator
         is_full, accumulator.has_full = accumulator.has_full, False
-        return is_full or bool(accumulator.ready and not self.sender.in_flight)
+        if is_full or not accumulator.ready:
+            return is_full
+        if not self.sender.in_flight:
+            return True
+        leader = self.metadata.leader(next(reversed(accumulator.ready)))
+        return leader is not None and not self.nodes.in_flight(leader.node_id)
 
     def hurry(self, outcome: Outcome) -> None:
         """Somebody waits for this outcome: its batch no longer lingers."""
