@@ -608,6 +608,57 @@ def test_an_orderly_close_of_an_open_transaction_leaves_none_of_its_records_visi
     play(main)
 
 
+def test_an_abort_gives_up_what_was_not_sent_and_waits_for_what_was() -> None:
+    """A batch in flight keeps its outcome; the one behind it is never written."""
+
+    async def main(stage: Stage) -> None:
+        stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=2)
+        async with stage.producer(transactional_id="x", batch_size=100) as producer:
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction():
+                    receipts = stage.send(producer, 2, size=90)
+                    await stage.pass_time(0.5)
+                    raise ZeroDivisionError
+            assert stage.now >= 2
+            assert outcomes(receipts) == ["", "TransactionAbortedError"]
+            assert len(stage.cluster.sent) == 1
+            assert stage.cluster.coordinator.ends == [False]
+            check_empty(producer)
+
+    play(main)
+
+
+def test_a_partition_that_is_refused_fails_all_that_was_not_sent() -> None:
+    """Also what was for a partition that is in the transaction; the next one can be committed."""
+
+    async def main(stage: Stage) -> None:
+        stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=2)
+        async with stage.producer(transactional_id="x", batch_size=100) as producer:
+            with pytest.raises(TailraceError):
+                async with producer.transaction():
+                    sent, unsent = stage.send(producer, 2, partition=1, size=90)
+                    await stage.pass_time(0.5)
+                    assert stage.cluster.coordinator.transactions["x"].partitions == {T1}
+                    stage.cluster.script.add(
+                        ApiKey.ADD_PARTITIONS_TO_TXN,
+                        How.ERROR,
+                        error=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                    )
+                    (refused,) = stage.send(producer)
+                    await stage.pass_time(0.5)
+                    assert outcomes([unsent, refused]) == ["AuthorizationError"] * 2
+                    assert not sent.done()
+            assert outcomes([sent]) == [""]
+            assert len(stage.cluster.sent) == 1
+            assert stage.cluster.coordinator.ends == [False]
+            async with producer.transaction():
+                stage.send(producer)
+        assert [each.value for each in stage.cluster.log().visible()] == [b"3"]
+
+    # The coordinator is on the other node, so it answers while the batch waits for its own.
+    play(main, nodes=2)
+
+
 def test_a_transaction_begins_on_a_node_that_throttles() -> None:
     """The pause that it asked for is waited for, and then the coordinator is asked."""
 

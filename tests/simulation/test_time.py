@@ -259,17 +259,27 @@ def test_close_waits_for_all_records() -> None:
 
 @pytest.mark.parametrize("wait_s", [0.0, 1.0])
 def test_a_forced_close_ends_every_receipt(wait_s: float) -> None:
-    """Whatever is in line, waits or is in flight ends with ClosedProducerError at once."""
+    """What is in line, waits or is in flight ends with ClosedProducerError, at once and once."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.LOSE)
+        heard: list[tuple[int, str]] = []
+
+        def hearing(number: int) -> DeliveryCallback:
+            return lambda _, error: heard.append((number, type(error).__name__))
+
+        stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=5)
         producer = stage.producer(batch_size=100)
         receipts = stage.send(producer, 5, size=90)
         receipts += [producer.send("nowhere", b"v")]
+        for number, each in enumerate(receipts):
+            each.add_done_callback(hearing(number))
         await stage.pass_time(wait_s)
         await producer.close(0)
         assert outcomes(receipts) == ["ClosedProducerError"] * 6
         check_empty(producer)
+        await producer.close(0)
+        await stage.pass_time(10)
+        assert sorted(heard) == [(number, "ClosedProducerError") for number in range(6)]
 
     play(main)
 

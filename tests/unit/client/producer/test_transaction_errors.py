@@ -378,11 +378,12 @@ def test_an_answer_about_other_partitions_is_fatal(
 
 
 @pytest.mark.parametrize("error", [UnsupportedVersionError("old"), AuthenticationError("who?")])
-@pytest.mark.parametrize("key", [FIND, INIT])
+@pytest.mark.parametrize("key", [FIND, INIT, COMMIT_OFFSETS])
 def test_a_broker_that_cannot_be_spoken_to_is_fatal(key: ApiKey, error: Exception) -> None:
     """No shared version, or no authentication, fails the call with that error."""
     life = Life()
-    pending = life.manager.init_transactions() if key is FIND else upto_init(life)
+    upto = {FIND: lambda _: life.manager.init_transactions(), COMMIT_OFFSETS: upto_offset_commit}
+    pending = upto.get(key, upto_init)(life)
     life.manager.answered(life.ask(key), error, life.now)
     with pytest.raises(type(error)):
         pending.take()
