@@ -199,7 +199,7 @@ def _existing_folders(
     _check_can_go_on(logs)
     for partition, topic_id in tuple(folders.items()):
         if topic_id in controller.image.deleted_topic_ids:
-            logs.discard(partition)
+            logs.discard(partition, controller.new_id().hex)
             del folders[partition]
     return folders
 

@@ -2,7 +2,8 @@
 
 Each directory has its own workers (`num.recovery.threads.per.data.dir`), since disks are what they
 wait for. A directory that refuses is out of service from then on, with all its partitions, and the
-others go on. One that is damaged stops the start: somebody has to look at it.
+others go on; so is one with a folder that is damaged beyond what recovery mends, as in Kafka. The
+broker cannot go on without the first one: then its reason is that of the start.
 
 A log is opened on a thread, and its topic's settings may change meanwhile: so they are looked up
 again before it is served, on the thread that changes them, and no change is missed.
@@ -59,8 +60,7 @@ class Loading:
         """Open every partition of the image; those that cannot be had are set offline.
 
         Raises:
-            DirectoryError: a file is damaged beyond what recovery mends, or a folder is of another
-                topic.
+            DirectoryError: a folder is of another topic.
         """
         queues: dict[DirectoryLogs | None, list[_Waiting]] = {}
         for topic in controller.image.topics.values():

@@ -60,7 +60,7 @@ def check_partition_leftovers(folder: str, listed: list[str]) -> Iterator[Findin
                 if is_void
                 else "a compaction is half done; a broker puts it in place of what it replaces"
             )
-        elif name.endswith((names.DELETED_SUFFIX, ".tmp")):
+        elif names.is_removed_at_start(name):
             severity, sentence = Severity.INFO, "out of service; a broker removes it"
         if sentence is not None:
             yield _leftover(f"{folder}/{name}", severity, sentence)
@@ -74,7 +74,7 @@ def check_directory_leftovers(files: Files, path: str) -> Iterator[Finding]:
     """
     for name in files.list(path):
         if names.is_delete_directory_name(name):
-            sentence = "a partition that was deleted; a broker removes the folder"
+            sentence = "a partition that was deleted; a broker removes the folder a minute after its start"
         elif _SET_ASIDE.fullmatch(name):
             sentence = "a replica that is not in service; a broker keeps the folder"
         else:

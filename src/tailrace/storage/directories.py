@@ -17,6 +17,7 @@ what the cluster knows of itself. One that the device refuses is left out; the f
 
 import errno
 import json
+import logging
 import os
 import random
 import uuid
@@ -35,6 +36,16 @@ from tailrace.storage.checkpoints import (
     write_atomically,
     write_offset_checkpoint,
 )
+
+
+logger = logging.getLogger(__name__)
+
+_CONSEQUENCES = {
+    names.RECOVERY_POINTS: "every segment is checked, unless the last stop was orderly",
+    names.LOG_START_OFFSETS: "logs start where their leader epochs say, else at their first "
+    "segment: records that were deleted on request may be back",
+    names.CLEANER_OFFSETS: "compaction begins anew at the start of each log",
+}
 
 
 class UnusableDirectoryError(DirectoryError):
@@ -76,15 +87,18 @@ class LogDirectory:
         self._files = files
         self._lock = lock
 
-    def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """Offsets by partition; a checkpoint that cannot be parsed counts as empty, as in Kafka.
+    def read_checkpoint(self, name: str) -> dict[TopicPartition, int] | None:
+        """Offsets by partition; None for a checkpoint that cannot be parsed, which is told.
 
-        An empty one is always safe: recovery then starts at the first segment.
+        Kafka takes it for empty. The file stays until it is replaced.
         """
         try:
             return read_offset_checkpoint(self._files, f"{self.path}/{name}")
-        except CorruptionError:
-            return {}
+        except CorruptionError as error:
+            logger.error(
+                "checkpoint_unreadable reason=%s consequence=%s", error, _CONSEQUENCES[name]
+            )
+            return None
 
     def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace a checkpoint; on the device when this returns."""

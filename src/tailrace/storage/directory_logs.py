@@ -23,7 +23,7 @@ from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_partition_metadata, write_partition_metadata
 from tailrace.storage.config import DAY_MS, LogConfig
-from tailrace.storage.directories import LogDirectory, unusable
+from tailrace.storage.directories import LogDirectory, UnusableDirectoryError, unusable
 from tailrace.storage.folder import Folder
 from tailrace.storage.log import Log
 from tailrace.storage.recovery import open_log
@@ -33,6 +33,13 @@ logger = logging.getLogger(__name__)
 
 STRAY_DIRECTORY_SUFFIX = "-stray"
 """Kafka's name for a partition folder that belongs to no topic of the cluster."""
+
+
+DELETE_DELAY_MS = 60_000
+"""How long the folders of a deletion stay that a start finds: Kafka's `file.delete.delay.ms`.
+
+An operator who deleted too much can still stop the broker and rename them back.
+"""
 
 
 class DirectoryLogs:
@@ -64,11 +71,16 @@ class DirectoryLogs:
         self._writing = threading.Lock()
         self._deleted: set[TopicPartition] = set()
         try:
-            self._recovery_points = directory.read_checkpoint(names.RECOVERY_POINTS)
-            self._log_starts = directory.read_checkpoint(names.LOG_START_OFFSETS)
-            self._cleaner_offsets = directory.read_checkpoint(names.CLEANER_OFFSETS)
+            self._recovery_points = directory.read_checkpoint(names.RECOVERY_POINTS) or {}
+            log_starts = directory.read_checkpoint(names.LOG_START_OFFSETS)
+            cleaner_offsets = directory.read_checkpoint(names.CLEANER_OFFSETS)
         except OSError as error:
             raise unusable(directory.path, error) from error
+        self._default_log_start = 0 if log_starts is not None else None
+        """Of a log that the checkpoint has no entry for; None if it cannot be read."""
+        self._log_starts = log_starts or {}
+        self._is_cleaning_known = cleaner_offsets is not None
+        self._cleaner_offsets = cleaner_offsets or {}
 
     def __len__(self) -> int:
         return len(self._logs)
@@ -90,14 +102,15 @@ class DirectoryLogs:
     ) -> dict[TopicPartition, uuid.UUID | None]:
         """Every partition folder in the directory, with the topic id it carries.
 
-        Folders that a deletion left behind are removed. One of another id than `known_ids` has for
-        its topic is set aside under a `-stray` name: the topic was deleted and made anew while the
-        disk was away. Nobody removes it but the operator.
+        Folders that a deletion left behind go in `DELETE_DELAY_MS`. One of another id than
+        `known_ids` has for its topic is set aside under a `-stray` name: the topic was deleted and
+        made anew while the disk was away. Nobody removes it but the operator. A malformed
+        `partition.metadata` is written anew if the topic is known.
 
         Raises:
-            DirectoryError: a folder cannot be read.
+            UnusableDirectoryError: a folder cannot be read, or nobody knows its topic's id.
         """
-        found = {}
+        found: dict[TopicPartition, uuid.UUID | None] = {}
         path = self._directory.path
         try:
             for name in self._files.list(path):
@@ -105,22 +118,36 @@ class DirectoryLogs:
                 if not self._files.is_directory(folder):
                     continue
                 if names.is_delete_directory_name(name):
-                    self._files.remove_tree(folder)
+                    self._remove_later(folder, DELETE_DELAY_MS)
                     continue
                 partition = names.parse_partition_directory_name(name)
                 if partition is None:
                     continue
-                metadata = f"{folder}/{names.PARTITION_METADATA}"
-                topic_id = read_partition_metadata(self._files, metadata)
+                topic_id = self._read_topic_id(folder, known_ids.get(partition.topic))
                 if topic_id is None or known_ids.get(partition.topic, topic_id) == topic_id:
                     found[partition] = topic_id
                 else:
                     _set_aside(self._files, path, partition=partition, topic_id=topic_id)
         except CorruptionError as error:
-            raise DirectoryError(f"{error}; restore the file from a backup or remove it") from error
+            raise UnusableDirectoryError(_damaged(error)) from error
         except OSError as error:
             raise unusable(path, error) from error
         return found
+
+    def _read_topic_id(self, folder: str, known_id: uuid.UUID | None) -> uuid.UUID | None:
+        """The topic id in a folder; the known one if the file is malformed, which is told."""
+        try:
+            return read_partition_metadata(
+                self._files, f"{folder}/{names.PARTITION_METADATA}"
+            )
+        except CorruptionError as error:
+            if known_id is None:
+                raise
+            logger.error("partition_metadata_rebuilt topic_id=%s reason=%s", known_id, error)
+            write_partition_metadata(
+                self._files, folder, names.PARTITION_METADATA, topic_id=known_id
+            )
+            return known_id
 
     def open(self, partition: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> Log:
         """Open the log of a partition, making its folder if there is none.
@@ -130,18 +157,18 @@ class DirectoryLogs:
 
         Raises:
             StorageError: the device refused; a folder that was made for it is gone again if the
-                device allows that much.
-            DirectoryError: a file of the folder is damaged beyond what recovery mends, or the
-                folder is of another topic.
+                device allows that much. Or a file is damaged beyond what recovery mends.
+            DirectoryError: the folder is of another topic.
         """
         path = self._directory.path
         folder = f"{path}/{names.partition_directory_name(partition)}"
         is_new = False
         try:
             if not self._files.is_directory(folder):
-                is_new = True
-                self._forget(partition)
+                self._begin(partition)
                 self._files.make_directory(folder)
+                # A device that fails may have hidden one that is full of records.
+                is_new = not self._files.list(folder)
                 self._files.sync_directory(path)
             metadata = f"{folder}/{names.PARTITION_METADATA}"
             found_id = read_partition_metadata(self._files, metadata)
@@ -164,16 +191,16 @@ class DirectoryLogs:
                     removals=self.removals,
                 ),
                 config=config,
-                was_compacted=partition in self._cleaner_offsets,
+                may_have_gaps=self._may_have_gaps(partition),
                 producer_expiration_ms=self._producer_expiration_ms,
                 is_clean=self._directory.was_clean,
                 checkpoints=(
                     self._recovery_points.get(partition, 0),
-                    self._log_starts.get(partition, 0),
+                    self._log_starts.get(partition, self._default_log_start),
                 ),
             )
         except CorruptionError as error:
-            raise DirectoryError(f"{error}; restore the file from a backup or remove it") from error
+            raise StorageError(_damaged(error)) from error
         except DirectoryError:
             raise
         except OSError as error:
@@ -227,21 +254,27 @@ class DirectoryLogs:
             self._files.sync_directory(path)
         except OSError as error:
             raise StorageError(str(unusable(folder, error))) from error
-        due_ms = self._clock.now_ms() + log.config.file_delete_delay_ms
-        self.removals.add_folder(folder, due_ms=due_ms)
+        self._remove_later(folder, log.config.file_delete_delay_ms)
 
-    def discard(self, partition: TopicPartition) -> None:
-        """Remove the folder of a partition that is not open: its topic was deleted before a crash.
+    def discard(self, partition: TopicPartition, unique_id: str) -> None:
+        """As `delete`, of a partition that is not open: its topic was deleted before a crash.
 
         Raises:
-            DirectoryError: the folder cannot be removed.
+            DirectoryError: the folder cannot be renamed.
         """
         assert partition not in self._logs
-        folder = f"{self._directory.path}/{names.partition_directory_name(partition)}"
+        path = self._directory.path
+        folder = f"{path}/{names.partition_directory_name(partition)}"
+        going = f"{path}/{names.delete_directory_name(partition, unique_id)}"
         try:
-            self._files.remove_tree(folder)
+            self._files.rename(folder, going)
+            self._files.sync_directory(path)
         except OSError as error:
             raise unusable(folder, error) from error
+        self._remove_later(going, DELETE_DELAY_MS)
+
+    def _remove_later(self, folder: str, delay_ms: int) -> None:
+        self.removals.add_folder(folder, due_ms=self._clock.now_ms() + delay_ms)
 
     def checkpoint(self) -> None:
         """Put closed segments on the device, then note how far the logs are there.
@@ -337,16 +370,28 @@ class DirectoryLogs:
     def _write_cleaner_offsets(self) -> None:
         self._directory.write_checkpoint(names.CLEANER_OFFSETS, self._cleaner_offsets)
 
-    def _forget(self, partition: TopicPartition) -> None:
-        """Take a partition out of the checkpoints, before a new folder gets its name.
+    def _begin(self, partition: TopicPartition) -> None:
+        """Note in the checkpoints that a log begins, before a new folder gets its name.
 
-        Else a crash could apply the offsets of the old log to the new one: recovery would trust
-        what is not on the device, or remove what lies below the old log start offset.
+        Its recovery point is 0 from now on: so a start knows that this directory has had the log
+        since it was made, and that a gap in it is a tail that was lost. And what the checkpoints
+        know of an older log goes, else a crash could apply that to the new one.
         """
-        known = self._deleted | self._recovery_points.keys() | self._log_starts.keys()
-        if partition in known | self._cleaner_offsets.keys():
+        known = self._deleted | self._log_starts.keys() | self._cleaner_offsets.keys()
+        if partition in known:
             self._deleted.add(partition)
             self._write_checkpoints()
+        with self._writing:
+            self._recovery_points[partition] = 0
+            self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
+
+    def _may_have_gaps(self, partition: TopicPartition) -> bool:
+        """Whether compaction may have left gaps between segments, as far as checkpoints tell."""
+        return (
+            not self._is_cleaning_known
+            or partition in self._cleaner_offsets
+            or partition not in self._recovery_points
+        )
 
     def _write_checkpoints(self) -> None:
         with self._writing:
@@ -384,6 +429,10 @@ class DirectoryLogs:
                 if self._logs.get(log.partition) is log:
                     reason = f"a flush failed; {unusable(log.folder.path, error)}"
                     raise StorageError(reason) from error
+
+
+def _damaged(error: CorruptionError) -> str:
+    return f"{error}; stop the broker and run tailrace log repair on its directory"
 
 
 def _set_aside(files: Files, path: str, *, partition: TopicPartition, topic_id: uuid.UUID) -> None:

@@ -13,6 +13,7 @@ swapped whole, so that a reader on another thread sees the state before a change
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tailrace.model import NO_LEADER_EPOCH
@@ -156,6 +157,19 @@ def open_leader_epochs(files: Files, directory: str) -> LeaderEpochs:
     for epoch, start_offset in read_epoch_checkpoint(files, f"{directory}/{LEADER_EPOCHS}"):
         entries = _assigned(entries, EpochEntry(epoch, start_offset))
     return LeaderEpochs(files, directory, entries)
+
+
+def write_epochs(
+    files: Files, directory: str, entries: Sequence[tuple[int, int]]
+) -> LeaderEpochs:
+    """Replace the checkpoint of a partition folder, whatever it held; on the device on return.
+
+    Raises:
+        OSError: the checkpoint could not be replaced.
+    """
+    known = tuple(EpochEntry(*entry) for entry in entries)
+    write_epoch_checkpoint(files, directory, LEADER_EPOCHS, entries=known)
+    return LeaderEpochs(files, directory, known)
 
 
 def _epoch(entry: EpochEntry) -> int:

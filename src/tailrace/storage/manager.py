@@ -89,11 +89,12 @@ class LogManager:
     ) -> dict[TopicPartition, uuid.UUID | None]:
         """Every partition folder in the directories, with the topic id it carries.
 
-        Folders that a deletion left behind are removed, and those of another id than `known_ids`
-        has are set aside. A directory that cannot be read fails.
+        Folders that a deletion left behind go later, and those of another id than `known_ids` has
+        are set aside. A directory that cannot be read, or has a folder of which nobody knows the
+        topic's id, fails.
 
         Raises:
-            DirectoryError: a file in a folder is damaged, or a partition is in two directories.
+            DirectoryError: a partition is in two directories.
         """
         found: dict[TopicPartition, uuid.UUID | None] = {}
         for directory in self.online:
@@ -118,10 +119,10 @@ class LogManager:
         If its folder is in no directory, and every directory is in service, it is made anew.
 
         Raises:
-            StorageError: the device refused; or the folder is not found while a directory is out of
-                service, which then probably has it.
-            DirectoryError: a file of the folder is damaged beyond what recovery mends, or the
-                folder is of another topic.
+            StorageError: the device refused, or a file is damaged beyond what recovery mends; or
+                the folder is not found while a directory is out of service, which then probably
+                has it.
+            DirectoryError: the folder is of another topic.
         """
         home = self._homes.get(partition)
         if home is not None:
@@ -170,13 +171,13 @@ class LogManager:
         if home is not None and home.failure is None:
             home.delete(partition, unique_id)
 
-    def discard(self, partition: TopicPartition) -> None:
-        """Remove the folder of a partition that is not open: its topic was deleted before a crash.
+    def discard(self, partition: TopicPartition, unique_id: str) -> None:
+        """As `delete`, of a partition that is not open: its topic was deleted before a crash.
 
         Raises:
-            DirectoryError: the folder cannot be removed.
+            DirectoryError: the folder cannot be renamed.
         """
-        self._homes.pop(partition).discard(partition)
+        self._homes.pop(partition).discard(partition, unique_id)
 
     def delete_old_segments(self, log: Log, now_ms: int) -> tuple[Deletion, ...]:
         """Let go what retention no longer keeps of one log; a directory that refuses fails."""

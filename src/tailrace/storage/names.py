@@ -6,7 +6,12 @@
         00000000000000000170.timeindex
         00000000000000000170.txnindex   aborted transactions, if there are any
         00000000000000000170.snapshot   producers just before that offset
+        set-aside-00000000000000000170-8391.bytes
+                                        what recovery took out of that log from byte 8391 on
     flights-3.5f0c….-delete/            a partition on its way out
+
+A name with `set-aside` does not begin with a number: when Kafka completes a compaction, it deletes
+every file whose name begins with an offset in a range, whatever follows.
 
 Topic names may hold dots and dashes themselves, which is why the split is at the last dash.
 """
@@ -25,6 +30,9 @@ DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 DELETE_DIRECTORY_SUFFIX = "-delete"
 SWAP_SUFFIX = ".swap"
+TEMPORARY_SUFFIX = ".tmp"
+KEPT_SUFFIX = ".bytes"
+"""Of bytes that were taken out of a log and are kept; see `set_aside`."""
 
 META_PROPERTIES = "meta.properties"
 LOCK = ".lock"
@@ -41,7 +49,9 @@ NAME_BYTES_MAX = 255
 
 _SEGMENT = re.compile(r"([0-9]{20})(\.[a-z]+)")
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")
-_DELETED_PARTITION = re.compile(r"[a-zA-Z0-9._-]*-[0-9]+\.[^.\s]+-delete")
+_DELETED_PARTITION = re.compile(r"[a-zA-Z0-9._-]*-[0-9]+\.[0-9a-f]{32}-delete")
+_SET_ASIDE = re.compile(r"set-aside-([0-9]{20})-(0|[1-9][0-9]{0,18})(-[1-9][0-9]*)?\.bytes")
+_QUARANTINE = re.compile(r"quarantine-[0-9]{20}-[0-9]+(-[0-9]+)?\.bytes")
 
 
 def segment_file_name(base_offset: int, suffix: str) -> str:
@@ -53,6 +63,38 @@ def parse_segment_file_name(name: str) -> tuple[int, str] | None:
     """Base offset and suffix, or None for a file that is not part of a segment."""
     match = _SEGMENT.fullmatch(name)
     return (int(match[1]), match[2]) if match and int(match[1]) <= INT64_MAX else None
+
+
+def set_aside_file_name(base_offset: int, position: int) -> str:
+    """`set-aside-00000000000000000170-8391.bytes`: bytes of a log file from a position on."""
+    return f"set-aside-{base_offset:020d}-{position}{KEPT_SUFFIX}"
+
+
+def parse_set_aside_file_name(name: str) -> tuple[int, int] | None:
+    """Base offset and position of what recovery has set aside, or None for any other file."""
+    match = _SET_ASIDE.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match and int(match[1]) <= INT64_MAX else None
+
+
+def is_removed_at_start(name: str) -> bool:
+    """Whether a file of a partition's folder left service, or was never put into it.
+
+    That is a `.deleted` file of a segment, and the `.tmp` file of what is replaced or made whole
+    there. Strangers with these endings stay.
+    """
+    stem, dot, last = name.rpartition(".")
+    match dot + last:
+        case ".deleted":
+            return parse_segment_file_name(stem) is not None
+        case ".tmp":
+            return (
+                stem in {LEADER_EPOCHS, PARTITION_METADATA}
+                or parse_segment_file_name(stem) is not None
+                or parse_set_aside_file_name(stem) is not None
+                or _QUARANTINE.fullmatch(stem) is not None
+            )
+        case _:
+            return False
 
 
 def partition_directory_name(partition: TopicPartition) -> str:

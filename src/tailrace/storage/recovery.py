@@ -2,7 +2,7 @@
 
     folder                          what is done with it
     .cleaned and .swap files        dropped or completed, see `cleaner.swap`
-    .deleted files                  removed
+    .deleted files of segments      removed
     0…0.log .index .timeindex       opened
     index without its .log          deleted
     .log without an index, or with  that segment is recovered
@@ -12,32 +12,38 @@
 
 To recover a segment is to check each batch (CRC, offsets rising), to write its indexes anew, that
 of aborted transactions included, and to cut behind the last good batch. When anything was cut, the
-segments behind it are deleted: what follows a hole is not a prefix of what was appended (promise
+segments behind it leave service: what follows a hole is not a prefix of what was appended (promise
 2). A lost machine can also lose a tail that ends between two batches; then nothing is torn, but the
-next segment begins too late, and it goes too. (Not on compacted topics, where such a gap is in
-order.) What was cut is told in full.
+next segment begins too late, and it leaves service too.
+
+A gap alone is no damage: compaction leaves gaps. It counts as a lost tail only where this directory
+has known the log since it was made, and neither the directory nor a batch says that it was ever
+compacted (docs/decisions/0022-a-gap-is-no-damage.md).
+
+No byte of a log is lost: what leaves service is set aside (`set_aside`), and told in full with its
+records. `tailrace log repair` brings back what fits.
 
 Nothing is cut that was on the device already, that is, in all but the last segment after an orderly
 stop and below the recovery point: there damage is rot, not a torn tail, and what lies behind it is
 sound. It is told, readers meet it, and `tailrace log repair` can step over it.
 
-The work can stop at any point and be done again. So the segments behind a cut are deleted first,
+The work can stop at any point and be done again. So the segments behind a cut are set aside first,
 last one first, and the cut comes after: without it the next run could not know that they must go.
 """
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.model import NO_TIMESTAMP
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
-from tailrace.storage import names
+from tailrace.storage import evidence, names, set_aside
 from tailrace.storage.cleaner import swap
 from tailrace.storage.config import DAY_MS, LogConfig
-from tailrace.storage.epochs import LeaderEpochs, open_leader_epochs
+from tailrace.storage.epochs import LeaderEpochs, open_leader_epochs, write_epochs
 from tailrace.storage.folder import Folder
 from tailrace.storage.index import offset as offset_index
 from tailrace.storage.index import time as time_index
@@ -50,9 +56,6 @@ from tailrace.storage.segment import Segment, open_segment
 from tailrace.storage.segments import Segments
 
 logger = logging.getLogger(__name__)
-
-_BLANK_BYTES = 1024 * 1024
-"""How much is looked at in one go for zeros."""
 
 INDEX_SUFFIXES = (
     names.OFFSET_INDEX_SUFFIX,
@@ -75,12 +78,16 @@ class _OverflowError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """What recovery removed, and why."""
+    """What recovery took out of service, and why."""
 
     path: str
     position: int
     bytes_cut: int
     reason: str
+    kept: str | None = None
+    """Where the bytes are now; None if they were zeros."""
+    records: int = 0
+    """In sound batches at the start of what was kept."""
 
 
 def open_log(
@@ -88,20 +95,23 @@ def open_log(
     *,
     config: LogConfig,
     is_clean: bool,
-    checkpoints: tuple[int, int] = (0, 0),
-    was_compacted: bool = False,
+    checkpoints: tuple[int, int | None] = (0, 0),
+    may_have_gaps: bool = False,
     producer_expiration_ms: int = DAY_MS,
     report: Callable[[Cut], None] | None = None,
 ) -> Log:
     """Open a partition's folder for reading and writing, an empty one included.
 
     `is_clean` says that the last stop was orderly, so indexes and tail can be trusted;
-    `checkpoints` are the recovery point and the log start offset from the directory's files;
-    `was_compacted` that offsets may be missing though the topic is not compacted any more.
-    `report` is called with everything that is cut.
+    `checkpoints` are the recovery point and the log start offset from the directory's files, None
+    if that file cannot be read; `may_have_gaps` that offsets may be missing though the topic is not
+    compacted (any more): it was, or nobody knows. `report` is called with everything that is cut.
+
+    A malformed `leader-epoch-checkpoint` is written anew from the batches.
 
     Raises:
-        CorruptionError: a checkpoint of the folder is malformed.
+        CorruptionError: it is malformed, and the epochs of the batches contradict each other; or
+            what a compaction has made is damaged.
         OSError: a file cannot be opened, read or written.
     """
     return _Opening(
@@ -109,7 +119,7 @@ def open_log(
         config=config,
         is_clean=is_clean,
         checkpoints=checkpoints,
-        may_have_gaps=was_compacted or config.is_compacted,
+        may_have_gaps=may_have_gaps or config.is_compacted,
         producer_expiration_ms=producer_expiration_ms,
         report=report or (lambda _: None),
     ).open()
@@ -124,7 +134,7 @@ class _Opening:
         *,
         config: LogConfig,
         is_clean: bool,
-        checkpoints: tuple[int, int],
+        checkpoints: tuple[int, int | None],
         may_have_gaps: bool,
         producer_expiration_ms: int,
         report: Callable[[Cut], None],
@@ -133,11 +143,12 @@ class _Opening:
         self._files = folder.files
         self._config = config
         self._is_clean = is_clean
-        self._recovery_point, self._log_start = checkpoints
+        self._recovery_point, self._noted_start = checkpoints
+        self._log_start = self._noted_start or 0
         self._may_have_gaps = may_have_gaps
         self._producer_expiration_ms = producer_expiration_ms
         self._report = report
-        self._epochs = open_leader_epochs(folder.files, folder.path)
+        self._epochs = LeaderEpochs(folder.files, folder.path, ())
         self._producers: ProducerStates | None = None
         """Once a segment had to be recovered: the state behind the last one that was opened."""
 
@@ -145,10 +156,17 @@ class _Opening:
         """The log, mended."""
         swap.finish_swaps(self._files, self._folder.path)
         bases = _remove_leftovers(self._files, self._folder.path)
+        self._epochs = self._open_epochs(bases)
+        if bases and self._noted_start is None:
+            self._log_start = self._start_by_epochs(bases[0], reason="its checkpoint is malformed")
         opened = self._open_segments(bases)
         if not opened:
             opened.append(self._new_segment(self._log_start))
         log_end = opened[-1].next_offset()
+        if log_end < self._log_start and self._is_of_another_life(opened):
+            reason = f"the checkpoint has {self._log_start}, and the log ends at {log_end}"
+            self._log_start = self._start_by_epochs(opened[0].base_offset, reason=reason)
+            self._producers = None
         log_start = max(self._log_start, opened[0].base_offset)
         if log_end < log_start:
             # What is below the log start was deleted on request, and the tail is lost: begin anew.
@@ -189,8 +207,36 @@ class _Opening:
             positions=positions,
         )
 
+    def _open_epochs(self, bases: list[int]) -> LeaderEpochs:
+        """The leader epochs, from the batches if their checkpoint is malformed."""
+        folder = self._folder.path
+        try:
+            return open_leader_epochs(self._files, folder)
+        except CorruptionError as error:
+            entries = evidence.epochs_of_batches(self._files, folder, bases)
+            logger.error("epochs_rebuilt from=batches epochs=%d reason=%s", len(entries), error)
+            return write_epochs(self._files, folder, entries)
+
+    def _start_by_epochs(self, first_base: int, *, reason: str) -> int:
+        """Where the log starts by its own files, which is told: a DeleteRecords may be undone."""
+        start = evidence.start_by_epochs(self._files, self._folder.path, first_base)
+        logger.error(
+            "log_start_rebuilt path=%s offset=%d reason=%s", self._folder.path, start, reason
+        )
+        return start
+
+    def _is_of_another_life(self, opened: Sequence[Segment]) -> bool:
+        """Whether a log start beyond the end of the log is that of another log in this folder.
+
+        In the life of one log its epoch checkpoint knows of the log start first.
+        """
+        has_records = any(segment.size for segment in opened)
+        return has_records and not evidence.is_of_this_log(
+            self._files, self._folder.path, self._log_start
+        )
+
     def _open_segments(self, bases: list[int]) -> list[Segment]:
-        """Every segment that stays, with sound indexes; what is behind a cut is gone."""
+        """Every segment that stays, with sound indexes; what is behind a cut is set aside."""
         opened: list[Segment] = []
         waiting = list(bases)
         while waiting:
@@ -241,7 +287,7 @@ class _Opening:
             may_have_gaps=self._may_have_gaps,
         )
         self._producers = producers
-        if cut is not None and later and _is_blank(segment, cut.position):
+        if cut is not None and later and _is_blank(self._files, segment, cut.position):
             # It was preallocated, and a crash has undone the cut with which a roll has ended it.
             segment.log.truncate(cut.position)
             cut = None
@@ -252,27 +298,53 @@ class _Opening:
                 cut.path, cut.position, cut.reason,
             )  # fmt: skip
             return False
-        if cut is not None:
-            self._tell(cut)
-        is_gap_damage = not is_on_device and not self._may_have_gaps
-        is_cut = bool(cut) or (bool(later) and is_gap_damage and segment.next_offset() != later[0])
+        is_cut = cut is not None or (
+            bool(later) and not is_on_device and self._is_tail_lost(segment, later)
+        )
         if later and is_cut:
             self._drop(later, reason="what is before it was lost")
         if cut is not None:
-            segment.log.truncate(cut.position)
+            self._cut(segment, cut)
         if later and not is_cut:
             producers.write_snapshot(later[0])
         return is_cut
+
+    def _is_tail_lost(self, segment: Segment, later: Sequence[int]) -> bool:
+        """Whether the next segment begins too late, and nothing says that compaction did it."""
+        end = segment.next_offset()
+        if end == later[0] or self._may_have_gaps:
+            return False
+        folder = self._folder.path
+        bases = [
+            parsed[0]
+            for name in self._files.list(folder)
+            if (parsed := names.parse_segment_file_name(name)) and parsed[1] == names.LOG_SUFFIX
+        ]
+        self._may_have_gaps = evidence.was_compacted(self._files, folder, bases)
+        if self._may_have_gaps:
+            logger.info("gap_kept path=%s offsets=%d..%d", folder, end, later[0] - 1)
+        return not self._may_have_gaps
+
+    def _cut(self, segment: Segment, cut: Cut) -> None:
+        """Cut a log; the bytes are on the device under another name before."""
+        path, base, start = segment.log.path, segment.base_offset, cut.position
+        target = f"{self._folder.path}/{names.set_aside_file_name(base, start)}"
+        kept = set_aside.keep_bytes(
+            self._files, path, position=start, limit=segment.log.size, target=target
+        )
+        self._files.sync_directory(self._folder.path)
+        self._tell(cut, kept)
+        segment.log.truncate(start)
 
     def _cut_tail(self, segment: Segment, size: int, *, is_last: bool) -> None:
         """Cut what is no whole batch, without which the rest cannot be split."""
         bytes_cut = segment.log.size - size
         if is_last and bytes_cut:
             reason = "the last batch is not whole"
-            self._tell(
-                Cut(path=segment.log.path, position=size, bytes_cut=bytes_cut, reason=reason)
+            self._cut(
+                segment,
+                Cut(path=segment.log.path, position=size, bytes_cut=bytes_cut, reason=reason),
             )
-            segment.log.truncate(size)
 
     def _open_producers(self, segments: Segments, log_end: int) -> ProducerStates:
         return open_producers(
@@ -294,26 +366,35 @@ class _Opening:
         )
 
     def _drop(self, base_offsets: Sequence[int], *, reason: str) -> None:
-        """Remove segments, the last one first, so that a crash in between leaves no hole."""
+        """Set segments aside, the last one first, so that a crash in between leaves no hole."""
         folder = self._folder.path
         for base_offset in reversed(base_offsets):
-            path = f"{folder}/{names.segment_file_name(base_offset, names.LOG_SUFFIX)}"
+            path = evidence.log_path(folder, base_offset)
             file = self._files.open(path, read_only=True)
             size = file.size()
+            is_blank = set_aside.is_blank(file, 0, size)
             file.close()
-            self._tell(Cut(path=path, position=0, bytes_cut=size, reason=reason))
-            for suffix in (names.LOG_SUFFIX, *INDEX_SUFFIXES):
+            kept = None
+            if is_blank:
+                self._files.remove(path)
+            else:
+                target = f"{folder}/{names.set_aside_file_name(base_offset, 0)}"
+                kept = set_aside.move_file(self._files, path, target)
+            self._tell(Cut(path=path, position=0, bytes_cut=size, reason=reason), kept)
+            for suffix in INDEX_SUFFIXES:
                 path = f"{folder}/{names.segment_file_name(base_offset, suffix)}"
                 if self._files.exists(path):
                     self._files.remove(path)
         self._files.sync_directory(folder)
 
-    def _tell(self, cut: Cut) -> None:
+    def _tell(self, cut: Cut, kept: str | None) -> None:
+        records = evidence.count_records(self._files, kept) if kept is not None else 0
+        told = replace(cut, kept=kept, records=records)
         logger.warning(
-            "log_cut path=%s position=%d bytes=%d reason=%s",
-            cut.path, cut.position, cut.bytes_cut, cut.reason,
+            "log_cut path=%s position=%d bytes=%d records=%d kept=%s reason=%s",
+            cut.path, cut.position, cut.bytes_cut, records, kept or "none", cut.reason,
         )  # fmt: skip
-        self._report(cut)
+        self._report(told)
 
 
 def recover_segment(
@@ -457,13 +538,13 @@ def _has_indexes(files: Files, directory: str, base_offset: int) -> bool:
     )
 
 
-def _is_blank(segment: Segment, position: int) -> bool:
+def _is_blank(files: Files, segment: Segment, position: int) -> bool:
     """Whether there are zeros only from a position to the end of the file."""
-    for start in range(position, segment.log.size, _BLANK_BYTES):
-        limit = min(start + _BLANK_BYTES, segment.log.size)
-        if segment.log.read(start, limit).count(0) < limit - start:
-            return False
-    return True
+    file = files.open(segment.log.path, read_only=True)
+    try:
+        return set_aside.is_blank(file, position, segment.log.size)
+    finally:
+        file.close()
 
 
 def _is_sound(segment: Segment, *, checks_end: bool) -> bool:
@@ -506,7 +587,7 @@ def _remove_leftovers(files: Files, directory: str) -> list[int]:
     """Base offsets of the segments; leftovers of deletions and indexes without a log go."""
     bases, indexes = [], []
     for name in files.list(directory):
-        if name.endswith((names.DELETED_SUFFIX, ".tmp")):
+        if names.is_removed_at_start(name):
             files.remove(f"{directory}/{name}")
             continue
         parsed = names.parse_segment_file_name(name)

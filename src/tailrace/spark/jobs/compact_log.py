@@ -102,7 +102,9 @@ class HeldDirectory:
                 folder,
                 config=config,
                 is_clean=self._mark is not None,
-                was_compacted=partition in self._cleaner_offsets,
+                may_have_gaps=(
+                    partition in self._cleaner_offsets or partition not in recovery_points
+                ),
                 checkpoints=(recovery_points.get(partition, 0), log_starts.get(partition, 0)),
             )
 

@@ -31,6 +31,13 @@ from tailrace.storage.config import LogConfig
 from tailrace.storage.records_file import open_records_file
 from tailrace.storage.segment import Segment, open_segment
 
+_OF_SEGMENTS: Final = (
+    names.LOG_SUFFIX,
+    names.OFFSET_INDEX_SUFFIX,
+    names.TIME_INDEX_SUFFIX,
+    names.TRANSACTION_INDEX_SUFFIX,
+    names.SNAPSHOT_SUFFIX,
+)
 _SUFFIXES: Final = (names.CLEANED_SUFFIX, names.SWAP_SUFFIX, names.DELETED_SUFFIX)
 
 
@@ -68,16 +75,20 @@ def finish_swaps(files: Files, directory: str) -> None:
     it again.
 
     Raises:
-        CorruptionError: a segment that is to be put in place cannot be read to its end.
+        CorruptionError: a segment that is to be put in place is damaged; nothing has changed.
         OSError: the device refused.
     """
     found = _suffixed(files, directory)
-    for name in found[names.DELETED_SUFFIX]:
-        files.remove(f"{directory}/{name}")
     cleaned, swaps = found[names.CLEANED_SUFFIX], found[names.SWAP_SUFFIX]
     limit = min(map(_offset_of, cleaned), default=None)
     # First what depends on the `.cleaned` files: without them a half published set looks whole.
     invalid = [name for name in swaps if limit is not None and _offset_of(name) >= limit]
+    for name in swaps:
+        # Nothing goes before what replaces it was found whole.
+        if name not in invalid and _is_log(name):
+            _check(files, f"{directory}/{name}")
+    for name in found[names.DELETED_SUFFIX]:
+        files.remove(f"{directory}/{name}")
     for name in invalid:
         files.remove(f"{directory}/{name}")
     if invalid:
@@ -177,7 +188,7 @@ def _remove_replaced(files: Files, directory: str, swaps: Sequence[str]) -> None
     )
     for name in files.list(directory):
         parsed = names.parse_segment_file_name(name)
-        if parsed is None:
+        if parsed is None or parsed[1] not in _OF_SEGMENTS:
             continue
         offset, suffix = parsed
         is_new_base = offset in bases
@@ -186,6 +197,18 @@ def _remove_replaced(files: Files, directory: str, swaps: Sequence[str]) -> None
         if is_new_base or min(bases) <= offset < limit:
             files.remove(f"{directory}/{name}")
     files.sync_directory(directory)
+
+
+def _check(files: Files, path: str) -> None:
+    log = open_records_file(files, path, read_only=True)
+    try:
+        end = 0
+        for each in log.checked():
+            end = each.end
+        if end != log.size:
+            raise CorruptionError("the last batch is not whole", path=path, position=end)
+    finally:
+        log.close()
 
 
 def _next_offset(files: Files, path: str, *, base_offset: int) -> int:

@@ -1,0 +1,120 @@
+"""Bytes that leave a log and are kept: under another name in the same folder.
+
+    flights-3/
+        00000000000000000170.log                       up to byte 8391
+        set-aside-00000000000000000170-8391.bytes      what stood there from byte 8391 on
+        set-aside-00000000000000000240-0.bytes         all of 00000000000000000240.log
+
+Recovery sets aside what it takes out of service, so no start loses a byte of a log; `tailrace log
+repair` brings back what fits. A repair keeps what it drops in the same way, under `quarantine-`
+names, and never brings that back. Neither Kafka nor a start of this broker touches these files.
+
+Not kept: zeros, which fill a preallocated file and what a lost machine has not written.
+
+Invariant: the kept bytes are on the device before they leave the log.
+"""
+
+from collections.abc import Iterator
+
+from tailrace.runtime.files import File, Files
+from tailrace.storage import names
+
+_WINDOW_BYTES = 1024 * 1024
+"""How much is copied or compared in one go."""
+
+
+def move_file(files: Files, path: str, target: str) -> str:
+    """Give a whole file the name `target`, or one with -2, -3, … if that is taken; which it got.
+
+    The caller syncs the directory.
+
+    Raises:
+        OSError: the file cannot be renamed.
+    """
+    free, number = target, 1
+    while files.exists(free):
+        number += 1
+        free = _numbered(target, number)
+    files.rename(path, free)
+    return free
+
+
+def keep_bytes(files: Files, path: str, *, position: int, limit: int, target: str) -> str | None:
+    """Copy a range of a file to `target`, or to -2, -3, … if other bytes have the name; which.
+
+    None if there are only zeros. The bytes are on the device when this returns, the name when the
+    caller has synced the directory. Once more after a crash: it finds its own copy.
+
+    Raises:
+        OSError: the device refused.
+    """
+    source = files.open(path, read_only=True)
+    try:
+        if is_blank(source, position, limit):
+            return None
+        free, number = target, 1
+        while files.exists(free):
+            if _holds(files, free, source, position=position, limit=limit):
+                return free
+            number += 1
+            free = _numbered(target, number)
+        copy_parts(files, free, parts(source, position, limit))
+        return free
+    finally:
+        source.close()
+
+
+def copy_parts(files: Files, target: str, data: Iterator[bytes]) -> None:
+    """Write a file as a whole: after a crash it is not there, or has all of the bytes.
+
+    Raises:
+        OSError: the device refused.
+    """
+    temporary = target + names.TEMPORARY_SUFFIX
+    file = files.open(temporary, create=True)
+    try:
+        file.resize(0)
+        end = 0
+        for part in data:
+            file.write(end, part)
+            end += len(part)
+        file.sync()
+    finally:
+        file.close()
+    files.rename(temporary, target)
+
+
+def is_blank(file: File, start: int, limit: int) -> bool:
+    """Whether there are zeros only in a range."""
+    return not any(part.strip(b"\0") for part in parts(file, start, limit))
+
+
+def parts(file: File, start: int, limit: int) -> Iterator[bytes]:
+    """The bytes of a range, in pieces."""
+    position = start
+    while position < limit:
+        part = file.read(position, min(_WINDOW_BYTES, limit - position))
+        if not part:
+            return
+        yield part
+        position += len(part)
+
+
+def _numbered(target: str, number: int) -> str:
+    return f"{target.removesuffix(names.KEPT_SUFFIX)}-{number}{names.KEPT_SUFFIX}"
+
+
+def _holds(files: Files, path: str, source: File, *, position: int, limit: int) -> bool:
+    """Whether a file has exactly these bytes."""
+    held = files.open(path, read_only=True)
+    try:
+        if held.size() != limit - position:
+            return False
+        at = 0
+        for part in parts(source, position, limit):
+            if held.read(at, len(part)) != part:
+                return False
+            at += len(part)
+        return True
+    finally:
+        held.close()
