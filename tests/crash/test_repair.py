@@ -56,10 +56,19 @@ def in_two_segments(files: MemoryFiles) -> None:
     files.overwrite(f"{FOLDER}/leader-epoch-checkpoint", b"?")
 
 
+def set_aside_by_a_recovery(files: MemoryFiles) -> None:
+    """Damage in the middle of the log, after which a broker has started and stopped again."""
+    flip(files, path(5, ".log"), 2 * SIZE + 70)
+    log = open_at(files, config=settings(segment_bytes=400))
+    assert log.end_offset == 7
+    stop_cleanly(log)
+
+
 DAMAGES: tuple[Callable[[MemoryFiles], None], ...] = (
     in_the_middle,
     at_the_end_of_a_segment,
     in_two_segments,
+    set_aside_by_a_recovery,
 )
 
 

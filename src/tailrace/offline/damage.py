@@ -123,6 +123,48 @@ def find_damage(files: Files, segments: Sequence[SegmentFiles], on_damage: OnDam
     return found
 
 
+class SoundBatch(NamedTuple):
+    """A batch that fits behind those before it, wherever it stands."""
+
+    position: int
+    end: int
+    base_offset: int
+    last_offset: int
+    epoch: int
+    records: int
+
+
+def find_sound(files: Files, file: SegmentFiles, *, due: int) -> list[SoundBatch]:
+    """Every batch of a file that is whole and begins at or behind `due` and the ones before it.
+
+    Raises:
+        DirectoryError: the file cannot be read.
+    """
+    found = []
+    try:
+        opened = files.open(file.path, read_only=True)
+        try:
+            for piece, next_base in _with_next(_pieces(opened, file, None)):
+                fault = piece.fault or _order_fault(piece, file, limits=(next_base, None), due=due)
+                if fault is None:
+                    due = piece.last_offset + 1
+                    found.append(
+                        SoundBatch(
+                            piece.position,
+                            piece.end,
+                            piece.base_offset,
+                            piece.last_offset,
+                            piece.epoch,
+                            piece.records or 0,
+                        )
+                    )
+        finally:
+            opened.close()
+    except OSError as error:
+        raise unreadable(file.path, error) from error
+    return found
+
+
 def _look_into(
     file: File, segment: SegmentFiles, following: int | None, *, found: LogDamage
 ) -> None:

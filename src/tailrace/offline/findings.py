@@ -51,6 +51,7 @@ class Rule(Enum):
     TRANSACTION = "transaction"
     SEQUENCE = "sequence"
     LEFTOVER = "leftover"
+    SET_ASIDE = "set-aside"
     MORE = "more"
 
 

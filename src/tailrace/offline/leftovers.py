@@ -74,7 +74,9 @@ def check_directory_leftovers(files: Files, path: str) -> Iterator[Finding]:
     """
     for name in files.list(path):
         if names.is_delete_directory_name(name):
-            sentence = "a partition that was deleted; a broker removes the folder a minute after its start"
+            sentence = (
+                "a partition that was deleted; a broker removes the folder a minute after its start"
+            )
         elif _SET_ASIDE.fullmatch(name):
             sentence = "a replica that is not in service; a broker keeps the folder"
         else:

@@ -12,8 +12,9 @@ The order of one repair, each step on the device before the next:
     4  snapshots and indexes that would be wrong removed
     5  segments that go as a whole renamed to their quarantine file, the last one first
     6  segments with damage written anew under a second name, and renamed
-    7  the log opened as a broker opens it, which writes indexes, snapshots and epochs
-    8  the mark put back if it was there, and the note removed
+    7  what recovery has set aside put back under the names of segments
+    8  the log opened as a broker opens it, which writes indexes, snapshots and epochs
+    9  the mark put back if it was there, and the note removed
 
 Invariant: no byte leaves a log before a quarantine file has it; zeros behind the last batch, which
 say nothing, apart. After a crash at any point another repair comes to the same end.
@@ -33,7 +34,7 @@ from tailrace.offline.repair_plan import CHECKPOINTS, PartitionPlan, RepairPlan,
 from tailrace.records.batch import stamp
 from tailrace.runtime.clock import Clock
 from tailrace.runtime.files import File, Files, Lock
-from tailrace.storage import names
+from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import (
     read_offset_checkpoint,
     write_atomically,
@@ -46,9 +47,9 @@ from tailrace.storage.directories import unusable
 from tailrace.storage.folder import Folder
 from tailrace.storage.recovery import INDEX_SUFFIXES, Cut, open_log
 from tailrace.storage.removals import Removals
-from tailrace.storage.walk import WINDOW_BYTES, walk_batches
+from tailrace.storage.set_aside import copy_parts, keep_bytes, move_file, parts
+from tailrace.storage.walk import walk_batches
 
-_TEMPORARY_SUFFIX = ".tmp"
 _EVERYTHING = 2**63 - 1
 
 
@@ -105,20 +106,28 @@ def _apply(files: Files, plan: RepairPlan, clock: Clock) -> list[Cut]:
     root = plan.root
     was_clean = _begin(files, plan)
     for path in plan.damaged_checkpoints:
-        _set_aside_file(files, path, f"{root}/quarantine-{path.rpartition('/')[2]}.bytes")
+        move_file(files, path, f"{root}/quarantine-{path.rpartition('/')[2]}.bytes")
     files.sync_directory(root)
     for partition in plan.partitions:
         for drop in partition.drops:
             if not drop.is_whole_file:
-                _copy_to_quarantine(files, drop)
+                limit = drop.position + drop.size_bytes
+                keep_bytes(
+                    files,
+                    drop.path,
+                    position=drop.position,
+                    limit=limit,
+                    target=quarantine_path(drop),
+                )
         files.sync_directory(partition.folder)
-        if partition.drops:
+        if partition.drops or partition.restores:
             _sync_logs(files, partition.folder)
     _write_checkpoints(files, plan)
     cuts: list[Cut] = []
     for partition in plan.partitions:
         _remove_derived(files, partition)
         _change_logs(files, partition)
+        _restore(files, partition)
         if partition.epochs is not None:
             write_epoch_checkpoint(
                 files, partition.folder, names.LEADER_EPOCHS, entries=partition.epochs
@@ -174,58 +183,6 @@ def _begin(files: Files, plan: RepairPlan) -> bool:
     return was_clean
 
 
-def _copy_to_quarantine(files: Files, drop: Drop) -> None:
-    """Put the bytes of a drop on the device under another name; zeros are left out."""
-    source = files.open(drop.path, read_only=True)
-    try:
-        limit = drop.position + drop.size_bytes
-        if not any(part.strip(b"\0") for part in _parts(source, drop.position, limit)):
-            return
-        path = _free_name(files, quarantine_path(drop), source, drop=drop)
-        if files.exists(path):
-            return  # Left by a repair that was interrupted.
-        temporary = path + _TEMPORARY_SUFFIX
-        target = files.open(temporary, create=True)
-        try:
-            target.resize(0)
-            position = 0
-            for part in _parts(source, drop.position, limit):
-                target.write(position, part)
-                position += len(part)
-            target.sync()
-        finally:
-            target.close()
-        files.rename(temporary, path)
-    finally:
-        source.close()
-
-
-def _free_name(files: Files, path: str, source: File, *, drop: Drop) -> str:
-    """The name, or with -2, -3, … behind it where other bytes have taken it."""
-    stem, number = path.removesuffix(".bytes"), 1
-    while files.exists(path):
-        held = files.open(path, read_only=True)
-        try:
-            if held.size() == drop.size_bytes and all(
-                held.read(at - drop.position, len(part)) == part
-                for at, part in _placed(source, drop.position, drop.position + drop.size_bytes)
-            ):
-                break
-        finally:
-            held.close()
-        number += 1
-        path = f"{stem}-{number}.bytes"
-    return path
-
-
-def _set_aside_file(files: Files, path: str, target: str) -> None:
-    stem, number = target.removesuffix(".bytes"), 1
-    while files.exists(target):
-        number += 1
-        target = f"{stem}-{number}.bytes"
-    files.rename(path, target)
-
-
 def _sync_logs(files: Files, folder: str) -> None:
     """So that a recovery point at the end of the log is no lie."""
     for segment in list_segments(files, folder)[0]:
@@ -246,7 +203,7 @@ def _write_checkpoints(files: Files, plan: RepairPlan) -> None:
     And every recovery point of a log that is cut at its end: a broker that starts before the repair
     is complete must not take what was stepped over for a tail that was lost.
     """
-    ends = {each.partition: each.log_end for each in plan.partitions if each.drops}
+    ends = {each.partition: each.log_end for each in plan.partitions if each.drops or each.restores}
     for name in CHECKPOINTS:
         known = read_offset_checkpoint(files, f"{plan.root}/{name}")
         kept = {
@@ -277,7 +234,7 @@ def _change_logs(files: Files, plan: PartitionPlan) -> None:
     whole = [each for each in plan.drops if each.is_whole_file]
     for drop in reversed(whole):
         if drop.size_bytes:
-            _set_aside_file(files, drop.path, quarantine_path(drop))
+            move_file(files, drop.path, quarantine_path(drop))
         else:
             files.remove(drop.path)
         files.sync_directory(plan.folder)
@@ -290,10 +247,31 @@ def _change_logs(files: Files, plan: PartitionPlan) -> None:
     files.sync_directory(plan.folder)
 
 
+def _restore(files: Files, plan: PartitionPlan) -> None:
+    """Put what recovery has set aside back in service, the oldest first."""
+    for each in plan.restores:
+        target = evidence.log_path(plan.folder, each.base_offset)
+        if each.is_whole:
+            _sync_file(files, each.path)
+            files.rename(each.path, target)
+        else:
+            source = files.open(each.path, read_only=True)
+            try:
+                # The file stays, with the damage in it.
+                copy_parts(
+                    files,
+                    target,
+                    (part for start, end in each.ranges for part in parts(source, start, end)),
+                )
+            finally:
+                source.close()
+        files.sync_directory(plan.folder)
+
+
 def _rewrite(files: Files, path: str, drops: list[Drop], *, epochs: list[tuple[int, int]]) -> None:
     """Write what stays of a log file under a second name, and put it in place."""
     modified_ms = files.modified_ms(path)
-    temporary = path + _TEMPORARY_SUFFIX
+    temporary = path + names.TEMPORARY_SUFFIX
     source = files.open(path, read_only=True)
     target = files.open(temporary, create=True)
     try:
@@ -327,7 +305,7 @@ def _stamped(
 ) -> Iterator[bytes]:
     """The bytes of a range, with the leader epochs that are due."""
     if not epochs:
-        yield from _parts(source, start, limit)
+        yield from parts(source, start, limit)
         return
     for position, batch in walk_batches(source, path, start=start, limit=limit):
         if batch.legacy is not None:
@@ -370,18 +348,3 @@ def _rebuild(
         log.close()
     files.sync_directory(plan.folder)
     return cuts
-
-
-def _parts(file: File, start: int, limit: int) -> Iterator[bytes]:
-    return (part for _, part in _placed(file, start, limit))
-
-
-def _placed(file: File, start: int, limit: int) -> Iterator[tuple[int, bytes]]:
-    """Position and bytes of a range, in pieces."""
-    position = start
-    while position < limit:
-        part = file.read(position, min(WINDOW_BYTES, limit - position))
-        if not part:
-            return
-        yield position, part
-        position += len(part)

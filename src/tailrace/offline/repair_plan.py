@@ -2,6 +2,7 @@
 
     log file             damaged ranges go, as `damage` says
     index, .txnindex     rebuilt from the first segment that is changed, or that has a wrong one
+    set-aside-….bytes    what recovery took out of service comes back, where it fits
     .snapshot            those behind the change, and wrong ones, are removed and written anew
     leader-epoch-…       rebuilt from the batches; batches whose epoch falls get the one that is due
     offset checkpoints   a malformed one goes; entries behind the end of their log go
@@ -25,6 +26,7 @@ from tailrace.offline.damage import Drop, EpochRun, LogDamage, OnDamage, find_da
 from tailrace.offline.directory import DataDirectory, list_segments, log_start_offsets
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.journal import read_journal
+from tailrace.offline.restores import Restore, plan_restores
 from tailrace.offline.segment_check import Progress
 from tailrace.offline.verify import verify
 from tailrace.offline.walk import find_end
@@ -75,6 +77,8 @@ class PartitionPlan:
     """What the epoch checkpoint has to hold; None if it stays."""
     restamped: frozenset[int] = frozenset()
     """Base offsets of segments with batches that get another leader epoch."""
+    restores: list[Restore] = field(default_factory=list)
+    """What recovery has set aside and comes back."""
     topic_id: uuid.UUID | None = None
     """What `partition.metadata` has to hold; None if it stays."""
     log_start: int = 0
@@ -151,14 +155,14 @@ def _plan_void_entries(
     files: Files, directory: DataDirectory, findings: Sequence[Finding], *, plan: RepairPlan
 ) -> None:
     """Entries of checkpoints that know an offset behind the end of their log, damage apart."""
-    dropping = {each.partition for each in plan.partitions if each.drops}
+    changing = {each.partition for each in plan.partitions if each.drops or each.restores}
     starts = log_start_offsets(files, directory.path)
     for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS):
         path = f"{directory.path}/{name}"
         if not any(each.path == path and each.offset is not None for each in findings):
             continue
         for partition, offset in read_offset_checkpoint(files, path).items():
-            if partition not in directory.partitions or partition in dropping:
+            if partition not in directory.partitions or partition in changing:
                 continue
             segments, _ = list_segments(files, directory.partitions[partition])
             end = find_end(files, segments) if segments else starts.get(partition, 0)
@@ -200,7 +204,7 @@ def _plan_partition(
     if unreadable:
         plan.advice += [_advising(each, "make it readable and repair again") for each in unreadable]
         return made
-    segments, _ = list_segments(files, made.folder)
+    segments, listed = list_segments(files, made.folder)
     damage = LogDamage()
     if rules & (_OF_BATCHES | {Rule.LEADER_EPOCH}):
         damage = find_damage(files, segments, on_damage)
@@ -215,6 +219,9 @@ def _plan_partition(
         if not damage.runs:
             damage = find_damage(files, segments, on_damage)
         _plan_epochs(files, made, damage, path=epoch_path)
+    if Rule.SET_ASIDE in rules and not made.drops:
+        _plan_restores(files, made, segments=segments, listed=listed)
+    plan.notes += [each for each in findings if each.rule is Rule.SET_ASIDE and each not in wrong]
     indexes = [each for each in wrong if each.rule in _OF_INDEXES]
     made.mends += [
         Mend(path=each.path, sentence=f"rebuilt from the log: {each.sentence}") for each in indexes
@@ -261,6 +268,22 @@ def _plan_log(
     made.drops, made.log_end = damage.drops, damage.log_end
     if damage.drops:
         made.changed_from = damage.drops[0].base_offset
+
+
+def _plan_restores(
+    files: Files,
+    made: PartitionPlan,
+    *,
+    segments: Sequence[SegmentFiles],
+    listed: Sequence[str],
+) -> None:
+    made.restores, _ = plan_restores(files, made.folder, segments=segments, listed=listed)
+    if not made.restores:
+        return
+    made.mends += [Mend(path=each.path, sentence=each.sentence) for each in made.restores]
+    made.log_end = made.restores[-1].next_offset
+    bases = [made.restores[0].base_offset]
+    made.changed_from = min(bases + ([] if made.changed_from is None else [made.changed_from]))
 
 
 def _plan_epochs(files: Files, made: PartitionPlan, damage: LogDamage, *, path: str) -> None:

@@ -29,6 +29,7 @@ from tailrace.offline.leftovers import (
     check_partition_leftovers,
 )
 from tailrace.offline.partition_walk import PartitionWalk
+from tailrace.offline.restores import check_set_aside
 from tailrace.offline.segment_check import Progress, SegmentCheck, SegmentWalk
 from tailrace.runtime.files import Files
 from tailrace.storage import names
@@ -211,9 +212,19 @@ def _walk(files: Files, found: PartitionFiles, open_segment: OpenSegment) -> Ite
         known = found.checkpoints.items()
         walk.next_offset = sum(at for path, at in known if path.endswith(starts))
     elif not (walk.is_complete and walk.is_end_known):
+        yield from check_set_aside(
+            files, found.folder, segments=(), listed=found.listed, is_sound=False
+        )
         return
     yield from walk.finish()
     yield from _behind_the_end(found, walk.next_offset)
+    yield from check_set_aside(
+        files,
+        found.folder,
+        segments=found.segments,
+        listed=found.listed,
+        is_sound=walk.is_sound and walk.is_complete and walk.is_end_known,
+    )
 
 
 def _behind_the_end(found: PartitionFiles, end: int) -> Iterator[Finding]:

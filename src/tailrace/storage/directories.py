@@ -37,7 +37,6 @@ from tailrace.storage.checkpoints import (
     write_offset_checkpoint,
 )
 
-
 logger = logging.getLogger(__name__)
 
 _CONSEQUENCES = {
@@ -95,7 +94,7 @@ class LogDirectory:
         try:
             return read_offset_checkpoint(self._files, f"{self.path}/{name}")
         except CorruptionError as error:
-            logger.error(
+            logger.warning(
                 "checkpoint_unreadable reason=%s consequence=%s", error, _CONSEQUENCES[name]
             )
             return None

@@ -137,13 +137,11 @@ class DirectoryLogs:
     def _read_topic_id(self, folder: str, known_id: uuid.UUID | None) -> uuid.UUID | None:
         """The topic id in a folder; the known one if the file is malformed, which is told."""
         try:
-            return read_partition_metadata(
-                self._files, f"{folder}/{names.PARTITION_METADATA}"
-            )
+            return read_partition_metadata(self._files, f"{folder}/{names.PARTITION_METADATA}")
         except CorruptionError as error:
             if known_id is None:
                 raise
-            logger.error("partition_metadata_rebuilt topic_id=%s reason=%s", known_id, error)
+            logger.warning("partition_metadata_rebuilt topic_id=%s reason=%s", known_id, error)
             write_partition_metadata(
                 self._files, folder, names.PARTITION_METADATA, topic_id=known_id
             )

@@ -159,9 +159,7 @@ def open_leader_epochs(files: Files, directory: str) -> LeaderEpochs:
     return LeaderEpochs(files, directory, entries)
 
 
-def write_epochs(
-    files: Files, directory: str, entries: Sequence[tuple[int, int]]
-) -> LeaderEpochs:
+def write_epochs(files: Files, directory: str, entries: Sequence[tuple[int, int]]) -> LeaderEpochs:
     """Replace the checkpoint of a partition folder, whatever it held; on the device on return.
 
     Raises:

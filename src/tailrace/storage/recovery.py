@@ -214,13 +214,13 @@ class _Opening:
             return open_leader_epochs(self._files, folder)
         except CorruptionError as error:
             entries = evidence.epochs_of_batches(self._files, folder, bases)
-            logger.error("epochs_rebuilt from=batches epochs=%d reason=%s", len(entries), error)
+            logger.warning("epochs_rebuilt from=batches epochs=%d reason=%s", len(entries), error)
             return write_epochs(self._files, folder, entries)
 
     def _start_by_epochs(self, first_base: int, *, reason: str) -> int:
         """Where the log starts by its own files, which is told: a DeleteRecords may be undone."""
         start = evidence.start_by_epochs(self._files, self._folder.path, first_base)
-        logger.error(
+        logger.warning(
             "log_start_rebuilt path=%s offset=%d reason=%s", self._folder.path, start, reason
         )
         return start

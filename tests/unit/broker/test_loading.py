@@ -105,7 +105,15 @@ def test_a_quick_start_tells_no_progress(caplog: pytest.LogCaptureFixture) -> No
     assert not [line for line in caplog.messages if line.startswith("loading ")]
 
 
-def test_a_damaged_folder_stops_the_start() -> None:
+def put_damage(disk: MemoryFiles, folder: str) -> str:
+    """Damage that no start can mend: what a compaction has made is no batch. The file."""
+    path = f"{folder}/00000000000000000000.log.swap"
+    disk.open(path, create=True).close()
+    disk.overwrite(path, b"garbage" * 20)
+    return path
+
+
+def test_a_damaged_folder_in_the_first_directory_stops_the_start() -> None:
     """With the file in the message, every directory released, and no mark of an orderly stop."""
 
     async def scenario(outside: Outside) -> None:
@@ -113,14 +121,60 @@ def test_a_damaged_folder_stops_the_start() -> None:
         await start_broker(broker_config({"log.dirs": "a,b"}), outside.runtime)
 
     disk = filled_disk("a,b")
-    disk.overwrite("b/t-1/partition.metadata", b"garbage")
+    path = put_damage(disk, "a/t-0")
     for _ in range(2):
         with (
             virtual_runtime(files=disk) as outside,
-            pytest.raises(DirectoryError, match=r"b/t-1/partition\.metadata"),
+            pytest.raises(DirectoryError, match=f"{path}.*tailrace log repair"),
         ):
             outside.run(scenario(outside))
     assert not disk.exists("a/.kafka_cleanshutdown")
+
+
+def test_a_damaged_folder_takes_its_directory_out_and_the_others_serve(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As in Kafka: one file that cannot be mended is not the end of every other log."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside, {"log.dirs": "a,b"}) as broker:
+            assert [each.path for each in broker.logs.online] == ["a"]
+            peer = connect(outside, broker)
+            codes = [
+                (await produce(peer, "t", batch(b"x"), partition=number)).error_code
+                for number in range(COUNT)
+            ]
+            assert codes == [0, 56] * (COUNT // 2)
+
+    disk = filled_disk("a,b")
+    path = put_damage(disk, "b/t-1")
+    with virtual_runtime(files=disk) as outside:
+        outside.run(scenario(outside))
+    told = [each for each in caplog.messages if each.startswith("directory_failed path=b")]
+    assert len(told) == 1
+    assert path in told[0]
+
+
+def test_one_wrong_number_in_small_files_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Every kind of small file has a wrong count; all logs serve, and each file is told."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside, {"log.dirs": "a,b"}) as broker:
+            assert len(broker.logs.online) == 2
+            assert [log.end_offset for log in broker.logs] == [1] * COUNT
+            assert [log.epochs.entries for log in broker.logs] == [((0, 0),)] * COUNT
+
+    disk = filled_disk("a,b")
+    damaged = ["a/t-0/partition.metadata", "b/t-1/leader-epoch-checkpoint"]
+    damaged += [f"a/{name}" for name in disk.list("a") if name.endswith("-checkpoint")]
+    for path in damaged:
+        disk.overwrite(path, b"0\n7\n")
+    with virtual_runtime(files=disk) as outside:
+        outside.run(scenario(outside))
+    told = [line for line in caplog.messages if "replication" not in line]
+    assert [path for path in damaged if not any(path in line for line in told)] == [
+        "a/replication-offset-checkpoint"
+    ]
 
 
 class UnevenThreads(InlineThreads):

@@ -8,7 +8,11 @@ import pytest
 
 from tailrace.errors import DirectoryError, StorageError
 from tailrace.model import TopicPartition
-from tailrace.storage.directories import LogDirectory, open_log_directory
+from tailrace.storage.directories import (
+    LogDirectory,
+    UnusableDirectoryError,
+    open_log_directory,
+)
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.testing import DiskFault, MemoryFiles
@@ -149,8 +153,10 @@ def test_the_clean_mark_is_used_once() -> None:
     assert not opened(files.crash()).was_clean
 
 
-def test_a_malformed_checkpoint_counts_as_empty_at_the_start() -> None:
-    """Everything is then recovered, which is slow and right."""
+def test_a_malformed_checkpoint_counts_as_empty_at_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Everything is then recovered, which is slow and right; and it is said."""
     files = MemoryFiles()
     logs = started(files)
     before = records(add(logs))
@@ -160,6 +166,9 @@ def test_a_malformed_checkpoint_counts_as_empty_at_the_start() -> None:
     log = started(after).get(ONE)
     assert log is not None
     assert (records(log), log.positions.recovery_point) == (before, 0)
+    (line,) = [each for each in caplog.messages if each.startswith("checkpoint_unreadable")]
+    assert "data/recovery-point-offset-checkpoint" in line
+    assert "every segment is checked" in line
 
 
 def test_an_orderly_stop_has_everything_on_the_device() -> None:
@@ -206,7 +215,7 @@ def test_a_checkpoint_notes_what_is_on_the_device() -> None:
 
 
 def test_a_deleted_partition_does_not_come_back() -> None:
-    """Not after a crash before its folder is removed; the next start removes it."""
+    """Not after a crash before its folder is removed; the next start gives it its time again."""
     files = MemoryFiles()
     logs = started(files)
     add(logs)
@@ -215,7 +224,11 @@ def test_a_deleted_partition_does_not_come_back() -> None:
     assert logs.get(ONE) is None
     after = files.crash()
     assert after.exists(folder)
-    assert started(after).find_partitions() == {}
+    again = started(after)
+    assert again.find_partitions() == {}
+    again.removals.remove_due(NOW + 59_999)
+    assert after.exists(folder)
+    again.removals.remove_due(NOW + 60_000)
     assert not after.exists(folder)
     logs.removals.remove_due(NOW + 59_999)
     assert files.exists(folder)
@@ -226,12 +239,16 @@ def test_a_deleted_partition_does_not_come_back() -> None:
 def test_folders_of_others_stay() -> None:
     """Even with a name that ends like those of deleted partitions."""
     files = MemoryFiles()
-    for name in ("data/to-delete", "data/lost+found", "data/flights-0.ab-future"):
-        files.make_directory(name)
-    files.open("data/x-0.ab-delete", create=True)
-    assert started(files).find_partitions() == {}
-    assert files.exists("data/to-delete")
-    assert files.exists("data/x-0.ab-delete")
+    mine = f"data/x-0.{'ab' * 16}-delete"
+    folders = ("to-delete", "lost+found", "flights-0.ab-future", "backup-2024.old-delete")
+    for name in folders:
+        files.make_directory(f"data/{name}")
+    files.open(mine, create=True)
+    logs = started(files)
+    assert logs.find_partitions() == {}
+    logs.removals.remove_due(NOW + 60_000)
+    assert all(files.exists(f"data/{name}") for name in folders)
+    assert files.exists(mine)
 
 
 def test_a_new_partition_does_not_inherit_offsets_of_a_deleted_one() -> None:
@@ -320,13 +337,30 @@ def test_a_partition_deleted_while_a_checkpoint_runs_does_not_fail_it() -> None:
     assert text == f"0\n1\nplanes 0 {second.segments.active.base_offset}\n".encode()
 
 
-def test_a_malformed_topic_id_stops_the_start_with_the_file_named() -> None:
-    """It is not guessed at."""
+def test_a_malformed_topic_id_is_written_anew_if_the_topic_is_known(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By its name, in what the cluster has kept; and it is said."""
+    files = MemoryFiles()
+    logs = started(files)
+    add(logs)
+    logs.close()
+    after = files.crash()
+    metadata = "data/flights-0/partition.metadata"
+    before = after.content(metadata)
+    after.overwrite(metadata, b"garbage")
+    assert logs_in(after).find_partitions({"flights": ID}) == {ONE: ID}
+    assert after.content(metadata) == before
+    assert any(each.startswith("partition_metadata_rebuilt") for each in caplog.messages)
+
+
+def test_a_malformed_topic_id_of_an_unknown_topic_takes_the_directory_out() -> None:
+    """It is not guessed at; the file is named."""
     files = MemoryFiles()
     logs = started(files)
     add(logs)
     logs.close()
     after = files.crash()
     after.overwrite("data/flights-0/partition.metadata", b"garbage")
-    with pytest.raises(DirectoryError, match=r"partition\.metadata"):
+    with pytest.raises(UnusableDirectoryError, match=r"partition\.metadata"):
         started(after)
