@@ -57,11 +57,12 @@ def in_two_segments(files: MemoryFiles) -> None:
 
 
 def set_aside_by_a_recovery(files: MemoryFiles) -> None:
-    """Damage in the middle of the log, after which a broker has started and stopped again."""
+    """Damage in the middle of the log, after which a broker has started and was killed."""
     flip(files, path(5, ".log"), 2 * SIZE + 70)
     log = open_at(files, config=settings(segment_bytes=400))
     assert log.end_offset == 7
-    stop_cleanly(log)
+    log.sync()
+    log.close()
 
 
 DAMAGES: tuple[Callable[[MemoryFiles], None], ...] = (

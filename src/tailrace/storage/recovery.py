@@ -87,7 +87,7 @@ class Cut:
     kept: str | None = None
     """Where the bytes are now; None if they were zeros."""
     records: int = 0
-    """In sound batches at the start of what was kept."""
+    """In what was kept, as far as headers tell."""
 
 
 def open_log(

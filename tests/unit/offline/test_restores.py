@@ -69,7 +69,7 @@ def offsets_after_a_crash(files: MemoryFiles) -> list[int]:
     ("damage", "back"), [("torn", list(range(8, 20))), ("gap", list(range(10, 20)))]
 )
 def test_all_that_is_sound_comes_back(damage: str, back: list[int], on_damage: OnDamage) -> None:
-    """Under its offsets, segments by their names, the rest by copies; and the next start keeps it."""
+    """Under its offsets, segments by their names, the rest by copies; the next start keeps it."""
     files = recovered(damage)
     plan = planned(files, on_damage)
     assert [each.severity for each in found(files)] == [Severity.WARNING] * len(found(files))
@@ -150,7 +150,7 @@ def test_a_batch_whose_offset_cannot_be_its_own_stays(offset: int) -> None:
     files = recovered("gap")
     kept = f"{FOLDER}/set-aside-{15:020d}-0.bytes"
     data = bytearray(files.content(kept))
-    struct.pack_into(">q", data, SIZE, offset)
+    struct.pack_into(">q", data, len(batch(b"value 15")), offset)
     files.overwrite(kept, bytes(data))
     apply_repair(files, planned(files), clock=SetClock())
     expected = [*range(7), *range(10, 20)]
