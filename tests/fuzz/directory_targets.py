@@ -134,7 +134,11 @@ def read(chance: random.Random) -> int:
 
 
 def _opened(directory: Directory, files: MemoryFiles, *, is_clean: bool) -> Log | None:
+    """The log, if it can be opened; no byte of it has vanished from its folder either way."""
     end = directory.written[-1].last_offset + 1
+    # What a compaction replaces may go.
+    is_exchange = any(path.endswith(names.SWAP_SUFFIX) for path in all_paths(files))
+    before = _log_bytes(files)
     try:
         return open_at(
             files,
@@ -145,6 +149,21 @@ def _opened(directory: Directory, files: MemoryFiles, *, is_clean: bool) -> Log 
     except CorruptionError as error:
         located(error)
         return None
+    finally:
+        assert is_exchange or _log_bytes(files) >= before
+
+
+def _log_bytes(files: MemoryFiles) -> int:
+    """Bytes other than zero in logs and in what was taken out of them."""
+    count = 0
+    for path in all_paths(files, FOLDER):
+        name = path.rpartition("/")[2]
+        parsed = names.parse_segment_file_name(name)
+        is_log = parsed is not None and parsed[1] == names.LOG_SUFFIX
+        if is_log or name.endswith(names.KEPT_SUFFIX):
+            content = files.content(path)
+            count += len(content) - content.count(0)
+    return count
 
 
 def open_clean(chance: random.Random) -> int:
@@ -287,6 +306,40 @@ def mend(chance: random.Random) -> int:
     hold(directory, list(log.batches(log.start_offset)))
     log.close()
     return rounds
+
+
+def bring_back(chance: random.Random) -> int:
+    """Recover, perhaps append, and repair: what comes back was written, and no byte is lost."""
+    directory, files = _some(chance)
+    damage(chance, files, spared=(f"{ROOT}/tailrace-cluster.json",))
+    log = _opened(directory, files, is_clean=False)
+    if log is None:
+        return 0
+    known = {bytes(each.view[16:]) for each in log.batches(log.start_offset)}
+    if chance.randrange(2) and log.end_offset < 2**62:
+        data = batch(b"one more")
+        append(log, data, epoch=max(log.epochs.latest, 0))
+        known.add(bytes(data[16:]))
+    log.finish()
+    log.close()
+    before = _log_bytes(files)
+    try:
+        plan = plan_repair(files, find_partitions(files, ROOT), OnDamage.SKIP)
+        apply_repair(files, plan, clock=SetClock())
+    except DirectoryError:
+        return 0
+    assert _log_bytes(files) >= before
+    known |= directory.known.keys() | {each.content for each in directory.written}
+    log = _opened(directory, files, is_clean=True)
+    assert log is not None
+    end = log.start_offset
+    for each in log.batches(log.start_offset):
+        each.check()
+        assert bytes(each.view[16:]) in known
+        assert each.base_offset >= end or each.base_offset == 0
+        end = each.next_offset
+    log.close()
+    return sum(len(each.restores) for each in plan.partitions)
 
 
 def clean(chance: random.Random) -> int:
@@ -433,6 +486,7 @@ TARGETS: tuple[DamageTarget, ...] = (
     DamageTarget(name="recover it", run=recover, share=0.5),
     DamageTarget(name="verify it", run=find, share=0.5),
     DamageTarget(name="repair it", run=mend, share=0.25),
+    DamageTarget(name="recover it and bring back what was cut", run=bring_back, share=0.5),
     DamageTarget(name="clean its segments", run=clean, share=0.5),
     DamageTarget(name="scan, explain and show it", run=look, share=0.5),
 )

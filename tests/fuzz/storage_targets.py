@@ -14,7 +14,7 @@ from tailrace.cluster.store import FILE, LocalStore
 from tailrace.errors import CorruptionError, DirectoryError, FatalError
 from tailrace.model import Codec, SpecialTimestamp
 from tailrace.records.batch import Batch, UnsupportedMagicError
-from tailrace.storage import checkpoints
+from tailrace.storage import checkpoints, names
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.index.offset import open_offset_index
 from tailrace.storage.index.time import open_time_index
@@ -76,6 +76,20 @@ def load_image(data: bytes) -> object:
     store.save(image)
     assert store.load() == image
     return image
+
+
+def read_name(data: bytes) -> object:
+    """Take a file's name apart; what was set aside is known again, and no start removes it."""
+    name = data.decode("latin-1")
+    parsed = names.parse_set_aside_file_name(name)
+    is_removed = names.is_removed_at_start(name)
+    if parsed is not None:
+        stem = names.set_aside_file_name(*parsed).removesuffix(names.KEPT_SUFFIX)
+        assert name.startswith(stem)
+        assert names.parse_segment_file_name(name) is None
+    assert not is_removed or name.endswith((".deleted", ".tmp"))
+    assert not (is_removed and parsed is not None)
+    return parsed
 
 
 _FILES = MemoryFiles()
@@ -322,6 +336,18 @@ TARGETS: tuple[FuzzTarget, ...] = (
         seeds=(_TIMES, _TIMES + bytes(44), b""),
         run=read_time_index,
         refusals=(CorruptionError,),
+    ),
+    FuzzTarget(
+        name="name of a file in a partition",
+        seeds=(
+            names.set_aside_file_name(170, 8391).encode(),
+            b"set-aside-00000000000000000170-0-2.bytes",
+            b"set-aside-00000000000000000170-0.bytes.tmp",
+            b"00000000000000000170.log.deleted",
+            b"leader-epoch-checkpoint.tmp",
+        ),
+        run=read_name,
+        refusals=(),
     ),
     *_folder_targets(),
 )
