@@ -65,11 +65,21 @@ def set_aside_by_a_recovery(files: MemoryFiles) -> None:
     log.close()
 
 
+def in_the_log_start_checkpoint(files: MemoryFiles) -> None:
+    """It is known from the leader epochs, and must not be forgotten halfway."""
+    log = open_at(files, config=settings(segment_bytes=400), is_clean=True)
+    log.raise_log_start(7)
+    log.close()
+    files.open("data/log-start-offset-checkpoint", create=True).close()
+    files.overwrite("data/log-start-offset-checkpoint", b"0\n7\nflights 0 7\n")
+
+
 DAMAGES: tuple[Callable[[MemoryFiles], None], ...] = (
     in_the_middle,
     at_the_end_of_a_segment,
     in_two_segments,
     set_aside_by_a_recovery,
+    in_the_log_start_checkpoint,
 )
 
 

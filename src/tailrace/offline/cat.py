@@ -15,8 +15,8 @@ from tailrace.kernels.showing import ANY_KEY, NO_RECORD, THIS_KEY, Bound, Form
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.offline.directory import (
     DataDirectory,
+    believed_log_start,
     list_segments,
-    log_start_offsets,
     unreadable,
 )
 from tailrace.offline.show import Page
@@ -104,7 +104,8 @@ def _show_partition(
     try:
         segments, _ = list_segments(files, folder)
         root = folder.rstrip("/").rpartition("/")[0] or "."
-        start = max(choice.from_offset or 0, log_start_offsets(files, root).get(partition, 0))
+        log_start = believed_log_start(files, root, partition, folder=folder, segments=segments)
+        start = max(choice.from_offset or 0, log_start)
         limit = INT64_MAX if choice.to_offset is None else choice.to_offset
         is_committed = choice.isolation is IsolationLevel.READ_COMMITTED
         aborted = AbortedRecords([])

@@ -4,12 +4,16 @@ Nothing is opened for writing and no lock is taken, so a broker may be at work h
 """
 
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import TopicPartition
+from tailrace.offline.walk import find_end
+from tailrace.storage.walk import walk_headers
+from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
-from tailrace.storage import names
+from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.reader import SegmentFiles, list_partitions
 
@@ -86,19 +90,49 @@ def list_segments(files: Files, folder: str) -> tuple[list[SegmentFiles], list[s
     return segments, listed
 
 
-def log_start_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
-    """The log start checkpoint; a damaged one counts as empty, as it does for a broker.
+def believed_log_start(
+    files: Files,
+    path: str,
+    partition: TopicPartition,
+    *,
+    folder: str,
+    segments: Sequence[SegmentFiles],
+) -> int:
+    """Where a log starts for a broker: by the checkpoint in `path`, or else by its own files.
 
     Raises:
-        DirectoryError: it cannot be read.
+        DirectoryError: a file cannot be read.
     """
+    first = segments[0].base_offset if segments else 0
     checkpoint = f"{path}/{names.LOG_START_OFFSETS}"
     try:
-        return read_offset_checkpoint(files, checkpoint)
+        noted = read_offset_checkpoint(files, checkpoint).get(partition, 0)
+        if noted <= first or not any(segment.size for segment in segments):
+            return max(first, noted)
+        if evidence.is_of_this_log(files, folder, noted) or find_end(files, segments) >= noted:
+            return noted
     except CorruptionError:
-        return {}
+        pass  # What the log itself says counts then.
     except OSError as error:
         raise unreadable(checkpoint, error) from error
+    try:
+        batch = next(_headers(files, segments), None)
+        return evidence.start_by_epochs(files, folder, first, batch)
+    except CorruptionError:
+        return first
+    except OSError as error:
+        raise unreadable(folder, error) from error
+
+
+def _headers(files: Files, segments: Sequence[SegmentFiles]) -> Iterator[Batch]:
+    """The headers of the first segment's batches."""
+    for segment in segments[:1]:
+        file = files.open(segment.path, read_only=True)
+        try:
+            for _, batch in walk_headers(file, segment.path, start=0, limit=segment.size):
+                yield batch
+        finally:
+            file.close()
 
 
 def unreadable(path: str, error: OSError) -> DirectoryError:

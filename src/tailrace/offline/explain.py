@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tailrace.errors import CorruptionError
 from tailrace.model import TopicPartition
-from tailrace.offline.directory import list_segments, log_start_offsets, unreadable
+from tailrace.offline.directory import believed_log_start, list_segments, unreadable
 from tailrace.offline.undecided import first_unstable_offset
 from tailrace.offline.walk import find_end, newest_timestamp, position_near
 from tailrace.runtime.files import Files
@@ -82,8 +82,7 @@ def explain_partition(
     segments, _ = list_segments(files, folder)
     try:
         end = find_end(files, segments)
-        first = segments[0].base_offset if segments else 0
-        start = max(first, log_start_offsets(files, root).get(partition, 0))
+        start = believed_log_start(files, root, partition, folder=folder, segments=segments)
         end = max(end, start)
         watermarks = _checkpoint(files, root, names.HIGH_WATERMARKS)
         watermark = min(watermarks.get(partition, end), end)

@@ -106,7 +106,12 @@ def _apply(files: Files, plan: RepairPlan, clock: Clock) -> list[Cut]:
     root = plan.root
     was_clean = _begin(files, plan)
     for path in plan.damaged_checkpoints:
-        move_file(files, path, f"{root}/quarantine-{path.rpartition('/')[2]}.bytes")
+        target = f"{root}/quarantine-{path.rpartition('/')[2]}.bytes"
+        if path.endswith(names.LOG_START_OFFSETS):
+            # Until it is replaced, it has to be known as damaged: a missing one means no entries.
+            keep_bytes(files, path, position=0, limit=_size(files, path), target=target)
+        else:
+            move_file(files, path, target)
     files.sync_directory(root)
     for partition in plan.partitions:
         for drop in partition.drops:
@@ -189,6 +194,14 @@ def _sync_logs(files: Files, folder: str) -> None:
         _sync_file(files, segment.path)
 
 
+def _size(files: Files, path: str) -> int:
+    file = files.open(path, read_only=True)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
 def _sync_file(files: Files, path: str) -> None:
     file = files.open(path)
     try:
@@ -205,7 +218,9 @@ def _write_checkpoints(files: Files, plan: RepairPlan) -> None:
     """
     ends = {each.partition: each.log_end for each in plan.partitions if each.drops or each.restores}
     for name in CHECKPOINTS:
-        known = read_offset_checkpoint(files, f"{plan.root}/{name}")
+        path = f"{plan.root}/{name}"
+        is_damaged = path in plan.damaged_checkpoints
+        known = {} if is_damaged else read_offset_checkpoint(files, path)
         kept = {
             partition: min(offset, ends.get(partition, offset))
             for partition, offset in known.items()
@@ -213,7 +228,9 @@ def _write_checkpoints(files: Files, plan: RepairPlan) -> None:
         }
         if name == names.RECOVERY_POINTS:
             kept |= ends
-        if kept != known:
+        if name == names.LOG_START_OFFSETS:
+            kept |= plan.log_starts
+        if kept != known or (is_damaged and files.exists(path)):
             write_offset_checkpoint(files, plan.root, name, offsets=kept)
 
 

@@ -15,7 +15,7 @@ here, and no lock is taken.
 
 import uuid
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -23,7 +23,7 @@ from tailrace.cluster.store import LocalStore
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import TopicPartition
 from tailrace.offline.damage import Drop, EpochRun, LogDamage, OnDamage, find_damage, whole_drops
-from tailrace.offline.directory import DataDirectory, list_segments, log_start_offsets
+from tailrace.offline.directory import DataDirectory, believed_log_start, list_segments
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.journal import read_journal
 from tailrace.offline.restores import Restore, plan_restores
@@ -31,7 +31,7 @@ from tailrace.offline.segment_check import Progress
 from tailrace.offline.verify import verify
 from tailrace.offline.walk import find_end
 from tailrace.runtime.files import Files
-from tailrace.storage import names
+from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import (
     read_epoch_checkpoint,
     read_offset_checkpoint,
@@ -100,6 +100,8 @@ class RepairPlan:
     """Paths of those that cannot be parsed."""
     void_entries: dict[str, set[TopicPartition]] = field(default_factory=dict)
     """By name of the checkpoint, whose entries go."""
+    log_starts: dict[TopicPartition, int] = field(default_factory=dict)
+    """Entries of the log start checkpoint that are made anew."""
     mends: list[Mend] = field(default_factory=list)
     advice: list[Finding] = field(default_factory=list)
     """What no repair can put right, with what to do about it."""
@@ -134,12 +136,22 @@ def plan_repair(
     if unfinished is not None:
         sentence = "an earlier repair was interrupted; it is completed"
         plan.mends.append(Mend(path=directory.path, sentence=sentence))
-    starts = log_start_offsets(files, directory.path)
+    starts = {
+        partition: believed_log_start(
+            files,
+            directory.path,
+            partition,
+            folder=folder,
+            segments=list_segments(files, folder)[0],
+        )
+        for partition, folder in directory.partitions.items()
+    }
+    _plan_log_starts(files, directory, starts, plan=plan)
     for partition, folder in directory.partitions.items():
         of_folder = [each for each in findings if each.path.startswith(f"{folder}/")]
         made = _plan_partition(
             files,
-            PartitionPlan(partition=partition, folder=folder, log_start=starts.get(partition, 0)),
+            PartitionPlan(partition=partition, folder=folder, log_start=starts[partition]),
             of_folder,
             on_damage=on_damage,
             begun=begun.get(partition),
@@ -147,16 +159,39 @@ def plan_repair(
         )
         if not made.is_empty:
             plan.partitions.append(made)
-    _plan_void_entries(files, directory, findings, plan=plan)
+    _plan_void_entries(files, directory, findings, starts=starts, plan=plan)
     return plan
 
 
+def _plan_log_starts(
+    files: Files,
+    directory: DataDirectory,
+    starts: Mapping[TopicPartition, int],
+    *,
+    plan: RepairPlan,
+) -> None:
+    """The log starts that are known without their checkpoint, if that is damaged."""
+    path = f"{directory.path}/{names.LOG_START_OFFSETS}"
+    if path not in plan.damaged_checkpoints:
+        return
+    for partition, start in starts.items():
+        segments, _ = list_segments(files, directory.partitions[partition])
+        if segments and start > segments[0].base_offset:
+            plan.log_starts[partition] = start
+            sentence = f"{partition} starts at {start}, as its leader epochs say"
+            plan.mends.append(Mend(path=path, sentence=sentence))
+
+
 def _plan_void_entries(
-    files: Files, directory: DataDirectory, findings: Sequence[Finding], *, plan: RepairPlan
+    files: Files,
+    directory: DataDirectory,
+    findings: Sequence[Finding],
+    *,
+    starts: Mapping[TopicPartition, int],
+    plan: RepairPlan,
 ) -> None:
     """Entries of checkpoints that know an offset behind the end of their log, damage apart."""
     changing = {each.partition for each in plan.partitions if each.drops or each.restores}
-    starts = log_start_offsets(files, directory.path)
     for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS):
         path = f"{directory.path}/{name}"
         if not any(each.path == path and each.offset is not None for each in findings):
@@ -164,9 +199,18 @@ def _plan_void_entries(
         for partition, offset in read_offset_checkpoint(files, path).items():
             if partition not in directory.partitions or partition in changing:
                 continue
-            segments, _ = list_segments(files, directory.partitions[partition])
-            end = find_end(files, segments) if segments else starts.get(partition, 0)
-            if offset > end:
+            folder = directory.partitions[partition]
+            segments, _ = list_segments(files, folder)
+            end = find_end(files, segments) if segments else starts[partition]
+            if offset <= end:
+                continue
+            is_log_start = name == names.LOG_START_OFFSETS
+            if is_log_start and evidence.is_of_this_log(files, folder, offset):
+                # What is left was deleted on request, and stays so.
+                plan.log_starts[partition] = end
+                sentence = f"the entry of {partition}, {offset}, becomes {end}, where its log ends"
+                plan.mends.append(Mend(path=path, sentence=sentence))
+            else:
                 plan.void_entries.setdefault(name, set()).add(partition)
                 sentence = f"the entry of {partition}, {offset}, goes: its log ends at {end}"
                 plan.mends.append(Mend(path=path, sentence=sentence))

@@ -21,7 +21,8 @@ from tailrace.model import NO_LEADER_EPOCH
 from tailrace.offline.damage import SoundBatch, find_sound
 from tailrace.offline.directory import unreadable
 from tailrace.offline.findings import Finding, Rule, Severity
-from tailrace.offline.walk import find_end, walk_headers
+from tailrace.offline.walk import find_end
+from tailrace.storage.walk import walk_headers
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.reader import SegmentFiles

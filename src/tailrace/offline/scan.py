@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tailrace.errors import CorruptionError
 from tailrace.model import Codec, TimestampType, TopicPartition
-from tailrace.offline.directory import list_segments, log_start_offsets, unreadable
+from tailrace.offline.directory import believed_log_start, list_segments, unreadable
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
@@ -80,8 +80,9 @@ def scan_partition(
     segments, _ = list_segments(files, folder)
     found.segments = len(segments)
     found.bytes = sum(segment.size for segment in segments)
-    first = segments[0].base_offset if segments else 0
-    found.start_offset = max(first, log_start_offsets(files, root).get(partition, 0))
+    found.start_offset = believed_log_start(
+        files, root, partition, folder=folder, segments=segments
+    )
     found.end_offset = found.start_offset
     for number, segment in enumerate(segments):
         found.end_offset = max(found.end_offset, segment.base_offset)

@@ -76,21 +76,30 @@ def first_epoch_offset(files: Files, folder: str) -> int | None:
     return entries[0][1] if entries else None
 
 
-def start_by_epochs(files: Files, folder: str, first_base: int) -> int:
+def start_by_epochs(files: Files, folder: str, first_base: int, first: Batch | None) -> int:
     """Where a log starts by its own files, at or above the base offset of its first segment.
 
-    The first entry of the epoch checkpoint says it, if a batch below it carries an epoch: such a
-    batch had an entry of its own once, and only a log start that has moved up takes entries away.
+    The first entry of the epoch checkpoint says it, if the log's `first` batch stands below it and
+    carries an epoch: that batch had an entry of its own once, and only a log start that has moved
+    up takes entries away.
 
     Raises:
         OSError: a file cannot be read.
     """
     noted = first_epoch_offset(files, folder)
-    if noted is None or noted <= first_base:
+    if noted is None or first is None or first.leader_epoch == NO_LEADER_EPOCH:
         return first_base
-    first = next(_sound_batches(files, log_path(folder, first_base)), None)
-    is_cut = first is not None and first[1].leader_epoch != NO_LEADER_EPOCH
-    return noted if is_cut and first is not None and first[1].base_offset < noted else first_base
+    return max(noted, first_base) if first.base_offset < noted else first_base
+
+
+def first_batch(files: Files, folder: str, first_base: int) -> Batch | None:
+    """The first batch of a log, if it is sound.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found = next(_sound_batches(files, log_path(folder, first_base)), None)
+    return None if found is None else found[1]
 
 
 def is_of_this_log(files: Files, folder: str, log_start: int) -> bool:

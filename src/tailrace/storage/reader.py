@@ -6,6 +6,7 @@ seen. A batch that is not whole at the very end is an append in progress and is 
 else it is damage.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
@@ -17,10 +18,12 @@ from tailrace.records.batch import Batch
 from tailrace.records.layout import FRAME_SIZE
 from tailrace.records.runs import Piece, batches_of
 from tailrace.runtime.files import File, FileCutError, Files
-from tailrace.storage import names
+from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.index.offset import ENTRY
 from tailrace.storage.walk import walk_runs
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,24 @@ class LogReader:
         self._directory = directory
         self.end_offset = self._find_end(judge_tail)
         """The offset behind the last whole batch."""
+
+    def start_at(self, log_start: int | None) -> None:
+        """Hide what lies below the log start that a checkpoint has; None if nobody knows it.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        if log_start is None or (
+            any(segment.size for segment in self.segments)
+            and self.end_offset < log_start
+            and not evidence.is_of_this_log(self._files, self._directory, log_start)
+        ):
+            first = self._first_batch()
+            log_start = evidence.start_by_epochs(
+                self._files, self._directory, self.start_offset, first
+            )
+        self.start_offset = max(self.start_offset, log_start)
+        self.end_offset = max(self.end_offset, self.start_offset)
 
     def batches(self, start_offset: int, limit_offset: int) -> Iterator[Batch]:
         """Every batch that holds an offset of the range; as `stored_pieces`."""
@@ -219,6 +240,23 @@ class LogReader:
         fits = segment.base_offset <= first and last <= segment.base_offset + last_offset
         return position if fits else 0
 
+    def _first_batch(self) -> Batch | None:
+        """The first batch of the log, if it is sound."""
+        if not self.segments:
+            return None
+        first = self.segments[0]
+        file = self._files.open(first.path, read_only=True)
+        try:
+            for position, piece in walk_runs(file, first.path, start=0, limit=first.size):
+                found = next(StoredPiece(piece, first.path, position).batches(0, INT64_MAX)).batch
+                found.check()
+                return found
+        except CorruptionError:
+            pass  # Who reads it is told.
+        finally:
+            file.close()
+        return None
+
     def _find_end(self, judge: JudgeTail | None) -> int:
         if not self.segments:
             return self.start_offset
@@ -255,11 +293,13 @@ def open_log_reader(
     """Open a partition's folder for reading.
 
     `log_start_offset` is what the directory's checkpoint says; None reads that checkpoint, which
-    stands beside the partition's folder. Without `judge_tail`, a batch that is not whole at the
-    very end is an append in progress, and anything else that cannot be read there is an error.
+    stands beside the partition's folder. If it is malformed or of another life of the log, the log
+    starts where it starts for a broker (`evidence`). Without `judge_tail`, a batch that is not
+    whole at the very end is an append in progress, and anything else that cannot be read there is
+    an error.
 
     Raises:
-        CorruptionError: the log cannot be read up to its end, or the checkpoint is malformed.
+        CorruptionError: the log cannot be read up to its end.
         OSError: the folder is not there or may not be read.
     """
     segments = []
@@ -275,14 +315,15 @@ def open_log_reader(
             file.close()
     if log_start_offset is None:
         log_start_offset = _checkpointed_log_start(files, directory)
-    first = segments[0].base_offset if segments else 0
-    return LogReader(
+    reader = LogReader(
         files=files,
         directory=directory,
         segments=tuple(segments),
-        start_offset=max(first, log_start_offset),
+        start_offset=segments[0].base_offset if segments else 0,
         judge_tail=judge_tail,
     )
+    reader.start_at(log_start_offset)
+    return reader
 
 
 def list_partitions(files: Files, data_directory: str) -> dict[TopicPartition, str]:
@@ -300,13 +341,18 @@ def list_partitions(files: Files, data_directory: str) -> dict[TopicPartition, s
     return found
 
 
-def _checkpointed_log_start(files: Files, directory: str) -> int:
+def _checkpointed_log_start(files: Files, directory: str) -> int | None:
+    """What the checkpoint says, 0 if nothing; None for one that is malformed, which is told."""
     parent, _, name = directory.rstrip("/").rpartition("/")
     partition = names.parse_partition_directory_name(name)
     if partition is None:
         return 0
     path = f"{parent or '.'}/{names.LOG_START_OFFSETS}"
-    return read_offset_checkpoint(files, path).get(partition, 0)
+    try:
+        return read_offset_checkpoint(files, path).get(partition, 0)
+    except CorruptionError as error:
+        logger.warning("checkpoint_unreadable reason=%s", error)
+        return None
 
 
 def _floor_entry(index: File, key: int) -> tuple[int, int]:

@@ -219,7 +219,8 @@ class _Opening:
 
     def _start_by_epochs(self, first_base: int, *, reason: str) -> int:
         """Where the log starts by its own files, which is told: a DeleteRecords may be undone."""
-        start = evidence.start_by_epochs(self._files, self._folder.path, first_base)
+        first = evidence.first_batch(self._files, self._folder.path, first_base)
+        start = evidence.start_by_epochs(self._files, self._folder.path, first_base, first)
         logger.warning(
             "log_start_rebuilt path=%s offset=%d reason=%s", self._folder.path, start, reason
         )

@@ -91,6 +91,34 @@ def quarantined(files: MemoryFiles) -> dict[str, bytes]:
     return {name: files.content(f"{FOLDER}/{name}") for name in named}
 
 
+@pytest.mark.parametrize("damage", [b"garbage", b"0\n7\nflights 0 7\n"])
+def test_a_malformed_log_start_checkpoint_is_rebuilt_from_the_leader_epochs(damage: bytes) -> None:
+    """So the repair does not undo a DeleteRecords; the old file is kept."""
+    files = MemoryFiles()
+    log = filled(files, 20, config=settings(segment_bytes=400))
+    log.raise_log_start(7)
+    stop_cleanly(log)
+    put(files, "data/log-start-offset-checkpoint", damage)
+    repair(files)
+    assert files.content("data/log-start-offset-checkpoint") == b"0\n1\nflights 0 7\n"
+    assert files.content("data/quarantine-log-start-offset-checkpoint.bytes") == damage
+
+
+def test_a_log_start_beyond_the_end_stays_behind_all_records_if_the_log_knows_of_it() -> None:
+    """They were deleted on request; one of another life of the log is forgotten."""
+    files = a_log()
+    put(files, "data/log-start-offset-checkpoint", b"0\n1\nflights 0 40\n")
+    repair(files)
+    assert files.content("data/log-start-offset-checkpoint") == b"0\n0\n"
+    log = open_at(files, config=settings(segment_bytes=400), is_clean=True)
+    log.raise_log_start(20)
+    stop_cleanly(log)
+    files.overwrite(path(15, ".log"), files.content(path(15, ".log"))[:-77])
+    put(files, "data/log-start-offset-checkpoint", b"0\n1\nflights 0 20\n")
+    repair(files)
+    assert files.content("data/log-start-offset-checkpoint") == b"0\n1\nflights 0 19\n"
+
+
 def test_a_sound_directory_is_left_alone() -> None:
     """No plan, and nothing done."""
     files = a_log()

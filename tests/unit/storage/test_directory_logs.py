@@ -308,6 +308,86 @@ def test_a_log_that_was_compacted_once_may_have_gaps_for_ever() -> None:
     assert [record.offset for record in records(again)] == [0, 50, 100]
 
 
+CHECKPOINTS = ("recovery-point-offset-checkpoint", "cleaner-offset-checkpoint")
+
+
+def with_a_gap() -> MemoryFiles:
+    """What a killed broker leaves of a new log whose first segment has lost its last batch."""
+    files = MemoryFiles()
+    log = add(started(files), count=20)
+    first = f"data/flights-0/{0:020d}.log"
+    left = len(files.content(first)) - len(batch(b"value"))
+    files = files.crash(keep_unsynced=True)
+    files.overwrite(first, files.content(first)[:left])
+    assert len(log.segments) > 1
+    return files
+
+
+def found_in(files: MemoryFiles) -> int:
+    """How many records a start finds."""
+    log = started(files).get(ONE)
+    assert log is not None
+    return len(records(log))
+
+
+def test_a_directory_knows_a_log_from_the_moment_it_is_made() -> None:
+    """Also before the first checkpoint: a gap in it is a lost tail, and what is behind it goes."""
+    files = with_a_gap()
+    assert files.content("data/recovery-point-offset-checkpoint") == b"0\n1\nflights 0 0\n"
+    kept = sorted(name for name in files.list("data/flights-0") if name.endswith(".log"))
+    assert found_in(files) < 20
+    names = files.list("data/flights-0")
+    assert [name for name in kept[1:] if f"set-aside-{name[:20]}-0.bytes" not in names] == []
+
+
+@pytest.mark.parametrize("damage", [b"0\n7\n", None])
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_gap_is_kept_where_a_checkpoint_does_not_tell(name: str, damage: bytes | None) -> None:
+    """A compacted log of Kafka whose checkpoints are gone looks like this; all of it is served."""
+    files = with_a_gap()
+    path = f"data/{name}"
+    if damage is None:
+        files.overwrite("data/recovery-point-offset-checkpoint", b"0\n1\nplanes 0 0\n")
+    else:
+        files.open(path, create=True).close()
+        files.overwrite(path, damage)
+    assert found_in(files) == 19
+
+
+def test_a_folder_that_a_failing_device_hides_is_not_removed() -> None:
+    """It looks like a new one, and making that fails: the records in it stay."""
+
+    class Hiding(MemoryFiles):
+        """A disk on which a folder is not found."""
+
+        def is_directory(self, path: str) -> bool:
+            """Not that of the partition."""
+            return not path.endswith("flights-0") and super().is_directory(path)
+
+    files = Hiding()
+    logs = started(files)
+    add(logs).close()
+    files.faults.append(DiskFault(operation="sync_directory", path_part="data"))
+    with pytest.raises(StorageError):
+        logs.open(ONE, topic_id=ID, config=settings())
+    assert files.content(f"data/flights-0/{0:020d}.log")
+
+
+def test_a_folder_of_a_deleted_topic_waits_like_any_other() -> None:
+    """Its deletion was interrupted; it has its time from the start that finds it."""
+    files = MemoryFiles()
+    add(started(files)).close()
+    files = files.crash(keep_unsynced=True)
+    logs = logs_in(files)
+    logs.discard(ONE, "ab" * 16)
+    assert logs.find_partitions() == {}
+    folder = f"data/flights-0.{'ab' * 16}-delete"
+    logs.removals.remove_due(NOW + 59_999)
+    assert files.exists(folder)
+    logs.removals.remove_due(NOW + 60_000)
+    assert not files.exists(folder)
+
+
 def test_a_refusing_device_is_a_storage_error() -> None:
     """When a partition is made and when one is deleted; the message has a reason."""
     files = MemoryFiles()

@@ -4,11 +4,13 @@ import pytest
 
 from tailrace.errors import CorruptionError, OffsetOutOfRangeError
 from tailrace.model import TopicPartition
+from tailrace.offline.scan import scan_partition
 from tailrace.records.builder import records_of
 from tailrace.storage.reader import LogReader, SegmentFiles, list_partitions, open_log_reader
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,
+    PARTITION,
     append_values,
     bases,
     batch,
@@ -174,8 +176,32 @@ def test_the_log_start_offset_comes_from_the_checkpoint_beside_the_folder() -> N
     reader = open_log_reader(files, FOLDER)
     assert (reader.start_offset, offsets(reader, 3, 5)) == (3, [3, 4])
     assert open_log_reader(files, FOLDER, log_start_offset=2).start_offset == 2
-    beyond = open_log_reader(files, FOLDER, log_start_offset=9)
-    assert (beyond.start_offset, beyond.end_offset) == (9, 9)
+
+
+def test_a_log_start_beyond_the_end_counts_if_the_log_knows_of_it() -> None:
+    """Its leader epochs do; one of another life of the log hides nothing."""
+    files = MemoryFiles()
+    log = filled(files, 5)
+    reader = open_log_reader(files, FOLDER, log_start_offset=9)
+    assert (reader.start_offset, reader.end_offset) == (0, 5)
+    log.raise_log_start(5)
+    files.overwrite(path(0, ".log"), files.content(path(0, ".log"))[:-SIZE])
+    reader = open_log_reader(files, FOLDER, log_start_offset=5)
+    assert (reader.start_offset, reader.end_offset) == (5, 5)
+
+
+@pytest.mark.parametrize("log_start", [0, 3])
+def test_a_malformed_log_start_checkpoint_is_replaced_by_the_leader_epochs(log_start: int) -> None:
+    """For a reader as for a broker, and the same for the tools."""
+    files = MemoryFiles()
+    log = filled(files, 5)
+    log.raise_log_start(log_start)
+    files.open("data/log-start-offset-checkpoint", create=True)
+    files.overwrite("data/log-start-offset-checkpoint", b"0\n7\n")
+    reader = open_log_reader(files, FOLDER)
+    assert (reader.start_offset, reader.end_offset) == (log_start, 5)
+    scan = scan_partition(files, "data", PARTITION, folder=FOLDER)
+    assert (scan.start_offset, scan.end_offset) == (log_start, 5)
 
 
 def test_an_empty_folder_is_an_empty_log() -> None:
