@@ -117,7 +117,7 @@ def believed_log_start(
         raise unreadable(checkpoint, error) from error
     try:
         batch = next(_headers(files, segments), None)
-        return evidence.start_by_epochs(files, folder, first, batch)
+        return evidence.start_by_epochs(files, folder, first_base=first, first=batch)
     except CorruptionError:
         return first
     except OSError as error:

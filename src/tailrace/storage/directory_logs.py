@@ -118,12 +118,12 @@ class DirectoryLogs:
                 if not self._files.is_directory(folder):
                     continue
                 if names.is_delete_directory_name(name):
-                    self._remove_later(folder, DELETE_DELAY_MS)
+                    self.removals.add_folder(folder, due_ms=self._clock.now_ms() + DELETE_DELAY_MS)
                     continue
                 partition = names.parse_partition_directory_name(name)
                 if partition is None:
                     continue
-                topic_id = self._read_topic_id(folder, known_ids.get(partition.topic))
+                topic_id = _read_topic_id(self._files, folder, known_ids.get(partition.topic))
                 if topic_id is None or known_ids.get(partition.topic, topic_id) == topic_id:
                     found[partition] = topic_id
                 else:
@@ -133,19 +133,6 @@ class DirectoryLogs:
         except OSError as error:
             raise unusable(path, error) from error
         return found
-
-    def _read_topic_id(self, folder: str, known_id: uuid.UUID | None) -> uuid.UUID | None:
-        """The topic id in a folder; the known one if the file is malformed, which is told."""
-        try:
-            return read_partition_metadata(self._files, f"{folder}/{names.PARTITION_METADATA}")
-        except CorruptionError as error:
-            if known_id is None:
-                raise
-            logger.warning("partition_metadata_rebuilt topic_id=%s reason=%s", known_id, error)
-            write_partition_metadata(
-                self._files, folder, names.PARTITION_METADATA, topic_id=known_id
-            )
-            return known_id
 
     def open(self, partition: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> Log:
         """Open the log of a partition, making its folder if there is none.
@@ -189,7 +176,11 @@ class DirectoryLogs:
                     removals=self.removals,
                 ),
                 config=config,
-                may_have_gaps=self._may_have_gaps(partition),
+                may_have_gaps=(
+                    not self._is_cleaning_known
+                    or partition in self._cleaner_offsets
+                    or partition not in self._recovery_points
+                ),
                 producer_expiration_ms=self._producer_expiration_ms,
                 is_clean=self._directory.was_clean,
                 checkpoints=(
@@ -252,7 +243,9 @@ class DirectoryLogs:
             self._files.sync_directory(path)
         except OSError as error:
             raise StorageError(str(unusable(folder, error))) from error
-        self._remove_later(folder, log.config.file_delete_delay_ms)
+        self.removals.add_folder(
+            folder, due_ms=self._clock.now_ms() + log.config.file_delete_delay_ms
+        )
 
     def discard(self, partition: TopicPartition, unique_id: str) -> None:
         """As `delete`, of a partition that is not open: its topic was deleted before a crash.
@@ -269,10 +262,7 @@ class DirectoryLogs:
             self._files.sync_directory(path)
         except OSError as error:
             raise unusable(folder, error) from error
-        self._remove_later(going, DELETE_DELAY_MS)
-
-    def _remove_later(self, folder: str, delay_ms: int) -> None:
-        self.removals.add_folder(folder, due_ms=self._clock.now_ms() + delay_ms)
+        self.removals.add_folder(going, due_ms=self._clock.now_ms() + DELETE_DELAY_MS)
 
     def checkpoint(self) -> None:
         """Put closed segments on the device, then note how far the logs are there.
@@ -383,14 +373,6 @@ class DirectoryLogs:
             self._recovery_points[partition] = 0
             self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
 
-    def _may_have_gaps(self, partition: TopicPartition) -> bool:
-        """Whether compaction may have left gaps between segments, as far as checkpoints tell."""
-        return (
-            not self._is_cleaning_known
-            or partition in self._cleaner_offsets
-            or partition not in self._recovery_points
-        )
-
     def _write_checkpoints(self) -> None:
         with self._writing:
             deleted, logs = tuple(self._deleted), tuple(self._logs.items())
@@ -427,6 +409,18 @@ class DirectoryLogs:
                 if self._logs.get(log.partition) is log:
                     reason = f"a flush failed; {unusable(log.folder.path, error)}"
                     raise StorageError(reason) from error
+
+
+def _read_topic_id(files: Files, folder: str, known_id: uuid.UUID | None) -> uuid.UUID | None:
+    """The topic id in a folder; the known one if the file is malformed, which is told."""
+    try:
+        return read_partition_metadata(files, f"{folder}/{names.PARTITION_METADATA}")
+    except CorruptionError as error:
+        if known_id is None:
+            raise
+        logger.warning("partition_metadata_rebuilt topic_id=%s reason=%s", known_id, error)
+        write_partition_metadata(files, folder, names.PARTITION_METADATA, topic_id=known_id)
+        return known_id
 
 
 def _damaged(error: CorruptionError) -> str:

@@ -76,7 +76,7 @@ def first_epoch_offset(files: Files, folder: str) -> int | None:
     return entries[0][1] if entries else None
 
 
-def start_by_epochs(files: Files, folder: str, first_base: int, first: Batch | None) -> int:
+def start_by_epochs(files: Files, folder: str, *, first_base: int, first: Batch | None) -> int:
     """Where a log starts by its own files, at or above the base offset of its first segment.
 
     The first entry of the epoch checkpoint says it, if the log's `first` batch stands below it and

@@ -108,9 +108,11 @@ class LogReader:
             and self.end_offset < log_start
             and not evidence.is_of_this_log(self._files, self._directory, log_start)
         ):
-            first = self._first_batch()
             log_start = evidence.start_by_epochs(
-                self._files, self._directory, self.start_offset, first
+                self._files,
+                self._directory,
+                first_base=self.start_offset,
+                first=self._first_batch(),
             )
         self.start_offset = max(self.start_offset, log_start)
         self.end_offset = max(self.end_offset, self.start_offset)

@@ -220,7 +220,9 @@ class _Opening:
     def _start_by_epochs(self, first_base: int, *, reason: str) -> int:
         """Where the log starts by its own files, which is told: a DeleteRecords may be undone."""
         first = evidence.first_batch(self._files, self._folder.path, first_base)
-        start = evidence.start_by_epochs(self._files, self._folder.path, first_base, first)
+        start = evidence.start_by_epochs(
+            self._files, self._folder.path, first_base=first_base, first=first
+        )
         logger.warning(
             "log_start_rebuilt path=%s offset=%d reason=%s", self._folder.path, start, reason
         )

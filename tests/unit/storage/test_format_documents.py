@@ -113,7 +113,8 @@ def test_every_name_of_the_code_is_in_the_tables() -> None:
         names.LOCK, names.META_PROPERTIES, names.CLEAN_SHUTDOWN, names.RECOVERY_POINTS,
         names.LOG_START_OFFSETS, names.LEADER_EPOCHS, names.PARTITION_METADATA, FILE,
         names.HIGH_WATERMARKS, names.CLEANER_OFFSETS, names.DELETED_SUFFIX,
-        names.CLEANED_SUFFIX, names.SWAP_SUFFIX, ".tmp", *segment, *folders,
+        names.CLEANED_SUFFIX, names.SWAP_SUFFIX, names.TEMPORARY_SUFFIX, *segment, *folders,
+        names.set_aside_file_name(170, 8391),
     }  # fmt: skip
 
 
