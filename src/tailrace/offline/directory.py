@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import TopicPartition
 from tailrace.offline.walk import find_end
-from tailrace.storage.walk import walk_headers
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.reader import SegmentFiles, list_partitions
+from tailrace.storage.walk import walk_headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

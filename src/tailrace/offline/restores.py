@@ -22,10 +22,10 @@ from tailrace.offline.damage import SoundBatch, find_sound
 from tailrace.offline.directory import unreadable
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.walk import find_end
-from tailrace.storage.walk import walk_headers
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.walk import walk_headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
