@@ -12,7 +12,7 @@ records than offsets, delete horizons. No torn write leaves them, since a batch 
 is whole. The first entry of `leader-epoch-checkpoint` moves up with the log start and is on the
 device before the checkpoint of log starts; so in one life of a log it is never the lower one.
 
-Nothing is changed here. The reasons are in docs/decisions/0022-a-gap-is-no-damage.md.
+Nothing is changed here. The reasons are in docs/decisions/0020-a-gap-is-no-damage.md.
 """
 
 from collections.abc import Iterator, Sequence

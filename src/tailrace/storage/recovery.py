@@ -18,7 +18,7 @@ next segment begins too late, and it leaves service too.
 
 A gap alone is no damage: compaction leaves gaps. It counts as a lost tail only where this directory
 has known the log since it was made, and neither the directory nor a batch says that it was ever
-compacted (docs/decisions/0022-a-gap-is-no-damage.md).
+compacted (docs/decisions/0020-a-gap-is-no-damage.md).
 
 No byte of a log is lost: what leaves service is set aside (`set_aside`), and told in full with its
 records. `tailrace log repair` brings back what fits.
