@@ -33,7 +33,7 @@ from tailrace.offline.journal import Journal
 from tailrace.offline.repair_plan import CHECKPOINTS, PartitionPlan, RepairPlan, epoch_due
 from tailrace.records.batch import stamp
 from tailrace.runtime.clock import Clock
-from tailrace.runtime.files import File, Files, Lock
+from tailrace.runtime.files import File, Files, Lock, read_exactly
 from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import (
     read_offset_checkpoint,
@@ -278,7 +278,11 @@ def _restore(files: Files, plan: PartitionPlan) -> None:
                 copy_parts(
                     files,
                     target,
-                    (part for start, end in each.ranges for part in parts(source, start, end)),
+                    (
+                        part
+                        for start, limit in each.ranges
+                        for part in parts(source, each.path, start=start, limit=limit)
+                    ),
                 )
             finally:
                 source.close()
@@ -322,11 +326,11 @@ def _stamped(
 ) -> Iterator[bytes]:
     """The bytes of a range, with the leader epochs that are due."""
     if not epochs:
-        yield from parts(source, start, limit)
+        yield from parts(source, path, start=start, limit=limit)
         return
     for position, batch in walk_batches(source, path, start=start, limit=limit):
         if batch.legacy is not None:
-            yield source.read(position, batch.size)
+            yield read_exactly(source, path, position=position, size=batch.size)
             continue
         data = bytearray(batch.view)
         due = epoch_due(epochs, batch.base_offset)

@@ -375,7 +375,7 @@ class _Opening:
             path = evidence.log_path(folder, base_offset)
             file = self._files.open(path, read_only=True)
             size = file.size()
-            is_blank = set_aside.is_blank(file, 0, size)
+            is_blank = set_aside.is_blank(file, path, start=0, limit=size)
             file.close()
             kept = None
             if is_blank:
@@ -545,7 +545,7 @@ def _is_blank(files: Files, segment: Segment, position: int) -> bool:
     """Whether there are zeros only from a position to the end of the file."""
     file = files.open(segment.log.path, read_only=True)
     try:
-        return set_aside.is_blank(file, position, segment.log.size)
+        return set_aside.is_blank(file, segment.log.path, start=position, limit=segment.log.size)
     finally:
         file.close()
 

@@ -16,7 +16,7 @@ Invariant: the kept bytes are on the device before they leave the log.
 
 from collections.abc import Iterator
 
-from tailrace.runtime.files import File, Files
+from tailrace.runtime.files import File, Files, read_exactly
 from tailrace.storage import names
 
 _WINDOW_BYTES = 1024 * 1024
@@ -50,15 +50,16 @@ def keep_bytes(files: Files, path: str, *, position: int, limit: int, target: st
     """
     source = files.open(path, read_only=True)
     try:
-        if is_blank(source, position, limit):
+        if is_blank(source, path, start=position, limit=limit):
             return None
         free, number = target, 1
         while files.exists(free):
-            if _holds(files, free, source, position=position, limit=limit):
+            data = parts(source, path, start=position, limit=limit)
+            if _holds(files, free, data, size=limit - position):
                 return free
             number += 1
             free = _numbered(target, number)
-        copy_parts(files, free, parts(source, position, limit))
+        copy_parts(files, free, parts(source, path, start=position, limit=limit))
         return free
     finally:
         source.close()
@@ -84,34 +85,35 @@ def copy_parts(files: Files, target: str, data: Iterator[bytes]) -> None:
     files.rename(temporary, target)
 
 
-def is_blank(file: File, start: int, limit: int) -> bool:
+def is_blank(file: File, path: str, *, start: int, limit: int) -> bool:
     """Whether there are zeros only in a range."""
-    return not any(part.strip(b"\0") for part in parts(file, start, limit))
+    return not any(part.strip(b"\0") for part in parts(file, path, start=start, limit=limit))
 
 
-def parts(file: File, start: int, limit: int) -> Iterator[bytes]:
-    """The bytes of a range, in pieces."""
-    position = start
-    while position < limit:
-        part = file.read(position, min(_WINDOW_BYTES, limit - position))
-        if not part:
-            return
-        yield part
-        position += len(part)
+def parts(file: File, path: str, *, start: int, limit: int) -> Iterator[bytes]:
+    """The bytes of a range, in pieces.
+
+    Raises:
+        FileCutError: the file ends before `limit`, so a copy would lose bytes in silence.
+        OSError: it cannot be read.
+    """
+    for position in range(start, limit, _WINDOW_BYTES):
+        size = min(_WINDOW_BYTES, limit - position)
+        yield read_exactly(file, path, position=position, size=size)
 
 
 def _numbered(target: str, number: int) -> str:
     return f"{target.removesuffix(names.KEPT_SUFFIX)}-{number}{names.KEPT_SUFFIX}"
 
 
-def _holds(files: Files, path: str, source: File, *, position: int, limit: int) -> bool:
+def _holds(files: Files, path: str, data: Iterator[bytes], *, size: int) -> bool:
     """Whether a file has exactly these bytes."""
     held = files.open(path, read_only=True)
     try:
-        if held.size() != limit - position:
+        if held.size() != size:
             return False
         at = 0
-        for part in parts(source, position, limit):
+        for part in data:
             if held.read(at, len(part)) != part:
                 return False
             at += len(part)
