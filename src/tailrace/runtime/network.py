@@ -18,10 +18,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tailrace.errors import ListenError
-from tailrace.runtime.files import Buffer
+from tailrace.runtime.files import Buffer, FileSlice
 
 IOV_MAX = 1024
 """Linux refuses longer vectors (UIO_MAXIOV)."""
+
+_MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 
 BACKLOG = 512
 """Connections that the kernel may hold before they are accepted; a test harness opens many."""
@@ -64,6 +66,23 @@ class Socket(Protocol):
         ...
 
 
+class ServerSocket(Socket, Protocol):
+    """One end of a connection that was accepted: it can also send what is in files."""
+
+    def send_more(self, buffers: Sequence[Buffer]) -> int | None:
+        """As `send`; more follows at once, so that a packet need not leave before it."""
+        ...
+
+    def send_stored(self, stored: FileSlice, size: int) -> int | None:
+        """At most `size` bytes of a slice, from the page cache; None when there is no room yet.
+
+        Raises:
+            ConnectionError: the connection is broken.
+            OSError: the bytes cannot be had; see `FileSlice.send`.
+        """
+        ...
+
+
 class Listener(Protocol):
     """An open port."""
 
@@ -103,7 +122,7 @@ class Connector(Protocol):
 class Network(Connector, Protocol):
     """Opens connections and ports."""
 
-    def listen(self, host: str, port: int, accepted: Callable[[Socket], None]) -> Listener:
+    def listen(self, host: str, port: int, accepted: Callable[[ServerSocket], None]) -> Listener:
         """Call `accepted` with each new connection; port 0 takes any free one.
 
         Raises:
@@ -173,13 +192,20 @@ class KernelSocket:
             return self._connection.sendmsg(buffers[:IOV_MAX])
         except (BlockingIOError, InterruptedError):
             return None
-        except OSError as error:
-            # EFAULT: a mapped file was cut while its bytes waited to be sent.
-            if error.errno == errno.EFAULT:
-                raise ConnectionAbortedError(
-                    errno.EFAULT, "the file behind a reply was cut"
-                ) from error
-            raise
+
+    def send_more(self, buffers: Sequence[Buffer]) -> int | None:
+        """As `send`; the kernel may wait for what follows before it fills a packet."""
+        try:
+            return self._connection.sendmsg(buffers[:IOV_MAX], (), _MORE_FOLLOWS)
+        except (BlockingIOError, InterruptedError):
+            return None
+
+    def send_stored(self, stored: FileSlice, size: int) -> int | None:
+        """Bytes taken from the page cache, None when there is no room yet."""
+        try:
+            return stored.send(self._connection.fileno(), size)
+        except (BlockingIOError, InterruptedError):
+            return None
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         """Call back while there is something to receive."""
@@ -206,7 +232,7 @@ class KernelSocket:
 class KernelListener:
     """A listening TCP socket on the running event loop."""
 
-    def __init__(self, listening: socket.socket, accepted: Callable[[Socket], None]) -> None:
+    def __init__(self, listening: socket.socket, accepted: Callable[[ServerSocket], None]) -> None:
         self._listening = listening
         self._accepted = accepted
         self._loop = asyncio.get_running_loop()
@@ -357,7 +383,9 @@ class SocketNetwork:
         connecting.start(host, port)
         return connecting.cancel
 
-    def listen(self, host: str, port: int, accepted: Callable[[Socket], None]) -> KernelListener:
+    def listen(
+        self, host: str, port: int, accepted: Callable[[ServerSocket], None]
+    ) -> KernelListener:
         """Open a port; see `Network.listen`."""
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(

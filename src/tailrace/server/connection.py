@@ -20,9 +20,9 @@ from tailrace.errors import TailraceError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import SIZE_BYTES, check_size
-from tailrace.runtime.network import Socket
+from tailrace.runtime.network import ServerSocket
 from tailrace.server.dispatch import CloseConnectionError, Dispatcher
-from tailrace.server.sending import Sending, StoredBytesError, unsent
+from tailrace.server.sending import NotCachedError, Sending, StoredBytesError
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Connection:
 
     def __init__(
         self,
-        socket: Socket,
+        socket: ServerSocket,
         dispatcher: Dispatcher,
         *,
         sending: Sending,
@@ -236,16 +236,16 @@ class Connection:
     def _flush(self) -> None:
         """Hand over what the kernel takes; wait for room for the rest."""
         while self._output and not self._is_closed and not self._is_blocked:
-            buffers = self._sending.buffers_for(self._output)
-            if not buffers:
+            before = self._output
+            try:
+                self._output, has_room = self._sending.send(self._socket, before)
+            except NotCachedError:
                 self._is_blocked = True
                 self._reading = asyncio.ensure_future(self._read_from_device())
                 return
-            sent = self._socket.send(buffers)
-            if sent is not None:
-                self._output = unsent(self._output, sent)
+            if self._output is not before:
                 self._active_at = self._loop.time()
-            if sent is None or sent < sum(map(len, buffers)):
+            if not has_room:
                 self._is_blocked = True
                 self._socket.watch_writes(self._on_writable)
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from tailrace.runtime.network import Network, Socket
+from tailrace.runtime.network import Network, ServerSocket
 from tailrace.server.connection import Connection
 from tailrace.server.dispatch import Dispatcher
 from tailrace.server.sending import DeviceRead, Sending
@@ -77,7 +77,7 @@ class Server:
                 connection.close()
         self._sweeping = self._sweep_later()
 
-    def _accepted(self, socket: Socket) -> None:
+    def _accepted(self, socket: ServerSocket) -> None:
         connection = Connection(
             socket,
             self._dispatcher,

@@ -109,12 +109,9 @@ def _find_first(
 
 def _bounded(segment: Segment, end: int, offset: int) -> int:
     """`end`, or where the batch that holds `offset` starts if that comes first."""
-    position = segment.position_near(offset)
-    if end <= position:
-        return end
     # Before the search: another thread may append meanwhile.
     size = segment.size
-    place = segment.log.find(offset, position)
+    place = segment.find(offset)
     return min(end, size if place is None else place.position)
 
 

@@ -127,6 +127,28 @@ class LogSlice:
             raise FileCutError(self.path, position=self._start + count)
         return count
 
+    def is_cached(self, size: int) -> bool | None:
+        """Whether the page cache has the first `size` bytes; None where nobody can tell."""
+        return self._file.is_cached(self._start, min(size, len(self)))
+
+    def send(self, to_descriptor: int, size: int) -> int:
+        """Bytes that a socket has taken straight from the page cache, at most `size`.
+
+        Raises:
+            BlockingIOError: the socket has no room.
+            ConnectionError: the connection is broken.
+            CutMeanwhileError, FileCutError: the bytes are not in the file any more.
+            OSError: the device refused.
+        """
+        if self._log.cut_count != self._cut_count:
+            raise CutMeanwhileError(self.path)
+        count = self._file.send(to_descriptor, self._start, min(size, len(self)))
+        if self._log.cut_count != self._cut_count:
+            raise CutMeanwhileError(self.path)
+        if not count:
+            raise FileCutError(self.path, position=self._start)
+        return count
+
     def behind(self, size: int) -> "LogSlice":
         """The slice without its first `size` bytes."""
         return self._between(self._start + size, self._limit)
@@ -329,13 +351,20 @@ class RecordsFile:
         return bool(layout.FRAME.unpack(frame)[-1] == layout.MAGIC)
 
     def find(
-        self, offset: int, position: int = 0, *, timestamp: int = _ANY_TIMESTAMP
+        self,
+        offset: int,
+        position: int = 0,
+        *,
+        timestamp: int = _ANY_TIMESTAMP,
+        first: tuple[int, int] | None = None,
     ) -> BatchPlace | None:
         """The first batch from `position` on that reaches `offset` and is young enough, or None.
 
         Its last offset is at least `offset` and its largest timestamp at least `timestamp`. Looks
         at headers only and makes no objects of them, so it is several times as fast as `batches`.
-        Ends before a partial batch.
+        Ends before a partial batch. `first` are the least base offset and the largest last offset
+        that the batch at `position` can have: where it has others, or there is none, the position
+        is wrong, and the search begins at the start of the file.
 
         Raises:
             CorruptionError: bytes on the way cannot be the start of a batch.
@@ -353,14 +382,25 @@ class RecordsFile:
             end = position + length + layout.LOG_OVERHEAD
             if magic != layout.MAGIC or length < _LENGTH_MIN or end > size:
                 break
+            if first is not None:
+                if position and not first[0] <= base_offset <= base_offset + delta <= first[1]:
+                    position, window, first = 0, b"", None
+                    continue
+                first = None
             if base_offset + delta >= offset and max_timestamp >= timestamp:
                 return BatchPlace(position, end - position)
             position = end
+        if first is not None and position and not self._can_begin(position, first):
+            return self.find(offset, timestamp=timestamp)
         # What is left is an older format, a partial batch or damage: the reader of batches knows.
         for place, batch in self.batches(position):
             if batch.last_offset >= offset and batch.max_timestamp >= timestamp:
                 return BatchPlace(place, batch.size)
         return None
+
+    def _can_begin(self, position: int, first: tuple[int, int]) -> bool:
+        offsets = self.offsets_at(position)
+        return offsets is not None and first[0] <= offsets[0] <= offsets[1] <= first[1]
 
     def truncate(self, size: int) -> None:
         """Cut behind `size` bytes. Slices handed out before refuse from now on.

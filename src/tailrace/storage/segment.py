@@ -211,7 +211,8 @@ class Segment:
         Raises:
             CorruptionError: bytes that cannot be the start of a batch.
         """
-        return self.log.find(offset, self.position_near(offset))
+        near = self.offset_index.lookup(offset)
+        return self.log.find(offset, near.position, first=(self.base_offset, near.offset))
 
     def batches(self, offset: int) -> Iterator[tuple[int, Batch]]:
         """Position and batch, from the first batch whose last offset is at least `offset`.

@@ -13,8 +13,8 @@ import socket
 from collections.abc import Callable, Sequence
 
 from tailrace.errors import ListenError
-from tailrace.runtime.files import Buffer
-from tailrace.runtime.network import Socket
+from tailrace.runtime.files import Buffer, FileSlice
+from tailrace.runtime.network import ServerSocket, Socket
 
 WINDOW_BYTES = 256 * 1024
 """What a peer may have sent without being read, about a kernel's socket buffer."""
@@ -68,6 +68,16 @@ class MemorySocket:
             other._coming_bytes += len(data)
             self._carry(lambda: other._deliver(data))
         return len(data)
+
+    def send_more(self, buffers: Sequence[Buffer]) -> int | None:
+        """As `send`."""
+        return self.send(buffers)
+
+    def send_stored(self, stored: FileSlice, size: int) -> int | None:
+        """Bytes of a slice taken over, None when the peer's window is full."""
+        data = bytearray(min(size, len(stored)))
+        stored.read_into(memoryview(data))
+        return self.send([data])
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         """Call back while there is something to receive."""
@@ -169,7 +179,7 @@ class MemoryNetwork:
     """Ports and connections of one test."""
 
     def __init__(self) -> None:
-        self.ports: dict[int, Callable[[Socket], None]] = {}
+        self.ports: dict[int, Callable[[ServerSocket], None]] = {}
         self.delay_s = 0.0
         """Virtual seconds that bytes are under way."""
         self.receive_bytes_max = 1 << 30
@@ -186,7 +196,9 @@ class MemoryNetwork:
         self._under_way: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
 
-    def listen(self, host: str, port: int, accepted: Callable[[Socket], None]) -> MemoryListener:
+    def listen(
+        self, host: str, port: int, accepted: Callable[[ServerSocket], None]
+    ) -> MemoryListener:
         """Open a port; port 0 takes the next free one."""
         if port == 0:
             self._next_port += 1

@@ -40,8 +40,10 @@ class OffsetIndex:
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The last entry at or below `offset`; the segment's start when there is none."""
-        number = self.entries.floor(offset - self.base_offset)
-        return OffsetPosition(self.base_offset, 0) if number < 0 else self._entry(number)
+        _, found = self.entries.floor_entry(offset - self.base_offset)
+        if found is None:
+            return OffsetPosition(self.base_offset, 0)
+        return OffsetPosition(self.base_offset + found[0], found[1])
 
     def first_from(self, position: int) -> OffsetPosition | None:
         """The first entry whose position is at least `position`, or None.
@@ -49,11 +51,10 @@ class OffsetIndex:
         No batch that starts before `position` has an offset as large as that entry's.
         """
         number = self.entries.floor(position - 1, field=1) + 1
-        return self._entry(number) if number < self.entries.count else None
-
-    def _entry(self, number: int) -> OffsetPosition:
-        relative, position = self.entries.entry(number)
-        return OffsetPosition(self.base_offset + relative, position)
+        if number >= self.entries.count:
+            return None
+        relative, found = self.entries.entry(number)
+        return OffsetPosition(self.base_offset + relative, found)
 
     def append(self, offset: int, position: int) -> None:
         """Note that the append whose last offset is `offset` starts at `position`."""

@@ -15,7 +15,6 @@ its callers hold what an entry points at against the log.
 """
 
 import struct
-from bisect import bisect_right
 from typing import Final
 
 from tailrace.errors import CorruptionError
@@ -85,31 +84,49 @@ class SparseIndex:
         Raises:
             OSError: as `entry`.
         """
+        return self.floor_entry(key, field=field)[0]
+
+    def floor_entry(self, key: int, *, field: int = 0) -> tuple[int, tuple[int, ...] | None]:
+        """The number that `floor` gives, and the fields of that entry.
+
+        Raises:
+            OSError: as `entry`.
+        """
         count, last = self.count, self.last_or_none()
-        if last is None or self._first()[field] > key:
-            return -1
+        if last is None:
+            return -1, None
         if last[field] <= key:
-            return count - 1
-        # Entries before `low` are at most `key`, those from `high` on are larger.
-        low, low_key = 1, self._first()[field]
-        high, high_key = count - 1, last[field]
+            return count - 1, last
+        first = self._first()
+        if first[field] > key:
+            return -1, None
+        # Entries before `low` are at most `key`, `floor` is the last of them; those from `high` on
+        # are larger.
+        low, floor, high, high_key = 1, first, count - 1, last[field]
+        unpack, size = self._entry.unpack_from, self._entry.size
         is_guess = True
         while low < high:
             middle = (low + high) // 2
+            low_key = floor[field]
             if is_guess and low_key <= key < high_key:
                 middle = low + (high - low) * (key - low_key) // (high_key - low_key)
             is_guess = not is_guess
             start = max(low, middle - BLOCK_ENTRIES // 2)
             limit = min(high, start + BLOCK_ENTRIES)
-            keys = [fields[field] for fields in self._entry.iter_unpack(self._read(start, limit))]
-            within = bisect_right(keys, key)
-            if 0 < within < len(keys):
-                return start + within - 1
-            if within:
-                low, low_key = limit, keys[-1]
-            else:
-                high, high_key = start, keys[0]
-        return low - 1
+            block = self._read(start, limit)
+            left, right = 0, limit - start
+            while left < right:
+                at = (left + right) // 2
+                fields = unpack(block, at * size)
+                if fields[field] <= key:
+                    left, floor = at + 1, fields
+                else:
+                    right = at
+            if left < limit - start:
+                high, high_key = start + left, unpack(block, left * size)[field]
+            if left:
+                low = start + left
+        return low - 1, floor
 
     def append(self, *fields: int) -> None:
         """Write one entry behind the last.

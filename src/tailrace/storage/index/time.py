@@ -50,11 +50,10 @@ class TimeIndex:
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The last entry at or below `timestamp`; (-1, base offset) when there is none."""
-        number = self.entries.floor(timestamp)
-        if number < 0:
+        _, found = self.entries.floor_entry(timestamp)
+        if found is None:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        found, relative = self.entries.entry(number)
-        return TimestampOffset(found, self.base_offset + relative)
+        return TimestampOffset(found[0], self.base_offset + found[1])
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry if `timestamp` is larger than that of the last one."""
