@@ -394,7 +394,7 @@ def test_a_deleted_topic_is_gone() -> None:
 
 
 def test_producer_ids_are_never_handed_out_twice() -> None:
-    """Ids differ within a run and after a power cut, and a known id gets its next epoch."""
+    """Ids differ within a run and after a power cut, also for who sends an id and epoch along."""
 
     async def first_id(outside: Outside) -> int:
         async with running(outside) as broker:
@@ -412,14 +412,33 @@ def test_producer_ids_are_never_handed_out_twice() -> None:
                 producer_epoch=0,
             )
             bumped = await peer.ask(ApiKey.INIT_PRODUCER_ID, again, InitProducerIdResponse)
-            assert (bumped.producer_id, bumped.producer_epoch) == (ids[0].producer_id, 1)
-            return ids[1].producer_id
+            assert bumped.producer_id > ids[1].producer_id
+            assert bumped.producer_epoch == 0
+            return bumped.producer_id
 
     with virtual_runtime() as outside:
         before = outside.run(first_id(outside))
         disk = outside.files.crash()
     with virtual_runtime(files=disk) as outside:
         assert outside.run(first_id(outside)) > before
+
+
+def test_an_invented_producer_id_is_not_believed() -> None:
+    """Its next epoch would fence whoever has the id; Kafka gives a new one, with epoch 0."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            invented = InitProducerIdRequest(
+                transactional_id=None, transaction_timeout_ms=0, producer_id=77, producer_epoch=3
+            )
+            answer = await peer.ask(ApiKey.INIT_PRODUCER_ID, invented, InitProducerIdResponse)
+            assert answer.error_code == ErrorCode.NONE
+            assert answer.producer_id >= FIRST_PRODUCER_ID
+            assert answer.producer_epoch == 0
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
 
 
 def test_a_producer_gets_no_id_that_a_log_knows() -> None:
