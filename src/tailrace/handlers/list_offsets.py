@@ -3,8 +3,8 @@
 Versions: 1 to 11.
 Behaviour: a timestamp of 0 or more gives the first record that is at least as young, with its
     timestamp; (-1, -1) when there is none. Special timestamps: -1 latest, -2 earliest, -3 the
-    record with the largest timestamp (KIP-734), -4 earliest local (same as -2), -5 latest tiered
-    (none).
+    record with the largest timestamp (KIP-734) of those at or above the log start (Kafka may name
+    a deleted one), -4 earliest local (same as -2), -5 latest tiered (none).
     A timestamp is looked up on a worker thread: indexes and a batch are read, and the batch is
     decompressed, which may take long.
     A reader of committed records gets the last stable offset for the latest one, and no record

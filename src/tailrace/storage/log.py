@@ -325,7 +325,7 @@ class Log:
             case SpecialTimestamp.LATEST_TIERED:
                 return TimestampOffset(NO_TIMESTAMP, -1), NO_LEADER_EPOCH
             case SpecialTimestamp.MAX_TIMESTAMP:
-                timestamp = max(segment.newest.timestamp for segment in self.segments)
+                timestamp = reads.max_timestamp(self.segments, start_offset=self.start_offset)
                 if timestamp == NO_TIMESTAMP:
                     return None
         found = reads.first_at_or_after(self.segments, timestamp, start_offset=self.start_offset)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from tailrace.model import NO_TIMESTAMP
 from tailrace.records.batch import Batch
 from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.index.transaction import AbortedTransaction
@@ -161,3 +162,21 @@ def first_at_or_after(
         if found is not None:
             return found
     return None
+
+
+def max_timestamp(segments: Segments, *, start_offset: int) -> int:
+    """The largest timestamp of a record from `start_offset` on, in milliseconds, or -1.
+
+    Apache Kafka looks at whole segments here: after DeleteRecords it may name a record that no
+    reader gets any more. An answer that can be read serves every client that Kafka's would.
+
+    Raises:
+        CorruptionError: a batch on the way is damaged.
+    """
+    return max(
+        (
+            segment.max_timestamp(start_offset=start_offset)
+            for segment in segments.from_offset(start_offset)
+        ),
+        default=NO_TIMESTAMP,
+    )

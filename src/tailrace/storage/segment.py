@@ -20,6 +20,7 @@ from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
 from tailrace.model import NO_TIMESTAMP
 from tailrace.records.batch import Batch
+from tailrace.records.builder import records_of
 from tailrace.records.search import find_timestamp
 from tailrace.runtime.files import Buffer, Files
 from tailrace.storage.config import LogConfig
@@ -247,6 +248,37 @@ class Segment:
             place = self.log.find(offset, place.position + place.size, timestamp=timestamp)
         return None
 
+    def max_timestamp(self, *, start_offset: int) -> int:
+        """The largest timestamp of a record from `start_offset` on, or -1; in milliseconds.
+
+        Quick unless the segment's largest is that of a record below `start_offset`: then every
+        batch header behind it is looked at.
+
+        Raises:
+            CorruptionError: a batch on the way is damaged.
+        """
+        newest = self.newest
+        if start_offset <= self.base_offset or newest.timestamp == NO_TIMESTAMP:
+            return newest.timestamp
+        _, found = next(self.batches(max(newest.offset, start_offset)), (0, None))
+        if (
+            found is not None
+            and found.base_offset >= start_offset
+            and found.max_timestamp == newest.timestamp
+        ):
+            return newest.timestamp
+        largest = NO_TIMESTAMP
+        for position, batch in self.batches(start_offset):
+            try:
+                timestamp = batch.max_timestamp
+                if batch.base_offset < start_offset and timestamp > largest:
+                    batch.check()
+                    timestamp = _max_timestamp_of_records(batch, start_offset=start_offset)
+            except CorruptionError as error:
+                raise error.located(path=self.log.path, position=position) from error
+            largest = max(largest, timestamp)
+        return largest
+
     def next_offset(self) -> int:
         """The offset behind the last batch; scans from the last index entry.
 
@@ -336,6 +368,14 @@ class Segment:
             if batch.max_timestamp > newest.timestamp:
                 newest = TimestampOffset(batch.max_timestamp, batch.last_offset)
         return newest
+
+
+def _max_timestamp_of_records(batch: Batch, *, start_offset: int) -> int:
+    """The largest timestamp of the records of a batch from an offset on, or -1."""
+    records = records_of(batch)
+    return max(
+        (each.timestamp for each in records if each.offset >= start_offset), default=NO_TIMESTAMP
+    )
 
 
 def open_segment(

@@ -174,6 +174,32 @@ def test_the_special_timestamps_ask_for_the_ends() -> None:
     assert find(log, SpecialTimestamp.MAX_TIMESTAMP) == (50, 9, 2)
 
 
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [(1, (50, 1, 0)), (2, (40, 2, 0)), (3, (30, 4, 0)), (6, (9, 8, 0)), (8, (9, 8, 0)), (9, None)],
+    ids=[
+        "below",
+        "at the largest",
+        "inside the batch",
+        "in another segment",
+        "at the other segment",
+        "all deleted",
+    ],
+)
+def test_the_largest_timestamp_is_that_of_a_record_that_is_left(
+    start: int, expected: tuple[int, int, int] | None
+) -> None:
+    """Not of one below the log start: neither of its segment nor of the batch that it cuts."""
+    log = open_at(MemoryFiles(), config=settings(segment_bytes=10**6))
+    for ages in ((0, 50, 40), (20, 30, 3), (8, 7)):
+        stamps = [NOW + age for age in ages]
+        append(log, batch(*[b"value"] * len(ages), timestamps=stamps))
+    log.roll()
+    append(log, batch(b"value", timestamps=[NOW + 9]))
+    log.raise_log_start(start)
+    assert find(log, SpecialTimestamp.MAX_TIMESTAMP) == expected
+
+
 def test_an_empty_log_has_no_largest_timestamp() -> None:
     """Nor any record at or after a time; its ends are known."""
     log = open_at(MemoryFiles())
