@@ -109,6 +109,7 @@ class RunningBroker:
         logs.on_failure = self._directory_failed
         # What the cleaner has at hand of a topic that is not to be compacted any more.
         replicas.on_compaction_end = self.cleaner.abort
+        replicas.on_rolled = self._flushes.ask_rolled
 
     @property
     def endpoint(self) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-r"""Waiting until records are on the device: one flush covers every append that waited for it.
+r"""Flushes on a thread: those that answers wait for, and those of segments that have rolled.
 
     append  append  append          append  append
        \      |      /                 \    /
@@ -6,7 +6,8 @@ r"""Waiting until records are on the device: one flush covers every append that 
             flush (thread) ------------- flush (thread) -----
                  answers to the first three      answers to the other two
 
-Each log directory has one flush at a time, of all its logs that somebody waits for. Who asks while
+One flush covers every append that waited for it. Each log directory has one flush at a time, of
+all its logs of which one is wanted. Who asks while
 it runs is in the next one: a flush that has begun may have passed by what was appended since.
 
 A failed flush is never tried again, whatever the reason: what it left out is lost to the page
@@ -31,8 +32,27 @@ Flushed = asyncio.Future[OSError | None]
 @dataclass(slots=True, kw_only=True)
 class _Wanted:
     flushed: Flushed
-    is_whole: bool
-    """Whether the recovery point moves along, for which indexes have to be flushed too."""
+    are_records: bool = False
+    """Whether every record appended so far is waited for."""
+    is_rolled: bool = False
+    """Whether closed segments are to be flushed with their indexes, and the recovery point moved
+    behind them."""
+    is_whole: bool = False
+    """Whether the recovery point moves to the end, for which all indexes have to be flushed."""
+
+    def flush(self, log: Log) -> None:
+        """Do what is wanted.
+
+        Raises:
+            OSError: the device failed.
+        """
+        if self.is_whole:
+            log.sync()
+            return
+        if self.are_records:
+            log.commit()
+        if self.is_rolled:
+            log.sync_rolled()
 
 
 @dataclass(slots=True)
@@ -44,7 +64,7 @@ class _Directory:
 
 
 class Flushes:
-    """Flushes that somebody waits for, by log directory."""
+    """Flushes that are wanted, by log directory."""
 
     def __init__(self, logs: LogManager, threads: Threads) -> None:
         self._logs = logs
@@ -57,22 +77,35 @@ class Flushes:
         With `is_whole` indexes too, and the recovery point moves along (`Log.sync`); else only
         the records (`Log.commit`).
         """
-        home = self._logs.home_of(log)
-        directory = self._directories.setdefault(home, _Directory())
-        wanted = directory.wanted.get(log)
-        if wanted is None:
-            flushed: Flushed = asyncio.get_running_loop().create_future()
-            wanted = directory.wanted[log] = _Wanted(flushed=flushed, is_whole=is_whole)
+        wanted = self._want(log)
+        wanted.are_records = True
         wanted.is_whole = wanted.is_whole or is_whole
-        if directory.task is None:
-            directory.task = asyncio.ensure_future(self._run(home, directory))
         return wanted.flushed
+
+    def ask_rolled(self, log: Log) -> None:
+        """Have the closed segments of a log put on the device soon, as Kafka does at each roll.
+
+        Their indexes and the snapshot of producers go along, and the recovery point moves to the
+        base offset of the active segment.
+        """
+        self._want(log).is_rolled = True
 
     async def finish(self) -> None:
         """Wait for the flushes that were asked for."""
         for directory in tuple(self._directories.values()):
             if directory.task is not None:
                 await directory.task
+
+    def _want(self, log: Log) -> _Wanted:
+        home = self._logs.home_of(log)
+        directory = self._directories.setdefault(home, _Directory())
+        wanted = directory.wanted.get(log)
+        if wanted is None:
+            flushed: Flushed = asyncio.get_running_loop().create_future()
+            wanted = directory.wanted[log] = _Wanted(flushed=flushed)
+        if directory.task is None:
+            directory.task = asyncio.ensure_future(self._run(home, directory))
+        return wanted
 
     async def _run(self, home: DirectoryLogs, directory: _Directory) -> None:
         while directory.wanted:
@@ -103,7 +136,7 @@ def _flush_all(wanted: Mapping[Log, _Wanted]) -> Callable[[], dict[Log, OSError]
         failures: dict[Log, OSError] = {}
         for log, one in wanted.items():
             try:
-                log.sync() if one.is_whole else log.commit()
+                one.flush(log)
             except OSError as error:
                 failures[log] = error
         return failures

@@ -24,6 +24,8 @@ class Replicas:
         self._offline: dict[TopicPartition, str] = {}
         """Partitions that cannot be served, and why: their directory has failed."""
         self.on_compaction_end: CompactionEnd = lambda _: None
+        self.on_rolled: Callable[[Log], None] = lambda _: None
+        """Is told of a log that has begun a new segment."""
 
     def get(self, name: TopicPartition) -> Partition | None:
         """A partition that this broker leads, or None; one that is offline refuses every call."""
@@ -59,9 +61,14 @@ class Replicas:
     def lead(self, log: Log) -> None:
         """Serve the partition of a log that was opened."""
         home = self._logs.home_of(log)
+        log.on_rolled = self._tell_rolled
         self._partitions[log.partition] = Partition(
             log, on_failure=lambda error: self._logs.fail(home, error)
         )
+
+    def _tell_rolled(self, log: Log) -> None:
+        # Logs are opened before there is anybody to tell.
+        self.on_rolled(log)
 
     def configure(self, topic: str, config: LogConfig) -> None:
         """Have every log of a topic that is open act on other settings, from its next call on.

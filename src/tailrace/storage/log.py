@@ -82,6 +82,8 @@ class Log:
         self.producers = producers
         self.last_sync_ms = folder.clock.now_ms()
         """When the whole log was last put on the device, or opened."""
+        self.on_rolled: Callable[[Log], None] = lambda _: None
+        """Called when a new segment takes the appends: those before it may be flushed now."""
         self._jitter_ms = pick_jitter_ms(config, folder.chance)
         self._is_roll_due = False
         self._failure: str | None = None
@@ -368,7 +370,7 @@ class Log:
         Or at `base_offset`, if the next batch begins behind the end, as a follower's may. An active
         segment without a batch at the same offset is the new one already. The state of the
         producers is written beside it; like the segment, it gets to the device in the device's own
-        time.
+        time, or by `sync_rolled`, which whoever listens to `on_rolled` calls on another thread.
 
         Raises:
             OSError: the new segment cannot be made; the next append tries again before it writes.
@@ -392,6 +394,7 @@ class Log:
         self.segments.add(segment)
         self._jitter_ms = pick_jitter_ms(self.config, self.folder.chance)
         self._is_roll_due = False
+        self.on_rolled(self)
         return segment
 
     def sync_rolled(self) -> None:

@@ -92,19 +92,21 @@ def test_jitter_brings_the_roll_forward() -> None:
 
 
 def test_a_log_reads_back_what_was_written_over_many_segments() -> None:
-    """From each offset on, with all that a record has; a flush has it all on the device."""
+    """From each offset on, with all that a record has; whoever flushes is told of each roll."""
     log = open_at(MemoryFiles(), config=settings(segment_bytes=100))
+    rolled: list[int] = []
+    log.on_rolled = lambda log: rolled.append(log.segments.active.base_offset)
     for number in range(100):
         append(log, batch(b"%d" % number, timestamps=[NOW + number], key=b"k%d" % number))
-    log.sync()
     assert len(log.segments) == 100
+    assert rolled == list(range(1, 100))
+    assert log.positions.recovery_point == 0
     for offset in range(100):
         view = log.read(offset, bytes_max=10**6, is_first_whole=True).read()
         [[first]] = [list(records_of(each)) for _, each in read_batches(view)]
         assert (first.offset, first.timestamp) == (offset, NOW + offset)
         assert (first.key, first.value) == (b"k%d" % offset, b"%d" % offset)
     assert not log.read(100, bytes_max=10**6, is_first_whole=True).read()
-    assert log.positions.recovery_point == 100
 
 
 def test_an_append_is_read_back_and_not_yet_flushed() -> None:
