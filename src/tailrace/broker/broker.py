@@ -1,7 +1,8 @@
 """Start and stop: the order in which a broker comes up and goes down.
 
     up    lock and read the directories -> open every log -> listen -> the rest, beside serving
-    down  close the port and connections -> sync and close every log -> leave the clean marks
+    down  close the port and connections -> end the threads that write -> sync and close every log
+          -> leave the clean marks -> release the locks
     fail  a log directory refuses -> its partitions are offline; if it was the last one, or the one
           with the cluster's state -> the port is closed, and whoever runs the broker stops it
 
@@ -10,7 +11,6 @@ plain Python until it has done as much work as loading Numba costs (`kernels.wor
 """
 
 import asyncio
-import contextlib
 import logging
 import socket
 import uuid
@@ -105,7 +105,10 @@ class RunningBroker:
         # What takes hours is a task of its own, and not a job of the schedule.
         self._tasks = [asyncio.ensure_future(self._load_kernels_when_worth_it())]
         if config.cleaner_backoff_ms is not None:
-            self._tasks.append(asyncio.ensure_future(self._clean(config.cleaner_backoff_ms)))
+            self._tasks += [
+                asyncio.ensure_future(self._clean(config.cleaner_backoff_ms))
+                for _ in range(config.cleaner.thread_count)
+            ]
         logs.on_failure = self._directory_failed
         # What the cleaner has at hand of a topic that is not to be compacted any more.
         replicas.on_compaction_end = self.cleaner.abort
@@ -139,8 +142,10 @@ class RunningBroker:
         self._server.close()
         for task in self._tasks:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        # Not before their threads have ended may another process have the directories.
+        for result in await asyncio.gather(*self._tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                logger.error("task_failed reason=%r", result)
         await self._schedule.stop()
         await self._flushes.finish()
         try:

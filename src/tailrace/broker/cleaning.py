@@ -6,11 +6,14 @@ What is cleaned, and how, is `storage.cleaner`. Here is only who does which step
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from tailrace import kernels
 from tailrace.errors import TailraceError
 from tailrace.runtime.threads import Threads
 from tailrace.storage.cleaner.worker import CleaningJob, LogCleaner
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +30,10 @@ async def clean_regularly(
 ) -> None:
     """Clean one log after the other, and look again every `backoff_ms` when none is due.
 
-    `device_failed` is told of an error of the device, with the job that met it. Ends only when it
-    is cancelled; a step that runs on a thread then ends at its next batch.
+    Several may run at the same time (`log.cleaner.threads`): a log that one has taken is not there
+    for the others. `device_failed` is told of an error of the device, with the job that met it.
+    Ends only when it is cancelled, and not before a step that runs on a thread has ended, which it
+    does at its next batch: until then it writes to the directory.
     """
     while True:
         # Weighing looks at every compacted log, but at facts in memory only.
@@ -51,13 +56,22 @@ async def _clean(job: CleaningJob, threads: Threads) -> None:
     try:
         if job.plan.total_bytes >= LOAD_KERNELS_BYTES:
             await threads.run(kernels.load)
-        for group in await threads.run(job.map_keys):
-            planned = await threads.run(lambda group=group: job.rewrite(group))  # type: ignore[misc]
-            job.exchange(planned)
+        for group in await _to_its_end(job, threads, job.map_keys):
+            work = lambda group=group: job.rewrite(group)  # noqa: E731
+            job.exchange(await _to_its_end(job, threads, work))
     except Exception as error:
         job.finish(error)
         raise
+    job.finish()
+
+
+async def _to_its_end(job: CleaningJob, threads: Threads, step: Callable[[], T]) -> T:
+    """Do a step on a thread; a cancelled one is called off, and waited for all the same."""
+    running = asyncio.ensure_future(threads.run(step))
+    try:
+        return await asyncio.shield(running)
     except asyncio.CancelledError:
         job.abort()
+        # Whatever it raises now: the broker stops, and the next start mends a half exchange.
+        await asyncio.gather(running, return_exceptions=True)
         raise
-    job.finish()

@@ -13,7 +13,7 @@ from tailrace.cluster.controller import TopicDefaults
 from tailrace.config.settings import INT32_MAX, Setting, Value, parse_settings
 from tailrace.errors import ConfigError
 from tailrace.protocol.frames import FRAME_BYTES_MAX
-from tailrace.storage.cleaner.worker import CleanerConfig
+from tailrace.storage.cleaner.worker import MAP_BYTES_MIN, CleanerConfig
 from tailrace.storage.config import DAY_MS, TOPIC_SETTINGS
 
 OWN_SETTINGS: tuple[Setting, ...] = (
@@ -159,11 +159,20 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         text="Whether logs with the policy compact are compacted.",
     ),
     Setting(
+        name="log.cleaner.threads",
+        kind="int",
+        default=1,
+        low=1,
+        high=16,
+        text="How many logs are compacted at a time. They share log.cleaner.dedupe.buffer.size, of "
+        "which each needs 4 MiB, and log.cleaner.io.max.bytes.per.second.",
+    ),
+    Setting(
         name="log.cleaner.backoff.ms",
         kind="int",
         default=15_000,
         low=1,
-        text="How long the cleaner rests when no log is due, in milliseconds.",
+        text="How long a cleaner thread rests when no log is due, in milliseconds.",
     ),
     Setting(
         name="log.cleaner.dedupe.buffer.size",
@@ -171,15 +180,15 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         default=134_217_728,
         low=4 * 1024 * 1024,
         high=INT32_MAX,
-        text="Most bytes of memory for the keys of one round of compaction; a log with more keys "
-        "takes more rounds.",
+        text="Most bytes of memory for the keys of all rounds of compaction at a time; a log with "
+        "more keys than fit its share takes more rounds.",
     ),
     Setting(
         name="log.cleaner.io.max.bytes.per.second",
         kind="float",
         default=1.7976931348623157e308,
         low=1,
-        text="Most bytes that compaction reads and writes in a second.",
+        text="Most bytes that compaction reads and writes in a second, all threads together.",
     ),
     Setting(
         name="producer.id.expiration.ms",
@@ -270,6 +279,7 @@ def broker_config(given: Mapping[str, str]) -> BrokerConfig:
     if values["advertised.listeners"]:
         advertised = _address("advertised.listeners", str(values["advertised.listeners"]), faults)
     directories = _directories(values, faults)
+    cleaner = _cleaner(values, faults)
     if faults:
         raise ConfigError(faults)
 
@@ -289,10 +299,7 @@ def broker_config(given: Mapping[str, str]) -> BrokerConfig:
         is_durable=values["tailrace.durability"] == "sync",
         recovery_thread_count=number("num.recovery.threads.per.data.dir"),
         producer_expiration_ms=number("producer.id.expiration.ms"),
-        cleaner=CleanerConfig(
-            map_bytes_max=number("log.cleaner.dedupe.buffer.size"),
-            io_bytes_per_second=float(str(values["log.cleaner.io.max.bytes.per.second"])),
-        ),
+        cleaner=cleaner,
         cleaner_backoff_ms=(
             number("log.cleaner.backoff.ms") if values["log.cleaner.enable"] else None
         ),
@@ -314,6 +321,21 @@ def broker_config(given: Mapping[str, str]) -> BrokerConfig:
             },
         ),
         given=dict(given),
+    )
+
+
+def _cleaner(values: Mapping[str, Value], faults: list[str]) -> CleanerConfig:
+    map_bytes_max = int(str(values["log.cleaner.dedupe.buffer.size"]))
+    thread_count = int(str(values["log.cleaner.threads"]))
+    if map_bytes_max < thread_count * MAP_BYTES_MIN:
+        faults.append(
+            f"log.cleaner.dedupe.buffer.size is {map_bytes_max}, less than {MAP_BYTES_MIN} bytes "
+            f"for each of {thread_count} cleaner threads"
+        )
+    return CleanerConfig(
+        map_bytes_max=map_bytes_max,
+        io_bytes_per_second=float(str(values["log.cleaner.io.max.bytes.per.second"])),
+        thread_count=thread_count,
     )
 
 

@@ -8,12 +8,15 @@ It may import anything of Tailrace, and nothing of Tailrace imports it.
 
 from tailrace.testing.clock import JumpingLoop, VirtualClock
 from tailrace.testing.files import DiskFault, MemoryFiles, ProcessKilledError
+from tailrace.testing.hanging import HangingDevice, HungLoopError
 from tailrace.testing.network import MemoryNetwork, MemorySocket
 from tailrace.testing.outside import Outside, virtual_runtime
 from tailrace.testing.peer import Peer
 
 __all__ = [
     "DiskFault",
+    "HangingDevice",
+    "HungLoopError",
     "JumpingLoop",
     "MemoryFiles",
     "MemoryNetwork",

@@ -16,9 +16,12 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
 from tailrace.runtime.files import Buffer, may_wait
+
+if TYPE_CHECKING:
+    from tailrace.testing.hanging import HangingDevice
 
 SECTOR_BYTES = 64
 """What reaches the device whole or not at all; smaller than a real sector, so that headers tear."""
@@ -259,6 +262,8 @@ class MemoryFiles:
         """Whether `File.is_cached` knows an answer, as on Linux since 6.5."""
         self.stop_at: int | None = None
         """Place in `operations` of the call at which the process dies; later ones die too."""
+        self.hanging: HangingDevice | None = None
+        """The part of the disk that hangs; see `Outside.hang`."""
         self.stop_partial_bytes = 0
         """If the process dies in a write: how many bytes still reach the page cache."""
         self._tree = _Tree(_Directory())
@@ -315,6 +320,8 @@ class MemoryFiles:
     def count(self, operation: str, path: str) -> None:
         """Note a call; raise what a matching fault asks for."""
         self._note(operation, path)
+        if self.hanging is not None:
+            self.hanging.touch(operation, path)
         if self._is_stopped:
             raise ProcessKilledError(f"{operation} {path}")
         fault = self._due_fault(operation, path)
@@ -324,6 +331,8 @@ class MemoryFiles:
     def allow_write(self, path: str, growth: int, size: int) -> _Allowed:
         """How many bytes of a write go through, and the error behind them."""
         self._note("write", path)
+        if self.hanging is not None:
+            self.hanging.touch("write", path)
         if self._is_stopped:
             is_now = len(self.operations) - 1 == self.stop_at
             partial = min(self.stop_partial_bytes, size) if is_now else 0

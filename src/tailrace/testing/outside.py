@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from tailrace.runtime import Runtime
 from tailrace.testing.clock import JumpingLoop, VirtualClock
 from tailrace.testing.files import MemoryFiles
+from tailrace.testing.hanging import HangingDevice
 from tailrace.testing.network import MemoryNetwork
 
 T = TypeVar("T")
@@ -21,12 +22,14 @@ class InlineThreads:
     def __init__(self) -> None:
         self.seconds_per_run = 0.0
         """Virtual time that goes by before each piece of work, as a slow device has it."""
+        self.hanging: HangingDevice | None = None
+        """What the work may hang on; it then has a thread of its own."""
 
     async def run(self, function: Callable[[], T]) -> T:
         """The result of `function()`."""
         if self.seconds_per_run:
             await asyncio.sleep(self.seconds_per_run)
-        return function()
+        return function() if self.hanging is None else await self.hanging.run(function)
 
     def close(self) -> None:
         """Nothing to wait for."""
@@ -46,6 +49,11 @@ class Outside:
     async def pass_time(self, seconds: float) -> None:
         """Let virtual time go by, and everything happen that is due until then."""
         await asyncio.sleep(seconds)
+
+    def hang(self, path_part: str) -> HangingDevice:
+        """Have every change to paths that contain `path_part` hang, until it is released."""
+        self.files.hanging = self.threads.hanging = HangingDevice(path_part)
+        return self.files.hanging
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end on virtual time."""

@@ -1,9 +1,20 @@
 """A broker compacts its topics by itself, beside serving them."""
 
+import asyncio
+
+import pytest
+
+from tailrace.broker.broker import start_broker
+from tailrace.broker.config import broker_config
+from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
 from tailrace.records.builder import records_of
+from tailrace.storage.cleaner.plan import CleaningPlan
+from tailrace.storage.cleaner.worker import LogCleaner, Throttle
+from tailrace.storage.manager import LogManager
 from tailrace.testing import DiskFault, Outside, virtual_runtime
 from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
+from tests.unit.storage.builders import SetClock
 
 T = TopicPartition("t", 0)
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "300", "index.interval.bytes": "60"}
@@ -167,3 +178,91 @@ def test_a_compacted_log_loses_what_lies_below_its_start() -> None:
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
+
+
+def test_the_lock_is_kept_until_the_cleaner_has_ended() -> None:
+    """A second process that opened the directory would have its files written by the first."""
+
+    async def scenario(outside: Outside) -> None:
+        broker = await start_broker(
+            broker_config({"log.dirs": "data", "listeners": "memory:0"}), outside.runtime
+        )
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs=COMPACTED)
+        for number in range(30):
+            await produce(peer, "t", batch(b"%d" % number))
+        hanging = outside.hang(".cleaned")
+        await outside.pass_time(40)
+        assert hanging.waiting
+        stopping = asyncio.ensure_future(broker.stop())
+        await outside.pass_time(60)
+        with pytest.raises(BlockingIOError):
+            outside.files.lock("data/.lock")
+        assert not outside.files.exists("data/.kafka_cleanshutdown")
+        hanging.release()
+        await stopping
+        assert outside.files.exists("data/.kafka_cleanshutdown")
+        before = len(outside.files.operations)
+        outside.files.lock("data/.lock").release()
+        await outside.pass_time(60)
+        assert outside.files.operations[before:] == []
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_stop_does_not_wait_for_the_rate() -> None:
+    """A cleaner that has to sleep for days ends within a moment."""
+    clock = SetClock()
+    begun_ms = clock.now_ms()
+    throttle = Throttle(clock, bytes_per_second=1)
+    throttle.pause(10**6, is_over=lambda: clock.now_ms() >= begun_ms + 1000)
+    assert clock.now_ms() - begun_ms <= 1250
+
+
+def test_several_logs_are_compacted_at_a_time() -> None:
+    """As many as there are threads, each on a log of its own; one that hangs holds up no other."""
+    names = ("a", "b", "c")
+    settings = {"log.cleaner.threads": "2", "log.cleaner.dedupe.buffer.size": str(2 << 22)}
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside, settings) as broker:
+            peer = connect(outside, broker)
+            for name in names:
+                await create_topic(peer, name, configs=COMPACTED)
+                for number in range(30):
+                    await produce(peer, name, batch(b"%d" % number))
+            hanging = outside.hang("a-0/")
+            await outside.pass_time(60)
+            assert [each for each in hanging.waiting if ".cleaned" in each]
+            counts = {}
+            for name in names:
+                log = broker.logs.get(TopicPartition(name, 0))
+                assert log is not None
+                counts[name] = sum(each.record_count for each in log.batches(0))
+                assert broker.cleaner.is_cleaning(log.partition) == (name == "a")
+            assert counts["a"] == 30
+            assert max(counts["b"], counts["c"]) < 10
+            hanging.release()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_cleaner_threads_share_their_memory() -> None:
+    """Each map has its part, and too many threads for the memory are refused at the start."""
+    given = {"log.dirs": "data", "log.cleaner.threads": "4"}
+    config = broker_config({**given, "log.cleaner.dedupe.buffer.size": str(1 << 25)})
+    logs = LogManager([])
+    cleaner = LogCleaner(logs, config.cleaner, SetClock())
+    plan = CleaningPlan(
+        first_dirty=0,
+        first_uncleanable=1,
+        clean_bytes=0,
+        cleanable_bytes=1 << 30,
+        delay_ms=0,
+        is_due=True,
+    )
+    assert cleaner.map_bytes(plan) == 1 << 23
+    with pytest.raises(ConfigError, match="for each of 4 cleaner threads"):
+        broker_config({**given, "log.cleaner.dedupe.buffer.size": str(1 << 23)})

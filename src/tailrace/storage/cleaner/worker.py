@@ -17,8 +17,9 @@ Invariant: at most one job at a time has a log, and a paused log has none.
 """
 
 import logging
+import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tailrace.config.settings import INT64_MAX
@@ -61,7 +62,9 @@ class CleanerConfig:
     map_bytes_max: int
     """`log.cleaner.dedupe.buffer.size`."""
     io_bytes_per_second: float
-    """`log.cleaner.io.max.bytes.per.second`, read and written together."""
+    """`log.cleaner.io.max.bytes.per.second`, read and written together, by all threads."""
+    thread_count: int = 1
+    """`log.cleaner.threads`: jobs that there are at a time, which share memory and rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,22 +93,31 @@ class _Failure:
     attempts: int
 
 
+CLOCK_TICK_S = 0.001
+PAUSE_S_MAX = 0.25
+"""How long a throttled thread sleeps before it asks again whether to go on."""
+
+
 class Throttle:
-    """Keeps a rate by making its caller wait."""
+    """Keeps a rate by making its callers wait, on however many threads."""
 
     def __init__(self, clock: Clock, bytes_per_second: float) -> None:
         self.bytes_per_second = bytes_per_second
         """May be changed at any time."""
         self._clock = clock
         self._free_ms = float(clock.now_ms())
+        self._adding = threading.Lock()
 
-    def pause(self, size: int) -> None:
-        """Wait until `size` bytes more keep to the rate."""
+    def pause(self, size: int, *, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Wait until `size` bytes more keep to the rate, or until `is_over` says so."""
         now_ms = self._clock.now_ms()
-        self._free_ms = max(self._free_ms, now_ms) + 1000 * size / self.bytes_per_second
+        with self._adding:
+            self._free_ms = max(self._free_ms, now_ms) + 1000 * size / self.bytes_per_second
+            pause_s = (self._free_ms - now_ms) / 1000
         # Shorter waits than the clock can tell add up until it can.
-        if self._free_ms >= now_ms + 1:
-            self._clock.pause((self._free_ms - now_ms) / 1000)
+        while pause_s >= CLOCK_TICK_S and not is_over():
+            self._clock.pause(min(pause_s, PAUSE_S_MAX))
+            pause_s -= PAUSE_S_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +150,7 @@ class CleaningJob:
             plan=plan,
             key_map=KeyMap(cleaner.map_bytes(plan)),
             now_ms=self._begun_ms,
-            pace=Pace(pause=cleaner.throttle.pause, check=self._check),
+            pace=Pace(pause=self._pause, check=self._check),
         )
 
     def abort(self) -> None:
@@ -211,6 +223,9 @@ class CleaningJob:
     def statistics(self) -> CleaningStatistics:
         """What the round has done so far."""
         return self._round.statistics()
+
+    def _pause(self, size: int) -> None:
+        self._cleaner.throttle.pause(size, is_over=lambda: self._is_aborted)
 
     def _check(self) -> None:
         if self._is_aborted or not self._cleaner.is_in_service(self.log):
@@ -309,9 +324,9 @@ class LogCleaner:
         return self._logs.get(log.partition) is log
 
     def map_bytes(self, plan: CleaningPlan) -> int:
-        """How large a map a round gets: no larger than its log could fill."""
+        """How large a map a round gets: its share, and no larger than its log could fill."""
         wanted = max(MAP_BYTES_MIN, MAP_BYTES_PER_LOG_BYTE * plan.cleanable_bytes)
-        return min(self._config.map_bytes_max, wanted)
+        return min(self._config.map_bytes_max // self._config.thread_count, wanted)
 
     def release(self, job: CleaningJob) -> None:
         """Take back the log that a job has."""
