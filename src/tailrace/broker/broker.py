@@ -95,13 +95,10 @@ class RunningBroker:
             idle_ms_max=config.idle_ms_max,
         )
         self.cleaner = LogCleaner(logs, config.cleaner, runtime.clock)
-        housekeeping = Housekeeping(
-            logs,
-            threads=runtime.threads,
-            clock=runtime.clock,
-            is_cleaning=self.cleaner.is_cleaning,
-        )
-        self._schedule = Schedule(housekeeping.jobs(config.intervals))
+        self._schedules = [
+            Schedule(self._housekeeping(directory).jobs(config.intervals))
+            for directory in logs.directories
+        ]
         # What takes hours is a task of its own, and not a job of the schedule.
         self._tasks = [asyncio.ensure_future(self._load_kernels_when_worth_it())]
         if config.cleaner_backoff_ms is not None:
@@ -146,13 +143,22 @@ class RunningBroker:
         for result in await asyncio.gather(*self._tasks, return_exceptions=True):
             if isinstance(result, Exception):
                 logger.error("task_failed reason=%r", result)
-        await self._schedule.stop()
+        await asyncio.gather(*(schedule.stop() for schedule in self._schedules))
         await self._flushes.finish()
         try:
             await self._runtime.threads.run(self.logs.close)
         finally:
             self._runtime.threads.close()
         logger.info("broker_stopped node=%d", self.config.node_id)
+
+    def _housekeeping(self, directory: DirectoryLogs) -> Housekeeping:
+        return Housekeeping(
+            self.logs,
+            directory,
+            threads=self._runtime.threads,
+            clock=self._runtime.clock,
+            cleaner=self.cleaner,
+        )
 
     def _directory_failed(self, directory: DirectoryLogs) -> None:
         self.replicas.directory_failed(directory)

@@ -1,8 +1,9 @@
 """What a broker does without being asked: checkpoints, flushes, retention, deletion, expiry.
 
-One loop does one job after the other, on the event loop's clock. Jobs that wait for the device do
-so on a worker thread; what they meet there is settled here, on the loop, where a failed directory
-may be closed.
+Each log directory has a line of its own, in which one job is done after the other, on the event
+loop's clock: a device that hangs keeps nobody waiting but its own directory. Jobs that wait for the
+device do so on a worker thread; what they meet there is settled here, on the loop, where a failed
+directory may be closed.
 
 Not here: the cleaner, which has work for hours where these have it for moments.
 """
@@ -14,13 +15,14 @@ from dataclasses import dataclass
 
 from tailrace.broker.config import Intervals
 from tailrace.errors import StorageError
-from tailrace.model import TopicPartition
 from tailrace.replication.waiting import Signal
 from tailrace.runtime.clock import Clock
 from tailrace.runtime.threads import Threads
+from tailrace.storage.cleaner.worker import LogCleaner
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
+from tailrace.storage.shrink import OldSegments, plan_deletion
 
 logger = logging.getLogger(__name__)
 
@@ -69,20 +71,22 @@ class Schedule:
 
 
 class Housekeeping:
-    """The jobs of a broker over its logs."""
+    """The jobs of a broker over the logs of one directory; none is done once it has failed."""
 
     def __init__(
         self,
         logs: LogManager,
+        directory: DirectoryLogs,
         *,
         threads: Threads,
         clock: Clock,
-        is_cleaning: Callable[[TopicPartition], bool] = lambda _: False,
+        cleaner: LogCleaner,
     ) -> None:
         self._logs = logs
+        self._directory = directory
         self._threads = threads
         self._clock = clock
-        self._is_cleaning = is_cleaning
+        self._cleaner = cleaner
 
     def jobs(self, intervals: Intervals) -> list[Job]:
         """Every job, at the intervals that the settings ask for."""
@@ -107,51 +111,72 @@ class Housekeeping:
 
     async def checkpoint(self) -> None:
         """Flush closed segments and write the recovery points."""
-        for directory in self._logs.online:
-            if await self._do(directory, directory.checkpoint):
-                self._logs.has_room(directory)
+        if await self._do(self._directory.checkpoint):
+            self._logs.has_room(self._directory)
 
     async def checkpoint_log_starts(self) -> None:
         """Write the offsets at which logs start."""
-        for directory in self._logs.online:
-            await self._do(directory, directory.checkpoint_log_starts)
+        await self._do(self._directory.checkpoint_log_starts)
 
     async def flush_due(self) -> None:
         """Flush logs whose `flush.ms` has passed."""
         now_ms = self._clock.now_ms()
-        for directory in self._logs.online:
-            await self._do(directory, lambda directory=directory: directory.sync_due(now_ms))  # type: ignore[misc]
+        await self._do(lambda: self._directory.sync_due(now_ms))
 
     async def delete_old_segments(self) -> None:
         """Have retention look at every log that it may take something from.
 
         A log that is being compacted is left for the next time.
         """
-        for log in tuple(self._logs):
-            if self._logs.get(log.partition) is log and _may_shrink(log):
-                if self._is_cleaning(log.partition):
-                    continue
-                self._logs.delete_old_segments(log, self._clock.now_ms())
+        for log in self._directory:
+            is_cleaning = self._cleaner.is_cleaning(log.partition)
+            if self._logs.is_in_service(log) and _may_shrink(log) and not is_cleaning:
+                await self._delete_old_segments_of(log)
             # There may be thousands, and requests between two of them.
             await asyncio.sleep(0)
+
+    async def _delete_old_segments_of(self, log: Log) -> None:
+        found: list[OldSegments] = []
+
+        def plan() -> None:
+            old = plan_deletion(log, self._clock.now_ms())
+            if old is not None:
+                found.append(old)
+
+        if not self._logs.guard(self._directory, plan) or not found:
+            return
+        (old,) = found
+        # What is renamed must not be compacted meanwhile.
+        self._cleaner.pause(log.partition)
+        try:
+            error = await self._threads.run(lambda: _attempt(old.rename))
+        finally:
+            self._cleaner.resume(log.partition)
+        if self._logs.is_in_service(log):
+            self._logs.guard(self._directory, old.finish)
+            if error is not None:
+                self._logs.settle(self._directory, error)
 
     async def remove_due(self) -> None:
         """Delete files that left service long enough ago."""
         now_ms = self._clock.now_ms()
-        for directory in self._logs.online:
-            removals = directory.removals
-            if len(removals):
-                await self._do(directory, lambda removals=removals: removals.remove_due(now_ms))  # type: ignore[misc]
+        removals = self._directory.removals
+        if len(removals):
+            await self._do(lambda: removals.remove_due(now_ms))
 
     async def expire_producers(self) -> None:
         """Forget producers that were idle for too long."""
-        self._logs.expire_producers(self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        for log in self._directory:
+            log.producers.expire(now_ms)
 
-    async def _do(self, directory: DirectoryLogs, work: Callable[[], object]) -> bool:
+    async def _do(self, work: Callable[[], object]) -> bool:
         """Do some work on a worker thread and settle what came of it; whether it went through."""
+        if self._directory.failure is not None:
+            return False
         error = await self._threads.run(lambda: _attempt(work))
         if error is not None:
-            self._logs.settle(directory, error)
+            self._logs.settle(self._directory, error)
         return error is None
 
 

@@ -186,14 +186,13 @@ class LogManager:
         self.guard(home, lambda: deleted.extend(shrink.delete_old_segments(log, now_ms)))
         return tuple(deleted)
 
+    def is_in_service(self, log: Log) -> bool:
+        """Whether a log has neither been deleted nor lost with its directory."""
+        return self.get(log.partition) is log
+
     def largest_producer_id(self) -> int:
         """The largest that any open log knows, or -1."""
         return max((each for log in self for each, _ in log.producers.items()), default=-1)
-
-    def expire_producers(self, now_ms: int) -> None:
-        """Forget producers that have been idle for `producer.id.expiration.ms`."""
-        for log in self:
-            log.producers.expire(now_ms)
 
     def guard(self, directory: DirectoryLogs, work: Callable[[], object]) -> bool:
         """Do some work on a directory and settle what came of it; whether it went through."""

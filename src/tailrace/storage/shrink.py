@@ -4,7 +4,7 @@ Functions over a `Log`, called by its owner, as an append is. Which segments are
 `retention`, which records survive compaction in `cleaner`; here files leave service, in an order
 that a crash cannot turn into a hole.
 
-    retention     the log start moves up, then files are renamed `.deleted`, the oldest first
+    retention     files are renamed `.deleted`, the oldest first, then the log start moves up
     truncation    files are renamed, the newest first, and then the last one left is cut
     compaction    the new segment has its `.swap` name on the device before anything goes
 """
@@ -16,11 +16,86 @@ from tailrace.storage.log import Log
 from tailrace.storage.retention import (
     Deletion,
     Explanation,
+    RetentionPlan,
     SegmentFacts,
     explain_retention,
     plan_retention,
 )
 from tailrace.storage.segment import Segment
+
+
+class OldSegments:
+    """Segments of a log that no rule of retention keeps: planned, then renamed, then let go."""
+
+    def __init__(self, log: Log, plan: RetentionPlan) -> None:
+        self.log = log
+        self.deletions: tuple[Deletion, ...] = plan.deletions
+        """What goes and why, oldest first."""
+        count = len(plan.deletions)
+        self._going = tuple(log.segments)[:count]
+        self._log_start = tuple(log.segments)[count].base_offset
+        self._has_rolled = plan.must_roll
+        self._renamed: list[Segment] = []
+
+    def rename(self) -> None:
+        """Give their files the suffix `.deleted`, the oldest first; on any thread.
+
+        Readers go on, with files that are open. After a crash the log starts behind those whose
+        `.log` was renamed.
+
+        Raises:
+            OSError: a file cannot be renamed; call `finish` all the same.
+        """
+        folder = self.log.folder
+        if self._has_rolled:
+            # Without the new segment's name a crash could leave a folder without any segment, and
+            # the log would begin at offset 0 again.
+            folder.files.sync_directory(folder.path)
+        for segment in self._going:
+            paths = segment.paths()
+            # Of a log that was deleted meanwhile another one may have the names.
+            self.log.check_usable()
+            # The `.log` first, so that a segment never lacks one.
+            _retire_files(self.log, paths[:1])
+            self._renamed.append(segment)
+            _retire_files(self.log, paths[1:])
+
+    def finish(self) -> None:
+        """Have the log start behind what goes, and what was renamed leave service. Owner's thread.
+
+        What could not be renamed goes with the next call of `plan_deletion`.
+
+        Raises:
+            OSError: a checkpoint or a snapshot refuses; the segments have left service.
+        """
+        log = self.log
+        log.segments.remove(self._renamed)
+        for segment in self._renamed:
+            segment.close()
+        log.raise_log_start(self._log_start)
+        if len(self._renamed) == len(self._going):
+            _retire_files(log, log.producers.remove_snapshots_before(self._log_start))
+
+
+def plan_deletion(log: Log, now_ms: int) -> OldSegments | None:
+    """What no rule of retention keeps, or None; the log rolls if that is all of it.
+
+    Raises:
+        OSError: the log has failed, or cannot roll.
+    """
+    log.check_usable()
+    plan = plan_retention(
+        retention_facts(log),
+        config=log.config,
+        log_start=log.start_offset,
+        high_watermark=log.positions.high_watermark,
+        now_ms=now_ms,
+    )
+    if not plan.deletions:
+        return None
+    if plan.must_roll:
+        log.roll()
+    return OldSegments(log, plan)
 
 
 def delete_old_segments(log: Log, now_ms: int) -> tuple[Deletion, ...]:
@@ -33,28 +108,14 @@ def delete_old_segments(log: Log, now_ms: int) -> tuple[Deletion, ...]:
         OSError: a file cannot be renamed; the log goes on without the segments before it, and what
             is left goes with the next call.
     """
-    log.check_usable()
-    plan = plan_retention(
-        retention_facts(log),
-        config=log.config,
-        log_start=log.start_offset,
-        high_watermark=log.positions.high_watermark,
-        now_ms=now_ms,
-    )
-    if not plan.deletions:
+    old = plan_deletion(log, now_ms)
+    if old is None:
         return ()
-    if plan.must_roll:
-        log.roll()
-        # Without the new segment's name a crash could leave a folder without any segment, and the
-        # log would begin at offset 0 again.
-        log.folder.files.sync_directory(log.folder.path)
-    segments = tuple(log.segments)
-    going, staying = segments[: len(plan.deletions)], segments[len(plan.deletions) :]
-    log.raise_log_start(staying[0].base_offset)
-    for segment in going:
-        _retire(log, segment)
-    _retire_files(log, log.producers.remove_snapshots_before(staying[0].base_offset))
-    return plan.deletions
+    try:
+        old.rename()
+    finally:
+        old.finish()
+    return old.deletions
 
 
 def explain(log: Log, now_ms: int) -> list[Explanation]:

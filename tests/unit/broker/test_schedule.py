@@ -187,3 +187,67 @@ def test_a_stop_waits_for_the_job_at_hand() -> None:
     with virtual_runtime() as outside:
         assert outside.run(scenario(outside)) == ["begun", "ended"]
         assert outside.loop.time() == pytest.approx(10)
+
+
+def test_a_device_that_hangs_delays_no_other_directory() -> None:
+    """Retention, checkpoints, flush.ms and deletion of the others come at their time."""
+    settings = {
+        "log.dirs": "one,two",
+        "log.initial.task.delay.ms": "1000",
+        "log.flush.offset.checkpoint.interval.ms": "10000",
+        "log.retention.check.interval.ms": "10000",
+    }
+    configs = {**SMALL, "retention.bytes": "400", "retention.ms": "-1", "flush.ms": "3000"}
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside, settings) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t", partitions=2, configs=configs)
+            for partition in (0, 1):
+                await produce(peer, "t", batch(b"first", timestamp=NOW), partition=partition)
+            (slow,) = broker.logs.directories[0]
+            (quick,) = broker.logs.directories[1]
+            hanging = outside.hang(slow.folder.path.partition("/")[0])
+            outside.loop.call_later(150, hanging.release)
+            await outside.pass_time(30)
+            assert hanging.waiting
+            for number in range(10):
+                data = batch(b"%d" % number, timestamp=NOW)
+                await produce(peer, "t", data, partition=quick.partition.partition)
+            await outside.pass_time(4.5)
+            assert quick.positions.recovery_point == quick.end_offset
+            await outside.pass_time(10)
+            assert quick.start_offset > 0
+            points = outside.files.content("two/recovery-point-offset-checkpoint").decode()
+            assert (
+                f"{quick.partition.topic} {quick.partition.partition} {quick.end_offset}" in points
+            )
+            await outside.pass_time(70)
+            names = outside.files.list(quick.folder.path)
+            assert not [name for name in names if name.endswith(".deleted")]
+            assert slow.positions.recovery_point == 0
+            hanging.release()
+            await outside.pass_time(30)
+            assert slow.positions.recovery_point == slow.end_offset
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_retention_renames_nothing_on_the_event_loop() -> None:
+    """A hanging device keeps the log it has and no request waiting; retention goes on with it."""
+
+    async def scenario(outside: Outside) -> None:
+        settings = {"log.flush.offset.checkpoint.interval.ms": "86400000"}
+        configs = {"retention.ms": "-1", "retention.bytes": "400"}
+        async with filled(outside, settings, configs) as log:
+            hanging = outside.hang("/00000000000000000000.log")
+            await outside.pass_time(60)
+            assert hanging.waiting == ["rename data/t-0/00000000000000000000.log"]
+            assert (len(log.segments), log.start_offset) == (5, 0)
+            hanging.release()
+            await outside.pass_time(0.1)
+            assert (len(log.segments), log.start_offset) == (3, 4)
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))

@@ -599,12 +599,16 @@ def test_the_expiry_of_producers_passes_by_a_deleted_log() -> None:
     def send(log: Log, producer_id: int) -> None:
         append(log, batch(producer_id=producer_id, producer_epoch=0, base_sequence=0))
 
+    def expire() -> None:
+        for log in logs:
+            log.producers.expire(NOW + DAY_MS)
+
     for log in (one, two):
         send(log, 1)
-    logs.expire_producers(NOW + DAY_MS)
+    expire()
     assert (len(one.producers), len(two.producers)) == (0, 0)
     for log in (one, two):
         send(log, 2)
     logs.delete(ONE, ID.hex)
-    logs.expire_producers(NOW + DAY_MS)
+    expire()
     assert (len(one.producers), len(two.producers)) == (1, 0)
