@@ -199,7 +199,8 @@ def _adopt(logs: LogManager, controller: Controller) -> None:
         for number in topic.partitions
     }
     if logs.is_complete or not folders.keys() <= known:
-        controller.adopt(folders)
+        compacted = {each.topic for each in folders if logs.was_compacted(each)}
+        controller.adopt(folders, compacted=compacted)
 
 
 def _existing_folders(

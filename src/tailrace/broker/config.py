@@ -14,7 +14,7 @@ from tailrace.config.settings import INT32_MAX, Setting, Value, parse_settings
 from tailrace.errors import ConfigError
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.storage.cleaner.worker import MAP_BYTES_MIN, CleanerConfig
-from tailrace.storage.config import DAY_MS, TOPIC_SETTINGS
+from tailrace.storage.config import BROKER_DEFAULTED, DAY_MS
 
 OWN_SETTINGS: tuple[Setting, ...] = (
     Setting(
@@ -145,6 +145,38 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         "DeleteRecords no longer keep.",
     ),
     Setting(
+        name="log.retention.hours",
+        kind="int",
+        default=168,
+        low=-1,
+        high=INT32_MAX,
+        text="log.retention.ms in hours; counts where neither that nor the minutes are given.",
+    ),
+    Setting(
+        name="log.retention.minutes",
+        kind="int",
+        default=10_080,
+        low=-1,
+        high=INT32_MAX,
+        text="log.retention.ms in minutes; counts where that is not given.",
+    ),
+    Setting(
+        name="log.roll.hours",
+        kind="int",
+        default=168,
+        low=1,
+        high=INT32_MAX,
+        text="log.roll.ms in hours; counts where that is not given.",
+    ),
+    Setting(
+        name="log.roll.jitter.hours",
+        kind="int",
+        default=0,
+        low=0,
+        high=INT32_MAX,
+        text="log.roll.jitter.ms in hours; counts where that is not given.",
+    ),
+    Setting(
         name="log.initial.task.delay.ms",
         kind="int",
         default=30_000,
@@ -191,6 +223,30 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         text="Most bytes that compaction reads and writes in a second, all threads together.",
     ),
     Setting(
+        name="log.cleaner.io.buffer.size",
+        kind="int",
+        default=524_288,
+        low=0,
+        high=INT32_MAX,
+        is_stored_only=True,
+        text="Bytes of the buffers that compaction reads and writes with.",
+    ),
+    Setting(
+        name="log.cleaner.io.buffer.load.factor",
+        kind="float",
+        default=0.9,
+        is_stored_only=True,
+        text="How full the map of keys may be.",
+    ),
+    Setting(
+        name="remote.log.storage.system.enable",
+        kind="bool",
+        default=False,
+        is_allowed=lambda is_enabled: not is_enabled,
+        rule_text="false, for this broker has no tiered storage",
+        text="Whether the broker has tiered storage.",
+    ),
+    Setting(
         name="producer.id.expiration.ms",
         kind="int",
         default=DAY_MS,
@@ -215,8 +271,15 @@ def _as_broker_setting(setting: Setting) -> Setting:
     )
 
 
-TOPIC_DEFAULT_SETTINGS = tuple(_as_broker_setting(setting) for setting in TOPIC_SETTINGS)
+TOPIC_DEFAULT_SETTINGS = tuple(_as_broker_setting(setting) for setting in BROKER_DEFAULTED)
 BROKER_SETTINGS = OWN_SETTINGS + TOPIC_DEFAULT_SETTINGS
+
+_COARSER = {
+    "log.retention.ms": {"log.retention.minutes": 60_000, "log.retention.hours": 3_600_000},
+    "log.roll.ms": {"log.roll.hours": 3_600_000},
+    "log.roll.jitter.ms": {"log.roll.jitter.hours": 3_600_000},
+}
+"""Settings in milliseconds, and those that count without them: the first that is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,14 +377,25 @@ def broker_config(given: Mapping[str, str]) -> BrokerConfig:
         topic_defaults=TopicDefaults(
             partition_count=number("num.partitions"),
             replication_factor=number("default.replication.factor"),
-            configs={
-                topic.name: given[broker.name]
-                for topic, broker in zip(TOPIC_SETTINGS, TOPIC_DEFAULT_SETTINGS, strict=True)
-                if broker.name in given
-            },
+            configs=_topic_defaults(given, values),
         ),
         given=dict(given),
     )
+
+
+def _topic_defaults(given: Mapping[str, str], values: Mapping[str, Value]) -> dict[str, str]:
+    """The topic settings that this broker was given defaults for, by topic name."""
+    named = dict(given)
+    for name, coarser in _COARSER.items():
+        for other, unit_ms in reversed(coarser.items()):
+            if other in given and name not in given:
+                count = int(str(values[other]))
+                named[name] = str(count * unit_ms if count >= 0 else count)
+    return {
+        topic.name: named[broker.name]
+        for topic, broker in zip(BROKER_DEFAULTED, TOPIC_DEFAULT_SETTINGS, strict=True)
+        if broker.name in named
+    }
 
 
 def _cleaner(values: Mapping[str, Value], faults: list[str]) -> CleanerConfig:

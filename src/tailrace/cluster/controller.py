@@ -6,13 +6,14 @@ Each change makes a new image, saves it, and only then becomes the current one.
 import random
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from tailrace.cluster.config_changes import ConfigChange, plan_configs
 from tailrace.cluster.image import ClusterImage, Topic
 from tailrace.cluster.store import LocalStore
+from tailrace.config.settings import INT64_MAX
 from tailrace.errors import FatalError, StorageError
 from tailrace.model import TopicPartition
 from tailrace.storage.config import log_config
@@ -35,6 +36,12 @@ ADOPTED_CONFIGS = MappingProxyType(
 )
 """Settings of a topic that another broker had, and whose own are not known: nothing of it may go
 until somebody says what. Those that are Kafka's defaults too are set only where ours differ."""
+
+ADOPTED_COMPACTED_CONFIGS = MappingProxyType(
+    {"cleanup.policy": "compact", "min.compaction.lag.ms": str(INT64_MAX)}
+)
+"""The same for a topic that was compacted. A record without a key is refused, as it was by the
+other broker, whose cleaner would drop it when it has the topic again."""
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -159,10 +166,16 @@ class Controller:
             replace(self.image, topics=MappingProxyType(topics), deleted_topic_ids=deleted)
         )
 
-    def adopt(self, folders: Mapping[TopicPartition, uuid.UUID | None]) -> None:
+    def adopt(
+        self,
+        folders: Mapping[TopicPartition, uuid.UUID | None],
+        *,
+        compacted: Collection[str] = (),
+    ) -> None:
         """Take in partitions that are on disk and in no image: another broker wrote them.
 
-        New topics get `ADOPTED_CONFIGS`. The caller has removed the folders of deleted topics;
+        New topics get `ADOPTED_CONFIGS`, or those that are `compacted`, `ADOPTED_COMPACTED_CONFIGS`
+        besides. The caller has removed the folders of deleted topics;
         their ids are forgotten.
 
         Raises:
@@ -178,7 +191,9 @@ class Controller:
                     name=name,
                     topic_id=topic_id or self.new_id(),
                     partitions=(),
-                    configs=MappingProxyType(configs),
+                    configs=MappingProxyType(
+                        {**configs, **ADOPTED_COMPACTED_CONFIGS} if name in compacted else configs
+                    ),
                 )
             if number not in known.partitions:
                 topics[name] = replace(known, partitions=tuple(sorted((*known.partitions, number))))

@@ -7,7 +7,7 @@ of one call are reported together.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -32,8 +32,13 @@ class Setting:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+    is_allowed: Callable[[Value], bool] | None = None
+    """A rule besides range and choices, for which `rule_text` says what it allows."""
+    rule_text: str = ""
     broker_name: str | None = None
     """The broker setting that gives a topic setting its default, where the names differ."""
+    is_topic_only: bool = False
+    """Whether no broker setting gives a topic setting its default."""
     is_stored_only: bool = False
     """Accepted, kept and reported, as Kafka has it, but without effect in this release."""
 
@@ -43,7 +48,12 @@ class Setting:
         Raises:
             ValueError: not of this kind, or out of range; the message is a whole sentence.
         """
-        text = text.strip()
+        value = self._parsed(text.strip())
+        if self.is_allowed is not None and not self.is_allowed(value):
+            raise ValueError(f"{self.name}: {text.strip()[:40]!r} is not {self.rule_text}")
+        return value
+
+    def _parsed(self, text: str) -> Value:
         match self.kind:
             case "int":
                 return self._in_range(text, int, wanted="a whole number")
@@ -71,6 +81,8 @@ class Setting:
     @property
     def range_text(self) -> str:
         """The allowed values, for messages and the reference."""
+        if self.rule_text:
+            return self.rule_text
         if self.choices:
             return ", ".join(self.choices)
         if self.low is not None and self.high is not None:

@@ -89,7 +89,8 @@ def topic_entries(services: Services, topic: Topic) -> Iterator[ConfigEntry]:
     defaults = services.controller.defaults.configs
     for setting in TOPIC_SETTINGS:
         broker_name = setting.broker_name or setting.name
-        values = [ConfigValue(broker_name, setting.format(setting.default), ConfigSource.DEFAULT)]
+        default = setting.format(setting.default)
+        values = [ConfigValue(broker_name, default, ConfigSource.DEFAULT)]
         if setting.name in defaults:
             text = _normal(setting, defaults[setting.name])
             values.append(ConfigValue(broker_name, text, ConfigSource.BROKER))

@@ -18,6 +18,8 @@ from tailrace.config.settings import INT32_MAX, Setting
 from tailrace.errors import TailraceError
 from tailrace.handlers.configs import (
     ConfigEntry,
+    ConfigSource,
+    ConfigValue,
     ResourceType,
     broker_entries,
     check_is_this_broker,
@@ -97,11 +99,16 @@ def _result(
         synonyms=tuple(
             DescribeConfigsSynonym(name=value.name, value=value.text, source=value.source)
             for value in entry.values
-            if request.include_synonyms
+            if request.include_synonyms and not _has_no_synonym(entry, value)
         ),
         config_type=_type(entry.setting),
         documentation=entry.setting.text if request.include_documentation else None,
     )
+
+
+def _has_no_synonym(entry: ConfigEntry, value: ConfigValue) -> bool:
+    """Whether it is the default of a setting that no broker setting has."""
+    return entry.setting.is_topic_only and value.source is ConfigSource.DEFAULT
 
 
 def _type(setting: Setting) -> int:

@@ -4,6 +4,7 @@ Declared whole, so that a CreateTopics request written for Kafka is understood; 
 has no use for say so in the reference (`is_stored_only`).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +14,18 @@ from tailrace.model import CleanupPolicy, Codec, TimestampType
 
 DAY_MS = 24 * 60 * 60 * 1000
 BATCH_HEADER_BYTES = 61
+
+INDEX_BYTES_MIN = 24
+"""Two entries of a time index: one for the roll, one before it. Kafka takes 4, and then rolls with
+every record."""
+
+_REPLICA = re.compile(r"[0-9]+:[0-9]+")
+
+
+def _are_replicas(value: Value) -> bool:
+    assert isinstance(value, tuple)
+    return value == ("*",) or all(_REPLICA.fullmatch(each) for each in value)
+
 
 TOPIC_SETTINGS: tuple[Setting, ...] = (
     Setting(
@@ -44,9 +57,9 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         name="segment.index.bytes",
         kind="int",
         default=10485760,
-        low=24,
+        low=4,
         high=INT32_MAX,
-        text="Bytes preallocated for each index of the segment that takes writes.",
+        text="Bytes preallocated for each index of the segment that takes writes; at least 24.",
         broker_name="log.index.size.max.bytes",
     ),
     Setting(
@@ -112,9 +125,8 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         name="retention.bytes",
         kind="int",
         default=-1,
-        low=-1,
         broker_name="log.retention.bytes",
-        text="Bytes per partition above which the oldest segments may go; -1 for no limit.",
+        text="Bytes per partition above which the oldest segments may go; below 0 for no limit.",
     ),
     Setting(
         name="flush.messages",
@@ -184,8 +196,8 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         name="compression.gzip.level",
         kind="int",
         default=-1,
-        low=-1,
-        high=9,
+        is_allowed=lambda level: level in {-1, *range(1, 10)},
+        rule_text="1 to 9, or -1",
         text="Level for gzip; -1 for the library's own.",
     ),
     Setting(
@@ -226,7 +238,68 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         text="Whether a new segment's log file gets its full size at once.",
         broker_name="log.preallocate",
     ),
+    Setting(
+        name="remote.storage.enable",
+        kind="bool",
+        default=False,
+        is_allowed=lambda is_enabled: not is_enabled,
+        rule_text="false, for this broker has no tiered storage",
+        is_topic_only=True,
+        text="Whether old segments go to tiered storage, which there is none of.",
+    ),
+    Setting(
+        name="local.retention.ms",
+        kind="int",
+        default=-2,
+        low=-2,
+        is_stored_only=True,
+        broker_name="log.local.retention.ms",
+        text="Age at which a segment may go that tiered storage has; -2 for retention.ms.",
+    ),
+    Setting(
+        name="local.retention.bytes",
+        kind="int",
+        default=-2,
+        low=-2,
+        is_stored_only=True,
+        broker_name="log.local.retention.bytes",
+        text="Bytes above which segments may go that tiered storage has; -2 for retention.bytes.",
+    ),
+    Setting(
+        name="remote.log.copy.disable",
+        kind="bool",
+        default=False,
+        is_stored_only=True,
+        is_topic_only=True,
+        text="Whether nothing more is copied to tiered storage.",
+    ),
+    Setting(
+        name="remote.log.delete.on.disable",
+        kind="bool",
+        default=False,
+        is_stored_only=True,
+        is_topic_only=True,
+        text="Whether tiered data goes when tiered storage is turned off.",
+    ),
+    *(
+        Setting(
+            name=f"{role}.replication.throttled.replicas",
+            kind="list",
+            default=(),
+            is_allowed=_are_replicas,
+            rule_text="*, or a list of PARTITION:BROKER",
+            is_stored_only=True,
+            is_topic_only=True,
+            text=f"Replicas whose {role} keeps to a rate.",
+        )
+        for role in ("leader", "follower")
+    ),
 )
+"""Every name that a topic has in Apache Kafka 4.3, with its limits. But `segment.bytes` may be as
+small here as Kafka allows only by the hook of its tests, `internal.segment.bytes`."""
+
+BROKER_DEFAULTED = tuple(setting for setting in TOPIC_SETTINGS if not setting.is_topic_only)
+"""Those that a broker setting gives their default."""
 
 
 _CODECS: dict[str, Codec | None] = {
@@ -321,7 +394,7 @@ def log_config(given: Mapping[str, str], defaults: Mapping[str, str] | None = No
         segment_bytes=number("segment.bytes"),
         segment_ms=number("segment.ms"),
         segment_jitter_ms=number("segment.jitter.ms"),
-        segment_index_bytes=number("segment.index.bytes"),
+        segment_index_bytes=max(number("segment.index.bytes"), INDEX_BYTES_MIN),
         index_interval_bytes=number("index.interval.bytes"),
         max_message_bytes=number("max.message.bytes"),
         cleanup_policies=frozenset(CleanupPolicy(policy) for policy in policies),

@@ -84,6 +84,11 @@ class LogManager:
         """The directory that has a partition, open or not, if one is known to."""
         return self._homes.get(partition)
 
+    def was_compacted(self, partition: TopicPartition) -> bool:
+        """Whether a cleaner has noted how far it has compacted a partition, open or not."""
+        home = self._homes.get(partition)
+        return home is not None and home.cleaner_offset(partition) is not None
+
     def find_partitions(
         self, known_ids: Mapping[str, uuid.UUID] = MappingProxyType({})
     ) -> dict[TopicPartition, uuid.UUID | None]:

@@ -8,6 +8,7 @@ from tailrace.broker.broker import start_broker
 from tailrace.broker.config import broker_config
 from tailrace.errors import ConfigError
 from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
 from tailrace.records.builder import records_of
 from tailrace.storage.cleaner.plan import CleaningPlan
 from tailrace.storage.cleaner.worker import LogCleaner, Throttle
@@ -266,3 +267,35 @@ def test_cleaner_threads_share_their_memory() -> None:
     assert cleaner.map_bytes(plan) == 1 << 23
     with pytest.raises(ConfigError, match="for each of 4 cleaner threads"):
         broker_config({**given, "log.cleaner.dedupe.buffer.size": str(1 << 23)})
+
+
+def test_an_adopted_topic_that_was_compacted_refuses_records_without_keys() -> None:
+    """The other broker's cleaner would drop them; and nothing of what it has left goes."""
+
+    async def compact(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t", configs=COMPACTED)
+            await create_topic(peer, "other")
+            for number in range(30):
+                await produce(peer, "t", batch(b"%d" % number))
+            await outside.pass_time(40)
+        outside.files.remove("data/tailrace-cluster.json")
+
+    async def adopt(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            keyless = batch(b"x", key=None)
+            assert (await produce(peer, "other", keyless)).error_code == ErrorCode.NONE
+            assert (await produce(peer, "t", keyless)).error_code == ErrorCode.INVALID_RECORD
+            log = broker.logs.get(T)
+            assert log is not None
+            before = log.end_offset, log.size
+            await outside.pass_time(86_400)
+            assert (log.end_offset, log.size) == before
+
+    with virtual_runtime() as outside:
+        outside.run(compact(outside))
+        disk = outside.files.crash()
+    with virtual_runtime(files=disk) as outside:
+        outside.run(adopt(outside))

@@ -1,0 +1,123 @@
+"""Settings of topics: every name that Apache Kafka 4.3.1 has, with its default and its limits."""
+
+import pytest
+
+from tailrace.broker.config import broker_config
+from tailrace.config.settings import INT64_MAX
+from tailrace.errors import ConfigError
+from tailrace.storage.config import INDEX_BYTES_MIN, TOPIC_SETTINGS, log_config
+
+KAFKA_DEFAULTS = {
+    "cleanup.policy": "delete",
+    "compression.gzip.level": "-1",
+    "compression.lz4.level": "9",
+    "compression.type": "producer",
+    "compression.zstd.level": "3",
+    "delete.retention.ms": "86400000",
+    "file.delete.delay.ms": "60000",
+    "flush.messages": "9223372036854775807",
+    "flush.ms": "9223372036854775807",
+    "follower.replication.throttled.replicas": "",
+    "index.interval.bytes": "4096",
+    "leader.replication.throttled.replicas": "",
+    "local.retention.bytes": "-2",
+    "local.retention.ms": "-2",
+    "max.compaction.lag.ms": "9223372036854775807",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.type": "CreateTime",
+    "min.cleanable.dirty.ratio": "0.5",
+    "min.compaction.lag.ms": "0",
+    "min.insync.replicas": "1",
+    "preallocate": "false",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
+    "remote.storage.enable": "false",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "segment.bytes": "1073741824",
+    "segment.index.bytes": "10485760",
+    "segment.jitter.ms": "0",
+    "segment.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}
+"""What DescribeConfigs of a Kafka 4.3.1 says of a topic without settings of its own."""
+
+
+def test_every_setting_of_kafka_is_there() -> None:
+    """With Kafka's default, and no other."""
+    found = {setting.name: setting.format(setting.default) for setting in TOPIC_SETTINGS}
+    assert found == KAFKA_DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("remote.storage.enable", "false"),
+        ("local.retention.ms", "-2"), ("local.retention.ms", "1000"),
+        ("local.retention.bytes", "-1"), ("local.retention.bytes", "1000"),
+        ("remote.log.copy.disable", "true"), ("remote.log.delete.on.disable", "true"),
+        ("leader.replication.throttled.replicas", ""),
+        ("leader.replication.throttled.replicas", "*"),
+        ("follower.replication.throttled.replicas", "0:1,1:1"),
+        ("cleanup.policy", ""), ("compression.gzip.level", "-1"), ("compression.gzip.level", "9"),
+        ("segment.index.bytes", "10"), ("retention.bytes", "-2"),
+    ],
+)  # fmt: skip
+def test_a_value_that_kafka_takes_is_taken(name: str, value: str) -> None:
+    """As a Kafka 4.3.1 was seen to do."""
+    log_config({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("remote.storage.enable", "true"), ("remote.storage.enable", "x"),
+        ("local.retention.ms", "-3"), ("local.retention.bytes", "-3"),
+        ("leader.replication.throttled.replicas", "x"),
+        ("leader.replication.throttled.replicas", "*,0:1"),
+        ("follower.replication.throttled.replicas", "none"),
+        ("compression.gzip.level", "0"), ("compression.gzip.level", "10"),
+        ("retention.ms", "-2"), ("index.interval.bytes", "-1"), ("segment.index.bytes", "3"),
+        ("message.format.version", "3.0"), ("message.downconversion.enable", "false"),
+    ],
+)  # fmt: skip
+def test_a_value_that_kafka_refuses_is_refused(name: str, value: str) -> None:
+    """As a Kafka 4.3.1 without tiered storage was seen to do; the message has the name."""
+    with pytest.raises(ConfigError, match=name):
+        log_config({name: value})
+
+
+def test_an_index_has_room_for_a_roll() -> None:
+    """Whatever smaller size is asked for; in Kafka each record then has a segment of its own."""
+    assert log_config({"segment.index.bytes": "4"}).segment_index_bytes == INDEX_BYTES_MIN
+
+
+@pytest.mark.parametrize(
+    ("given", "retention_ms"),
+    [
+        ({"log.retention.hours": "2"}, 7_200_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 180_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3", "log.retention.ms": "4"}, 4),
+        ({"log.retention.hours": "-1"}, -1),
+        ({}, 604_800_000),
+    ],
+)
+def test_the_finest_unit_that_is_given_counts(given: dict[str, str], retention_ms: int) -> None:
+    """Milliseconds before minutes before hours, as in Kafka."""
+    defaults = broker_config({"log.dirs": "data", **given}).topic_defaults.configs
+    assert log_config({}, defaults).retention_ms == retention_ms
+
+
+def test_rolls_may_be_given_in_hours() -> None:
+    """The time and its jitter."""
+    given = {"log.dirs": "data", "log.roll.hours": "3", "log.roll.jitter.hours": "1"}
+    config = log_config({}, broker_config(given).topic_defaults.configs)
+    assert (config.segment_ms, config.segment_jitter_ms) == (10_800_000, 3_600_000)
+
+
+def test_a_lag_of_all_time_is_allowed() -> None:
+    """An adopted topic has it: compacted by name, and nothing of it goes."""
+    config = log_config({"cleanup.policy": "compact", "min.compaction.lag.ms": str(INT64_MAX)})
+    assert config.min_compaction_lag_ms == config.max_compaction_lag_ms
