@@ -14,6 +14,7 @@ import asyncio
 import logging
 import socket
 import uuid
+from collections.abc import Mapping
 
 from tailrace import kernels
 from tailrace.broker.cleaning import clean_regularly
@@ -23,16 +24,17 @@ from tailrace.broker.schedule import Housekeeping, Schedule
 from tailrace.broker.wiring import handler_table
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.store import LocalStore
-from tailrace.errors import DirectoryError
+from tailrace.errors import DirectoryError, TailraceError
 from tailrace.handlers.services import Services
 from tailrace.model import TopicPartition
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
+from tailrace.replication.moves import Moves
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime import Runtime
 from tailrace.server.dispatch import Dispatcher
 from tailrace.server.listener import Server, ServerStatistics
-from tailrace.storage.cleaner.worker import CleaningJob, LogCleaner
+from tailrace.storage.cleaner.worker import CleaningJob, LogCleaner, Throttle
 from tailrace.storage.directories import (
     LogDirectory,
     UnusableDirectoryError,
@@ -40,6 +42,7 @@ from tailrace.storage.directories import (
 )
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.manager import LogManager
+from tailrace.storage.moving import settle_futures
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +74,15 @@ class RunningBroker:
         self._runtime = runtime
         self._flushes = Flushes(logs, runtime.threads)
         device_reads = DeviceReads(runtime.threads)
+        self.cleaner = LogCleaner(logs, config.cleaner, runtime.clock)
+        self.moves = Moves(
+            logs,
+            replicas,
+            self.cleaner,
+            threads=runtime.threads,
+            throttle=Throttle(runtime.clock, config.move_bytes_per_second),
+            new_id=controller.new_id,
+        )
         services = Services(
             node_id=config.node_id,
             cluster_id=cluster_id,
@@ -79,6 +91,7 @@ class RunningBroker:
             replicas=replicas,
             flushes=self._flushes,
             device_reads=device_reads,
+            moves=self.moves,
             clock=runtime.clock,
             is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,
@@ -94,7 +107,6 @@ class RunningBroker:
             frame_bytes_max=config.frame_bytes_max,
             idle_ms_max=config.idle_ms_max,
         )
-        self.cleaner = LogCleaner(logs, config.cleaner, runtime.clock)
         self._schedules = [
             Schedule(self._housekeeping(directory).jobs(config.intervals))
             for directory in logs.directories
@@ -130,6 +142,17 @@ class RunningBroker:
         """What the broker's server holds right now."""
         return self._server.statistics()
 
+    def resume_moves(self, moves: Mapping[TopicPartition, DirectoryLogs]) -> None:
+        """Begin the moves anew that the last stop or a crash has ended."""
+        for partition, target in moves.items():
+            topic = self.controller.image.topics.get(partition.topic)
+            try:
+                self.moves.alter(
+                    partition, target.path, topic_id=None if topic is None else topic.topic_id
+                )
+            except TailraceError as error:
+                logger.warning("move_not_resumed partition=%s reason=%s", partition, error)
+
     async def stop(self) -> None:
         """Stop in order; every record that was acknowledged is on the device afterwards.
 
@@ -143,6 +166,7 @@ class RunningBroker:
         for result in await asyncio.gather(*self._tasks, return_exceptions=True):
             if isinstance(result, Exception):
                 logger.error("task_failed reason=%r", result)
+        await self.moves.stop()
         await asyncio.gather(*(schedule.stop() for schedule in self._schedules))
         await self._flushes.finish()
         try:
@@ -286,6 +310,8 @@ async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
         )
         replicas = Replicas(logs)
         logs.on_failure = replicas.directory_failed
+        moves = settle_futures(logs)
+        _check_can_go_on(logs)
         _adopt(logs, controller)
         loading = Loading(
             logs, replicas, runtime.threads, thread_count=config.recovery_thread_count
@@ -301,6 +327,7 @@ async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
             controller=controller,
             replicas=replicas,
         )
+        broker.resume_moves(moves)
     except BaseException:
         logs.abandon()
         raise

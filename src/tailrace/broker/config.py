@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tailrace.cluster.controller import TopicDefaults
-from tailrace.config.settings import INT32_MAX, Setting, Value, parse_settings
+from tailrace.config.settings import INT32_MAX, INT64_MAX, Setting, Value, parse_settings
 from tailrace.errors import ConfigError
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.storage.cleaner.worker import MAP_BYTES_MIN, CleanerConfig
@@ -247,6 +247,13 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         text="Whether the broker has tiered storage.",
     ),
     Setting(
+        name="replica.alter.log.dirs.io.max.bytes.per.second",
+        kind="int",
+        default=INT64_MAX,
+        low=1,
+        text="Most bytes that moves between log directories copy in a second, all together.",
+    ),
+    Setting(
         name="producer.id.expiration.ms",
         kind="int",
         default=DAY_MS,
@@ -314,6 +321,8 @@ class BrokerConfig:
     recovery_thread_count: int
     """Threads per log directory that open partitions when the broker starts."""
     producer_expiration_ms: int
+    move_bytes_per_second: int
+    """What copies of partitions that move between directories keep to."""
     cleaner: CleanerConfig
     cleaner_backoff_ms: int | None
     """How long the cleaner rests; None: there is no cleaner."""
@@ -362,6 +371,7 @@ def broker_config(given: Mapping[str, str]) -> BrokerConfig:
         is_durable=values["tailrace.durability"] == "sync",
         recovery_thread_count=number("num.recovery.threads.per.data.dir"),
         producer_expiration_ms=number("producer.id.expiration.ms"),
+        move_bytes_per_second=number("replica.alter.log.dirs.io.max.bytes.per.second"),
         cleaner=cleaner,
         cleaner_backoff_ms=(
             number("log.cleaner.backoff.ms") if values["log.cleaner.enable"] else None

@@ -3,11 +3,13 @@
 from collections.abc import Awaitable
 
 from tailrace.handlers.alter_configs import handle_alter_configs
+from tailrace.handlers.alter_replica_log_dirs import handle_alter_replica_log_dirs
 from tailrace.handlers.api_versions import handle_api_versions
 from tailrace.handlers.create_topics import handle_create_topics
 from tailrace.handlers.delete_records import handle_delete_records
 from tailrace.handlers.delete_topics import handle_delete_topics
 from tailrace.handlers.describe_configs import handle_describe_configs
+from tailrace.handlers.describe_log_dirs import handle_describe_log_dirs
 from tailrace.handlers.fetch import handle_fetch
 from tailrace.handlers.find_coordinator import handle_find_coordinator
 from tailrace.handlers.incremental_alter_configs import handle_incremental_alter_configs
@@ -46,6 +48,10 @@ def handler_table(services: Services) -> dict[ApiKey, Handler]:
         ApiKey.INIT_PRODUCER_ID: lambda _, request: handle_init_producer_id(services, request),
         ApiKey.DESCRIBE_CONFIGS: lambda _, request: handle_describe_configs(services, request),
         ApiKey.ALTER_CONFIGS: lambda _, request: handle_alter_configs(services, request),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: lambda _, request: handle_alter_replica_log_dirs(
+            services, request
+        ),
+        ApiKey.DESCRIBE_LOG_DIRS: lambda _, request: handle_describe_log_dirs(services, request),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda _, request: handle_incremental_alter_configs(
             services, request
         ),

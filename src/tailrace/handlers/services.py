@@ -19,6 +19,12 @@ from tailrace.protocol.errors import ErrorCode, code_for
 from tailrace.protocol.fields import NO_UUID
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
+from tailrace.replication.moves import (
+    FolderNameError,
+    LogDirNotFoundError,
+    Moves,
+    ReplicaNotAvailableError,
+)
 from tailrace.replication.partition import (
     DeletionPolicyError,
     FencedLeaderEpochError,
@@ -61,6 +67,9 @@ _CODES: dict[type[Exception], ErrorCode] = {
     CoordinatorFencedError: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     UnknownPartitionError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     DeletionPolicyError: ErrorCode.POLICY_VIOLATION,
+    FolderNameError: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    LogDirNotFoundError: ErrorCode.LOG_DIR_NOT_FOUND,
+    ReplicaNotAvailableError: ErrorCode.REPLICA_NOT_AVAILABLE,
     DirectoryError: ErrorCode.KAFKA_STORAGE_ERROR,
     UnusableDirectoryError: ErrorCode.KAFKA_STORAGE_ERROR,
     # A follower meets these two while it replicates, and no client of a leader does.
@@ -81,6 +90,7 @@ class Services:
     replicas: Replicas
     flushes: Flushes
     device_reads: DeviceReads
+    moves: Moves
     clock: Clock
     is_durable: bool
     """Whether acks=all waits until the records are on the device (`tailrace.durability`)."""

@@ -119,7 +119,8 @@ class Flushes:
                 self._settle(home, log, error)
             for log, one in wanted.items():
                 if not one.flushed.done():
-                    one.flushed.set_result(failures.get(log))
+                    # What has moved is on the device of the other directory, to its last record.
+                    one.flushed.set_result(None if log.successor else failures.get(log))
         directory.task = None
 
     def _settle(self, home: DirectoryLogs, log: Log, error: OSError) -> None:

@@ -61,6 +61,12 @@ class Partition:
         """Topic and number."""
         return self.log.partition
 
+    def exchange(self, log: Log, *, on_failure: Callable[[OSError], None]) -> None:
+        """Serve another log, in another directory, which has all of this one."""
+        self.log = log
+        self._on_failure = on_failure
+        self.appended.changed()
+
     def append(self, records: memoryview, *, now_ms: int) -> Appended:
         """Append as leader and wake whoever waits for records; raises as `Log.append` does.
 

@@ -66,6 +66,12 @@ class Replicas:
             log, on_failure=lambda error: self._logs.fail(home, error)
         )
 
+    def exchange(self, name: TopicPartition, log: Log) -> None:
+        """Have a partition serve another log, which has all of its own; who waits is woken."""
+        home, partition = self._logs.home_of(log), self._partitions[name]
+        log.on_rolled = self._tell_rolled
+        partition.exchange(log, on_failure=lambda error: self._logs.fail(home, error))
+
     def _tell_rolled(self, log: Log) -> None:
         # Logs are opened before there is anybody to tell.
         self.on_rolled(log)

@@ -11,9 +11,8 @@ rest.
 import contextlib
 import logging
 import random
-import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from tailrace.errors import CorruptionError, DirectoryError, StorageError
@@ -24,6 +23,7 @@ from tailrace.storage import names
 from tailrace.storage.checkpoints import read_partition_metadata, write_partition_metadata
 from tailrace.storage.config import DAY_MS, LogConfig
 from tailrace.storage.directories import LogDirectory, UnusableDirectoryError, unusable
+from tailrace.storage.directory_offsets import DirectoryOffsets
 from tailrace.storage.folder import Folder
 from tailrace.storage.log import Log
 from tailrace.storage.recovery import open_log
@@ -61,26 +61,14 @@ class DirectoryLogs:
         self.removals = Removals(files)
         self.failure: str | None = None
         """Why the directory is out of service, in one line; None while it serves."""
-        self._files = files
+        self.files = files
         self._directory = directory
         self._clock = clock
         self._chance = chance
         self._producer_expiration_ms = producer_expiration_ms
         self._logs: dict[TopicPartition, Log] = {}
-        # `checkpoint` runs on a thread while topics come and go on the loop.
-        self._writing = threading.Lock()
-        self._deleted: set[TopicPartition] = set()
-        try:
-            self._recovery_points = directory.read_checkpoint(names.RECOVERY_POINTS) or {}
-            log_starts = directory.read_checkpoint(names.LOG_START_OFFSETS)
-            cleaner_offsets = directory.read_checkpoint(names.CLEANER_OFFSETS)
-        except OSError as error:
-            raise unusable(directory.path, error) from error
-        self._default_log_start = 0 if log_starts is not None else None
-        """Of a log that the checkpoint has no entry for; None if it cannot be read."""
-        self._log_starts = log_starts or {}
-        self._is_cleaning_known = cleaner_offsets is not None
-        self._cleaner_offsets = cleaner_offsets or {}
+        self.offsets = DirectoryOffsets(directory, self._logs)
+        """What its checkpoints say of them."""
 
     def __len__(self) -> int:
         return len(self._logs)
@@ -113,9 +101,9 @@ class DirectoryLogs:
         found: dict[TopicPartition, uuid.UUID | None] = {}
         path = self._directory.path
         try:
-            for name in self._files.list(path):
+            for name in self.files.list(path):
                 folder = f"{path}/{name}"
-                if not self._files.is_directory(folder):
+                if not self.files.is_directory(folder):
                     continue
                 if names.is_delete_directory_name(name):
                     self.removals.add_folder(folder, due_ms=self._clock.now_ms() + DELETE_DELAY_MS)
@@ -123,11 +111,11 @@ class DirectoryLogs:
                 partition = names.parse_partition_directory_name(name)
                 if partition is None:
                     continue
-                topic_id = _read_topic_id(self._files, folder, known_ids.get(partition.topic))
+                topic_id = _read_topic_id(self.files, folder, known_ids.get(partition.topic))
                 if topic_id is None or known_ids.get(partition.topic, topic_id) == topic_id:
                     found[partition] = topic_id
                 else:
-                    _set_aside(self._files, path, partition=partition, topic_id=topic_id)
+                    _set_aside(self.files, path, partition=partition, topic_id=topic_id)
         except CorruptionError as error:
             raise UnusableDirectoryError(_damaged(error)) from error
         except OSError as error:
@@ -149,17 +137,17 @@ class DirectoryLogs:
         folder = f"{path}/{names.partition_directory_name(partition)}"
         is_new = False
         try:
-            if not self._files.is_directory(folder):
-                self._begin(partition)
-                self._files.make_directory(folder)
+            if not self.files.is_directory(folder):
+                self.offsets.begin(partition)
+                self.files.make_directory(folder)
                 # A device that fails may have hidden one that is full of records.
-                is_new = not self._files.list(folder)
-                self._files.sync_directory(path)
+                is_new = not self.files.list(folder)
+                self.files.sync_directory(path)
             metadata = f"{folder}/{names.PARTITION_METADATA}"
-            found_id = read_partition_metadata(self._files, metadata)
+            found_id = read_partition_metadata(self.files, metadata)
             if found_id is None:
                 write_partition_metadata(
-                    self._files, folder, names.PARTITION_METADATA, topic_id=topic_id
+                    self.files, folder, names.PARTITION_METADATA, topic_id=topic_id
                 )
             elif found_id != topic_id:
                 raise DirectoryError(
@@ -167,26 +155,12 @@ class DirectoryLogs:
                     f"{topic_id}; move the folder away"
                 )
             log = open_log(
-                Folder(
-                    partition=partition,
-                    path=folder,
-                    files=self._files,
-                    clock=self._clock,
-                    chance=self._chance,
-                    removals=self.removals,
-                ),
+                self._folder(partition, folder),
                 config=config,
-                may_have_gaps=(
-                    not self._is_cleaning_known
-                    or partition in self._cleaner_offsets
-                    or partition not in self._recovery_points
-                ),
+                may_have_gaps=self.offsets.may_have_gaps(partition),
                 producer_expiration_ms=self._producer_expiration_ms,
                 is_clean=self._directory.was_clean,
-                checkpoints=(
-                    self._recovery_points.get(partition, 0),
-                    self._log_starts.get(partition, self._default_log_start),
-                ),
+                checkpoints=self.offsets.found(partition),
             )
         except CorruptionError as error:
             raise StorageError(_damaged(error)) from error
@@ -196,7 +170,7 @@ class DirectoryLogs:
             if is_new:
                 # One that cannot be removed is found again if the same topic is made once more.
                 with contextlib.suppress(OSError):
-                    self._files.remove_tree(folder)
+                    self.files.remove_tree(folder)
             raise StorageError(str(unusable(folder, error))) from error
         self._logs[partition] = log
         if self.failure is not None:
@@ -204,10 +178,35 @@ class DirectoryLogs:
             raise StorageError(self.failure)
         return log
 
+    def open_future(self, source: Log, folder: str, *, topic_id: uuid.UUID) -> Log:
+        """A new and empty log in a folder of its own, for a copy of another directory's log.
+
+        It is none of this directory's logs before `take_over`. Any thread.
+
+        Raises:
+            StorageError: the device refused.
+        """
+        try:
+            self.offsets.begin(source.partition)
+            self.files.make_directory(folder)
+            write_partition_metadata(
+                self.files, folder, names.PARTITION_METADATA, topic_id=topic_id
+            )
+            log = open_log(
+                self._folder(source.partition, folder),
+                config=source.config,
+                producer_expiration_ms=self._producer_expiration_ms,
+                is_clean=True,
+            )
+            self.files.sync_directory(self.path)
+        except OSError as error:
+            raise StorageError(str(unusable(folder, error))) from error
+        return log
+
     def has_folder(self, partition: TopicPartition) -> bool:
         """Whether there is a folder of this partition, of whichever topic."""
         folder = f"{self._directory.path}/{names.partition_directory_name(partition)}"
-        return self._files.is_directory(folder)
+        return self.files.is_directory(folder)
 
     def bytes_of(self, partition: TopicPartition) -> int:
         """Bytes in the log files of a partition that need not be open, for telling progress.
@@ -217,9 +216,9 @@ class DirectoryLogs:
         """
         folder = f"{self._directory.path}/{names.partition_directory_name(partition)}"
         size = 0
-        for name in self._files.list(folder):
+        for name in self.files.list(folder):
             if name.endswith(names.LOG_SUFFIX):
-                file = self._files.open(f"{folder}/{name}", read_only=True)
+                file = self.files.open(f"{folder}/{name}", read_only=True)
                 size += file.size()
                 file.close()
         return size
@@ -237,10 +236,10 @@ class DirectoryLogs:
         path = self._directory.path
         folder = f"{path}/{names.delete_directory_name(partition, unique_id)}"
         log.close()
-        self._deleted.add(partition)
+        self.offsets.forget(partition)
         try:
-            self._files.rename(log.folder.path, folder)
-            self._files.sync_directory(path)
+            self.files.rename(log.folder.path, folder)
+            self.files.sync_directory(path)
         except OSError as error:
             raise StorageError(str(unusable(folder, error))) from error
         self.removals.add_folder(
@@ -258,11 +257,17 @@ class DirectoryLogs:
         folder = f"{path}/{names.partition_directory_name(partition)}"
         going = f"{path}/{names.delete_directory_name(partition, unique_id)}"
         try:
-            self._files.rename(folder, going)
-            self._files.sync_directory(path)
+            self.files.rename(folder, going)
+            self.files.sync_directory(path)
         except OSError as error:
             raise unusable(folder, error) from error
         self.removals.add_folder(going, due_ms=self._clock.now_ms() + DELETE_DELAY_MS)
+
+    def take_over(self, copy: Log, source: "DirectoryLogs") -> None:
+        """Have a whole copy, whose folder has its name by now, be the log of its partition."""
+        del source._logs[copy.partition]
+        source.offsets.forget(copy.partition)
+        self._logs[copy.partition] = copy
 
     def checkpoint(self) -> None:
         """Put closed segments on the device, then note how far the logs are there.
@@ -274,7 +279,7 @@ class DirectoryLogs:
             OSError: the checkpoints could not be written; the old ones hold.
         """
         self._sync_each(self, Log.sync_rolled)
-        self._write_checkpoints()
+        self.offsets.write()
 
     def checkpoint_log_starts(self) -> None:
         """Note where logs start above their first segment; may run on another thread.
@@ -282,8 +287,7 @@ class DirectoryLogs:
         Raises:
             OSError: the checkpoint could not be written; the old one holds.
         """
-        with self._writing:
-            self._note_log_starts(tuple(self._logs.items()))
+        self.offsets.write_log_starts()
 
     def sync_due(self, now_ms: int) -> None:
         """Put logs on the device whose `flush.ms` has passed; may run on another thread.
@@ -314,7 +318,7 @@ class DirectoryLogs:
             except OSError as error:
                 failure = failure or error
             log.close()
-        self._write_checkpoints()
+        self.offsets.write()
         if failure is not None:
             raise failure
         self._directory.mark_clean()
@@ -340,7 +344,7 @@ class DirectoryLogs:
 
     def cleaner_offset(self, partition: TopicPartition) -> int | None:
         """Up to where a partition has been compacted, or None."""
-        return self._cleaner_offsets.get(partition)
+        return self.offsets.cleaner_offset(partition)
 
     def note_cleaned(self, partition: TopicPartition, offset: int | None) -> None:
         """Note up to where a partition has been compacted, on the device; None forgets it.
@@ -348,55 +352,17 @@ class DirectoryLogs:
         Raises:
             OSError: the device refused; the next start may compact once more what is compacted.
         """
-        with self._writing:
-            if offset is None:
-                self._cleaner_offsets.pop(partition, None)
-            else:
-                self._cleaner_offsets[partition] = offset
-            self._write_cleaner_offsets()
+        self.offsets.note_cleaned(partition, offset)
 
-    def _write_cleaner_offsets(self) -> None:
-        self._directory.write_checkpoint(names.CLEANER_OFFSETS, self._cleaner_offsets)
-
-    def _begin(self, partition: TopicPartition) -> None:
-        """Note in the checkpoints that a log begins, before a new folder gets its name.
-
-        Its recovery point is 0 from now on: so a start knows that this directory has had the log
-        since it was made, and that a gap in it is a tail that was lost. And what the checkpoints
-        know of an older log goes, else a crash could apply that to the new one.
-        """
-        known = self._deleted | self._log_starts.keys() | self._cleaner_offsets.keys()
-        if partition in known:
-            self._deleted.add(partition)
-            self._write_checkpoints()
-        with self._writing:
-            self._recovery_points[partition] = 0
-            self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
-
-    def _write_checkpoints(self) -> None:
-        with self._writing:
-            deleted, logs = tuple(self._deleted), tuple(self._logs.items())
-            for partition in deleted:
-                self._recovery_points.pop(partition, None)
-                self._log_starts.pop(partition, None)
-                if self._cleaner_offsets.pop(partition, None) is not None:
-                    self._write_cleaner_offsets()
-            for partition, log in logs:
-                self._recovery_points[partition] = log.positions.recovery_point
-            self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
-            # For Apache Kafka, which would show consumers nothing above an old one at first.
-            high_watermarks = {name: log.positions.high_watermark for name, log in logs}
-            self._directory.write_checkpoint(names.HIGH_WATERMARKS, high_watermarks)
-            self._note_log_starts(logs)
-            self._deleted.difference_update(deleted)
-
-    def _note_log_starts(self, logs: Sequence[tuple[TopicPartition, Log]]) -> None:
-        for partition, log in logs:
-            if log.start_offset > log.segments.first.base_offset:
-                self._log_starts[partition] = log.start_offset
-            else:
-                self._log_starts.pop(partition, None)
-        self._directory.write_checkpoint(names.LOG_START_OFFSETS, self._log_starts)
+    def _folder(self, partition: TopicPartition, path: str) -> Folder:
+        return Folder(
+            partition=partition,
+            path=path,
+            files=self.files,
+            clock=self._clock,
+            chance=self._chance,
+            removals=self.removals,
+        )
 
     def _sync_each(self, logs: Iterable[Log], sync: Callable[[Log], None]) -> None:
         for log in logs:

@@ -132,6 +132,10 @@ class LeaderEpochs:
             first = EpochEntry(self._entries[count - 1].epoch, log_start)
             self._replace((first, *self._entries[count:]))
 
+    def move_to(self, directory: str) -> None:
+        """Note that the folder has another name now."""
+        self._directory = directory
+
     def clear(self) -> None:
         """Forget every epoch, when the log begins anew.
 

@@ -84,6 +84,9 @@ class Log:
         """When the whole log was last put on the device, or opened."""
         self.on_rolled: Callable[[Log], None] = lambda _: None
         """Called when a new segment takes the appends: those before it may be flushed now."""
+        self.successor: Log | None = None
+        """Once the partition has moved to another directory: the log that has all of this one, on
+        the device."""
         self._jitter_ms = pick_jitter_ms(config, folder.chance)
         self._is_roll_due = False
         self._failure: str | None = None

@@ -176,6 +176,11 @@ class LogManager:
         if home is not None and home.failure is None:
             home.delete(partition, unique_id)
 
+    def exchange(self, partition: TopicPartition, log: Log, home: DirectoryLogs) -> None:
+        """Have another log be that of a partition, from another directory: it has moved there."""
+        home.take_over(log, self._homes[partition])
+        self._homes[partition] = home
+
     def discard(self, partition: TopicPartition, unique_id: str) -> None:
         """As `delete`, of a partition that is not open: its topic was deleted before a crash.
 

@@ -9,6 +9,7 @@
         set-aside-00000000000000000170-8391.bytes
                                         what recovery took out of that log from byte 8391 on
     flights-3.5f0c….-delete/            a partition on its way out
+    flights-3.5f0c….-future/            a partition on its way in, from another directory
 
 A name with `set-aside` does not begin with a number: when Kafka completes a compaction, it deletes
 every file whose name begins with an offset in a range, whatever follows.
@@ -29,6 +30,7 @@ SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 DELETE_DIRECTORY_SUFFIX = "-delete"
+FUTURE_DIRECTORY_SUFFIX = "-future"
 SWAP_SUFFIX = ".swap"
 TEMPORARY_SUFFIX = ".tmp"
 KEPT_SUFFIX = ".bytes"
@@ -50,6 +52,7 @@ NAME_BYTES_MAX = 255
 _SEGMENT = re.compile(r"([0-9]{20})(\.[a-z]+)")
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")
 _DELETED_PARTITION = re.compile(r"[a-zA-Z0-9._-]*-[0-9]+\.[0-9a-f]{32}-delete")
+_FUTURE_PARTITION = re.compile(r"([a-zA-Z0-9._-]+-[0-9]+)\.[0-9a-f]{32}-future")
 _SET_ASIDE = re.compile(r"set-aside-([0-9]{20})-(0|[1-9][0-9]{0,18})(-[1-9][0-9]*)?\.bytes")
 _QUARANTINE = re.compile(r"quarantine-[0-9]{20}-[0-9]+(-[0-9]+)?\.bytes")
 
@@ -114,6 +117,20 @@ def delete_directory_name(partition: TopicPartition, unique_id: str) -> str:
     """The folder's name while it waits to be deleted; the topic is cut to fit 255 bytes."""
     tail = f"-{partition.partition}.{unique_id}{DELETE_DIRECTORY_SUFFIX}"
     return partition.topic[: NAME_BYTES_MAX - len(tail)] + tail
+
+
+def future_directory_name(partition: TopicPartition, unique_id: str) -> str:
+    """The folder's name while a copy of another directory's partition catches up.
+
+    It has to fit `NAME_BYTES_MAX`: the topic's name is not cut, for it is read back.
+    """
+    return f"{partition}.{unique_id}{FUTURE_DIRECTORY_SUFFIX}"
+
+
+def parse_future_directory_name(name: str) -> TopicPartition | None:
+    """The partition that a folder is to become, or None for any other folder."""
+    match = _FUTURE_PARTITION.fullmatch(name)
+    return None if match is None else parse_partition_directory_name(match[1])
 
 
 def is_delete_directory_name(name: str) -> bool:

@@ -404,6 +404,10 @@ class ProducerStates:
         elif is_synced:
             self.sync_snapshot(offset)
 
+    def move_to(self, directory: str) -> None:
+        """Note that the folder has another name now."""
+        self._directory = directory
+
     def offer_snapshot(self, offset: int) -> None:
         """Write a snapshot as `write_snapshot` does; a device that refuses is told, no more.
 

@@ -14,7 +14,7 @@ from tailrace.records.batch import Batch
 from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.index.transaction import AbortedTransaction
 from tailrace.storage.records_file import BatchPlace, LogSlice
-from tailrace.storage.segment import Segment
+from tailrace.storage.segment import Segment, max_timestamp_from
 from tailrace.storage.segments import Segments
 
 
@@ -175,7 +175,7 @@ def max_timestamp(segments: Segments, *, start_offset: int) -> int:
     """
     return max(
         (
-            segment.max_timestamp(start_offset=start_offset)
+            max_timestamp_from(segment, start_offset)
             for segment in segments.from_offset(start_offset)
         ),
         default=NO_TIMESTAMP,

@@ -13,6 +13,7 @@ from there finds it. They may be behind the log, never ahead of it; that is why 
 them first.
 """
 
+import posixpath
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
@@ -248,37 +249,6 @@ class Segment:
             place = self.log.find(offset, place.position + place.size, timestamp=timestamp)
         return None
 
-    def max_timestamp(self, *, start_offset: int) -> int:
-        """The largest timestamp of a record from `start_offset` on, or -1; in milliseconds.
-
-        Quick unless the segment's largest is that of a record below `start_offset`: then every
-        batch header behind it is looked at.
-
-        Raises:
-            CorruptionError: a batch on the way is damaged.
-        """
-        newest = self.newest
-        if start_offset <= self.base_offset or newest.timestamp == NO_TIMESTAMP:
-            return newest.timestamp
-        _, found = next(self.batches(max(newest.offset, start_offset)), (0, None))
-        if (
-            found is not None
-            and found.base_offset >= start_offset
-            and found.max_timestamp == newest.timestamp
-        ):
-            return newest.timestamp
-        largest = NO_TIMESTAMP
-        for position, batch in self.batches(start_offset):
-            try:
-                timestamp = batch.max_timestamp
-                if batch.base_offset < start_offset and timestamp > largest:
-                    batch.check()
-                    timestamp = _max_timestamp_of_records(batch, start_offset=start_offset)
-            except CorruptionError as error:
-                raise error.located(path=self.log.path, position=position) from error
-            largest = max(largest, timestamp)
-        return largest
-
     def next_offset(self) -> int:
         """The offset behind the last batch; scans from the last index entry.
 
@@ -368,6 +338,47 @@ class Segment:
             if batch.max_timestamp > newest.timestamp:
                 newest = TimestampOffset(batch.max_timestamp, batch.last_offset)
         return newest
+
+
+def move_segment(segment: Segment, directory: str) -> None:
+    """Note that the files stand in another folder now."""
+    parts: tuple[_Named, ...] = (
+        segment.log, segment.offset_index.entries, segment.time_index.entries, segment.transactions,
+    )  # fmt: skip
+    for part in parts:
+        part.path = f"{directory}/{posixpath.basename(part.path)}"
+
+
+def max_timestamp_from(segment: Segment, start_offset: int) -> int:
+    """The largest timestamp of a record of a segment from an offset on, or -1; in milliseconds.
+
+    Quick unless the segment's largest is that of a record below `start_offset`: then every
+    batch header behind it is looked at.
+
+    Raises:
+        CorruptionError: a batch on the way is damaged.
+    """
+    newest = segment.newest
+    if start_offset <= segment.base_offset or newest.timestamp == NO_TIMESTAMP:
+        return newest.timestamp
+    _, found = next(segment.batches(max(newest.offset, start_offset)), (0, None))
+    if (
+        found is not None
+        and found.base_offset >= start_offset
+        and found.max_timestamp == newest.timestamp
+    ):
+        return newest.timestamp
+    largest = NO_TIMESTAMP
+    for position, batch in segment.batches(start_offset):
+        try:
+            timestamp = batch.max_timestamp
+            if batch.base_offset < start_offset and timestamp > largest:
+                batch.check()
+                timestamp = _max_timestamp_of_records(batch, start_offset=start_offset)
+        except CorruptionError as error:
+            raise error.located(path=segment.log.path, position=position) from error
+        largest = max(largest, timestamp)
+    return largest
 
 
 def _max_timestamp_of_records(batch: Batch, *, start_offset: int) -> int:

@@ -65,6 +65,19 @@ def keep_bytes(files: Files, path: str, *, position: int, limit: int, target: st
         source.close()
 
 
+def copy_file(files: Files, path: str, target: str) -> None:
+    """Copy a file as a whole; its name is on the device when the caller has synced the directory.
+
+    Raises:
+        OSError: a device refused.
+    """
+    source = files.open(path, read_only=True)
+    try:
+        copy_parts(files, target, parts(source, path, start=0, limit=source.size()))
+    finally:
+        source.close()
+
+
 def copy_parts(files: Files, target: str, data: Iterator[bytes]) -> None:
     """Write a file as a whole: after a crash it is not there, or has all of the bytes.
 

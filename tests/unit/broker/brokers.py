@@ -45,6 +45,11 @@ async def running(
     broker = await start_broker(broker_config(given), outside.runtime)
     try:
         yield broker
+    except BaseException:
+        if outside.files.hanging is not None:
+            # The stop would wait, and nobody would see why the test has failed.
+            outside.files.hanging.release()
+        raise
     finally:
         await broker.stop()
 

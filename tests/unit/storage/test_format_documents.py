@@ -108,6 +108,7 @@ def test_every_name_of_the_code_is_in_the_tables() -> None:
     folders = {
         names.partition_directory_name(TopicPartition("flights", 0)),
         names.delete_directory_name(TopicPartition("flights", 0), "0123456789abcdef" * 2),
+        names.future_directory_name(TopicPartition("flights", 0), "0123456789abcdef" * 2),
     }
     assert listed == {
         names.LOCK, names.META_PROPERTIES, names.CLEAN_SHUTDOWN, names.RECOVERY_POINTS,

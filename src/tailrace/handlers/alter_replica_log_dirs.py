@@ -1,0 +1,53 @@
+"""AlterReplicaLogDirs (34): move partitions between the log directories of this broker (KIP-113).
+
+Versions: 1 to 2.
+Behaviour: the answer says that a move has begun; DescribeLogDirs shows how far it is. The partition
+    is served meanwhile. One that is there already, or on its way there, is left alone; a move to
+    another directory is called off. After a stop or a crash in between the copy is begun anew.
+    Refused: a path that is none of log.dirs (LOG_DIR_NOT_FOUND), a directory out of service
+    (KAFKA_STORAGE_ERROR), an unknown partition (REPLICA_NOT_AVAILABLE), a topic whose name is too
+    long for the folder of a copy (INVALID_TOPIC_EXCEPTION).
+Not done: a place for partitions that are not there yet, which Kafka keeps in memory.
+"""
+
+from tailrace.errors import TailraceError
+from tailrace.handlers.services import Services, error_code
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+
+def handle_alter_replica_log_dirs(
+    services: Services, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """Begin every move that can be begun."""
+    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            results.setdefault(topic.name, []).extend(
+                AlterReplicaLogDirPartitionResult(
+                    partition_index=number,
+                    error_code=_alter(services, TopicPartition(topic.name, number), directory.path),
+                )
+                for number in topic.partitions
+            )
+    return AlterReplicaLogDirsResponse(
+        results=tuple(
+            AlterReplicaLogDirTopicResult(topic_name=name, partitions=tuple(partitions))
+            for name, partitions in results.items()
+        )
+    )
+
+
+def _alter(services: Services, partition: TopicPartition, path: str) -> ErrorCode:
+    topic = services.controller.image.topics.get(partition.topic)
+    try:
+        services.moves.alter(partition, path, topic_id=None if topic is None else topic.topic_id)
+    except TailraceError as error:
+        return error_code(error)
+    return ErrorCode.NONE

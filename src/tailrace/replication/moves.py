@@ -1,0 +1,241 @@
+"""Partitions that move to another log directory while they are served (KIP-113).
+
+    alter ── pause the cleaner ── copy, catch up (thread) ── swap (loop) ── resume the cleaner
+                                     └── again, if records came meanwhile
+
+What a move does is `storage.moving`; here is who does which step when. Copying keeps to
+`replica.alter.log.dirs.io.max.bytes.per.second`. A move that fails leaves the partition where it
+is, and is told; so does one whose topic is deleted. A stop ends all: their copies are begun anew
+by the next start.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tailrace.errors import FatalError, RetriableError, StorageError, TailraceError
+from tailrace.model import TopicPartition
+from tailrace.replication.replicas import Replicas
+from tailrace.runtime.threads import Threads
+from tailrace.storage import names
+from tailrace.storage.cleaner.worker import LogCleaner, Throttle
+from tailrace.storage.directory_logs import DirectoryLogs
+from tailrace.storage.manager import LogManager
+from tailrace.storage.moving import Move, MoveError, begin_move
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CLEANER_CHECK_S = 0.1
+"""How often a move looks whether the cleaner has let its log go."""
+QUIET_ROUNDS = 10
+"""How often a move waits for a moment without an append; then it catches up on the loop, by what
+came during the last round."""
+
+
+class LogDirNotFoundError(FatalError, LookupError):
+    """No log directory of this broker has this path."""
+
+
+class ReplicaNotAvailableError(RetriableError, LookupError):
+    """This broker has no such partition."""
+
+
+class FolderNameError(FatalError, ValueError):
+    """The name of a topic is too long for the folder of a copy."""
+
+
+@dataclass(slots=True)
+class _Moving:
+    """A move on its way."""
+
+    target: DirectoryLogs
+    task: asyncio.Task[None] | None = None
+    move: Move | None = None
+    is_over: bool = False
+
+
+class Moves:
+    """The moves of a broker; at most one for a partition."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        replicas: Replicas,
+        cleaner: LogCleaner,
+        *,
+        threads: Threads,
+        throttle: Throttle,
+        new_id: Callable[[], uuid.UUID],
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._cleaner = cleaner
+        self._threads = threads
+        self._throttle = throttle
+        self._new_id = new_id
+        self._moving: dict[TopicPartition, _Moving] = {}
+
+    @property
+    def directories(self) -> tuple[DirectoryLogs, ...]:
+        """The log directories that this broker has found, out of service or not."""
+        return self._logs.directories
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Those that could not be used when the broker started: path and why."""
+        return self._logs.left_out
+
+    def futures(self, directory: DirectoryLogs) -> list[Move]:
+        """The moves whose copy is in a directory."""
+        moves = (each.move for each in self._moving.values() if each.target is directory)
+        return [move for move in moves if move is not None]
+
+    def alter(self, partition: TopicPartition, path: str, *, topic_id: uuid.UUID | None) -> None:
+        """Have a partition move to a directory; one that is there, or on its way, is left alone.
+
+        A move to another directory is called off.
+
+        Raises:
+            FolderNameError: the topic's name is too long.
+            LogDirNotFoundError: no directory has this path.
+            StorageError: the directory, or that of the partition, is out of service.
+            ReplicaNotAvailableError: there is no such partition.
+        """
+        name = names.future_directory_name(partition, uuid.UUID(int=0).hex)
+        if len(name) > names.NAME_BYTES_MAX:
+            raise FolderNameError(f"{partition.topic[:40]}… is too long to move")
+        target = self._find(path)
+        if self._replicas.is_offline(partition):
+            raise StorageError(f"{partition} is in a directory that has failed")
+        if self._replicas.get(partition) is None or topic_id is None:
+            raise ReplicaNotAvailableError(f"{partition} is not on this broker")
+        known = self._moving.get(partition)
+        if known is not None and known.target is target and not known.is_over:
+            return
+        before = None
+        if known is not None:
+            known.is_over = True
+            before = known.task
+        if self._logs.directory_of(partition) is not target:
+            moving = self._moving[partition] = _Moving(target)
+            moving.task = asyncio.ensure_future(
+                self._run(partition, moving, topic_id, before=before)
+            )
+
+    async def stop(self) -> None:
+        """Call all moves off, and wait for the threads that copy."""
+        tasks = [each.task for each in self._moving.values() if each.task is not None]
+        for task in tasks:
+            task.cancel()
+        for each in self._moving.values():
+            each.is_over = True
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _find(self, path: str) -> DirectoryLogs:
+        wanted = path.rstrip("/")
+        for directory in self._logs.directories:
+            if directory.path == wanted:
+                if directory.failure is not None:
+                    raise StorageError(directory.failure)
+                return directory
+        reason = self._logs.left_out.get(wanted)
+        if reason is not None:
+            raise StorageError(reason)
+        raise LogDirNotFoundError(f"{path[:200]} is none of log.dirs")
+
+    async def _run(
+        self,
+        partition: TopicPartition,
+        moving: _Moving,
+        topic_id: uuid.UUID,
+        *,
+        before: "asyncio.Task[None] | None",
+    ) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        self._cleaner.pause(partition)
+        try:
+            await self._move(partition, moving, topic_id)
+        except asyncio.CancelledError:
+            # A stop: the folder stays, so that the next start begins the move anew.
+            if moving.move is not None:
+                moving.move.future.close()
+                moving.move = None
+            raise
+        except MoveError as error:
+            self._logs.settle(error.directory, error.error)
+            _tell_failed(partition, moving.target, error)
+        except (TailraceError, OSError) as error:
+            _tell_failed(partition, moving.target, error)
+        except Exception:
+            logger.exception("move_broke_off partition=%s", partition)
+        finally:
+            self._cleaner.resume(partition)
+            if moving.move is not None and not self._logs.is_in_service(moving.move.future):
+                moving.move.discard()
+            if self._moving.get(partition) is moving:
+                del self._moving[partition]
+
+    async def _move(self, partition: TopicPartition, moving: _Moving, topic_id: uuid.UUID) -> None:
+        while self._cleaner.is_cleaning(partition):  # noqa: ASYNC110 - it does not tell
+            await asyncio.sleep(CLEANER_CHECK_S)
+        source = self._logs.get(partition)
+        if source is None or moving.is_over:
+            return
+        home, unique_id = self._logs.home_of(source), self._new_id().hex
+        moving.move = await self._to_its_end(
+            lambda: begin_move(
+                source, home=home, target=moving.target, topic_id=topic_id, unique_id=unique_id
+            )
+        )
+        await self._copy_and_swap(moving, moving.move)
+
+    async def _copy_and_swap(self, moving: _Moving, move: Move) -> None:
+        def is_over() -> bool:
+            is_failed = move.target.failure is not None
+            return moving.is_over or is_failed or not self._logs.is_in_service(move.source)
+
+        def pause(size: int) -> None:
+            self._throttle.pause(size, is_over=is_over)
+
+        rounds = 0
+        while not is_over():
+            await self._to_its_end(lambda: move.catch_up(pause, is_over=is_over))
+            rounds += 1
+            if rounds >= QUIET_ROUNDS and not move.is_ready:
+                move.catch_up(lambda _: None, is_over=is_over)
+            if move.is_ready and not is_over():
+                self._swap(move)
+                return
+
+    def _swap(self, move: Move) -> None:
+        """One step of the loop: no append and no read comes in between."""
+        partition = move.source.partition
+        move.swap(self._new_id().hex)
+        self._logs.exchange(partition, move.future, move.target)
+        self._replicas.exchange(partition, move.future)
+        move.hand_over()
+        logger.info(
+            "partition_moved partition=%s source=%s target=%s",
+            partition, move.home.path, move.target.path,
+        )  # fmt: skip
+
+    async def _to_its_end(self, step: Callable[[], T]) -> T:
+        """Do a step on a thread, and wait for it also when this is cancelled."""
+        running = asyncio.ensure_future(self._threads.run(step))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.gather(running, return_exceptions=True)
+            raise
+
+
+def _tell_failed(partition: TopicPartition, target: DirectoryLogs, error: Exception) -> None:
+    logger.error(
+        "partition_not_moved partition=%s target=%s reason=%s", partition, target.path, error
+    )

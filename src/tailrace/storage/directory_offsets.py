@@ -1,0 +1,158 @@
+"""What the checkpoints of a log directory say of its logs, and when each entry changes.
+
+    begin      0 is the recovery point    before a new folder gets its name
+    expect     those of a whole copy      before its folder gets the partition's name
+    write      those of every open log    now and then, and at a stop
+    forget     no entry any more          with the next `write`
+
+A start trusts what it finds: what lies below a recovery point is on the device, and a log with an
+entry has been in this directory since it was made (docs/decisions/0020-a-gap-is-no-damage.md).
+
+What writes waits for the device, and may run on any thread.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from tailrace.model import TopicPartition
+from tailrace.storage import names
+from tailrace.storage.directories import LogDirectory, unusable
+from tailrace.storage.log import Log
+
+
+class DirectoryOffsets:
+    """The checkpoints of one log directory.
+
+    Raises, when made:
+        UnusableDirectoryError: they cannot be read.
+    """
+
+    def __init__(self, directory: LogDirectory, logs: Mapping[TopicPartition, Log]) -> None:
+        self._directory = directory
+        self._logs = logs
+        """Those that are open; they come and go on the loop while a thread writes."""
+        self._writing = threading.Lock()
+        self._forgotten: set[TopicPartition] = set()
+        try:
+            self._recovery_points = directory.read_checkpoint(names.RECOVERY_POINTS) or {}
+            log_starts = directory.read_checkpoint(names.LOG_START_OFFSETS)
+            cleaner_offsets = directory.read_checkpoint(names.CLEANER_OFFSETS)
+        except OSError as error:
+            raise unusable(directory.path, error) from error
+        self._default_log_start = 0 if log_starts is not None else None
+        """Of a log that the checkpoint has no entry for; None if it cannot be read."""
+        self._log_starts = log_starts or {}
+        self._is_cleaning_known = cleaner_offsets is not None
+        self._cleaner_offsets = cleaner_offsets or {}
+
+    def found(self, partition: TopicPartition) -> tuple[int, int | None]:
+        """Recovery point and log start of a log; None for one that cannot be read."""
+        return (
+            self._recovery_points.get(partition, 0),
+            self._log_starts.get(partition, self._default_log_start),
+        )
+
+    def may_have_gaps(self, partition: TopicPartition) -> bool:
+        """Whether a gap in a log may come from compaction, for all that the checkpoints know."""
+        return (
+            not self._is_cleaning_known
+            or partition in self._cleaner_offsets
+            or partition not in self._recovery_points
+        )
+
+    def begin(self, partition: TopicPartition) -> None:
+        """Note that a log begins, before a new folder gets its name.
+
+        Its recovery point is 0 from now on: so a start knows that this directory has had the log
+        since it was made, and that a gap in it is a tail that was lost. And what the checkpoints
+        know of an older log goes, else a crash could apply that to the new one.
+
+        Raises:
+            OSError: the device refused; the old checkpoints hold.
+        """
+        known = self._forgotten | self._log_starts.keys() | self._cleaner_offsets.keys()
+        if partition in known:
+            self._forgotten.add(partition)
+            self.write()
+        with self._writing:
+            self._recovery_points[partition] = 0
+            self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
+
+    def expect(self, copy: Log, *, cleaner_offset: int | None) -> None:
+        """Note what a start has to know of a copy, before its folder gets the partition's name.
+
+        All of the copy is on the device, so its recovery point is behind its gaps: they are served.
+
+        Raises:
+            OSError: the device refused; the copy must not get the name.
+        """
+        partition = copy.partition
+        if cleaner_offset is not None:
+            self.note_cleaned(partition, cleaner_offset)
+        with self._writing:
+            self._recovery_points[partition] = copy.positions.recovery_point
+            self._log_starts[partition] = copy.start_offset
+        self.write()
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Have the next `write` leave a partition out."""
+        self._forgotten.add(partition)
+
+    def write(self) -> None:
+        """Note how far each open log is on the device, and where it starts.
+
+        Raises:
+            OSError: the device refused; the old checkpoints hold.
+        """
+        with self._writing:
+            forgotten, logs = tuple(self._forgotten), tuple(self._logs.items())
+            for partition in forgotten:
+                self._recovery_points.pop(partition, None)
+                self._log_starts.pop(partition, None)
+                if self._cleaner_offsets.pop(partition, None) is not None:
+                    self._write_cleaner_offsets()
+            for partition, log in logs:
+                self._recovery_points[partition] = log.positions.recovery_point
+            self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
+            # For Apache Kafka, which would show consumers nothing above an old one at first.
+            high_watermarks = {name: log.positions.high_watermark for name, log in logs}
+            self._directory.write_checkpoint(names.HIGH_WATERMARKS, high_watermarks)
+            self._note_log_starts(logs)
+            self._forgotten.difference_update(forgotten)
+
+    def write_log_starts(self) -> None:
+        """Note where logs start above their first segment.
+
+        Raises:
+            OSError: the device refused; the old checkpoint holds.
+        """
+        with self._writing:
+            self._note_log_starts(tuple(self._logs.items()))
+
+    def cleaner_offset(self, partition: TopicPartition) -> int | None:
+        """Up to where a partition has been compacted, or None."""
+        return self._cleaner_offsets.get(partition)
+
+    def note_cleaned(self, partition: TopicPartition, offset: int | None) -> None:
+        """Note up to where a partition has been compacted, on the device; None forgets it.
+
+        Raises:
+            OSError: the device refused; the next start may compact once more what is compacted.
+        """
+        with self._writing:
+            if offset is None:
+                self._cleaner_offsets.pop(partition, None)
+            else:
+                self._cleaner_offsets[partition] = offset
+            self._write_cleaner_offsets()
+
+    def _note_log_starts(self, logs: Sequence[tuple[TopicPartition, Log]]) -> None:
+        for partition, log in logs:
+            if log.start_offset > log.segments.first.base_offset:
+                self._log_starts[partition] = log.start_offset
+            else:
+                self._log_starts.pop(partition, None)
+        self._directory.write_checkpoint(names.LOG_START_OFFSETS, self._log_starts)
+
+    def _write_cleaner_offsets(self) -> None:
+        self._directory.write_checkpoint(names.CLEANER_OFFSETS, self._cleaner_offsets)

@@ -1,0 +1,312 @@
+"""A partition moves to another log directory while it is served (KIP-113).
+
+    /disk1/flights-3                            serves; grows meanwhile
+    /disk2/flights-3.5f0c….-future              a copy, batch for batch; catches up
+
+    prepare   the copy has all that the log has, and is on the device with its checkpoints
+    swap      /disk1/flights-3        -> /disk1/flights-3.91ab….-delete      on the device
+              /disk2/flights-3.….-future -> /disk2/flights-3                 on the device
+
+Copying takes long and may run on any thread; a swap is two renames on the owner's thread, with no
+append in between. The old folder loses its name first, so that a partition never has two: a start
+that finds a copy and no log takes the copy, which is whole then. One that finds both goes on with
+the log and begins the copy anew: after a crash nobody knows whether their records are still the
+same. (Apache Kafka goes on with the copy, and refuses to start on a partition with two folders.)
+
+What recovery or a repair has taken out of the log (`set_aside`) comes along, since a repair may
+bring it back. And the target's checkpoints have the copy before its folder gets its name: a gap in
+it is below its recovery point, so a later start serves it, as the old directory did.
+
+While it lasts the log must not be compacted: the copy would have records of before and after.
+"""
+
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from tailrace.errors import OffsetOutOfRangeError, StorageError
+from tailrace.model import TopicPartition
+from tailrace.storage import names, set_aside
+from tailrace.storage.appends import UnexpectedAppendOffsetError
+from tailrace.storage.directories import unusable
+from tailrace.storage.directory_logs import DirectoryLogs
+from tailrace.storage.log import Log
+from tailrace.storage.manager import LogManager
+from tailrace.storage.positions import ReadLimit
+from tailrace.storage.segment import move_segment
+from tailrace.storage.shrink import truncate_fully_and_start_at
+
+logger = logging.getLogger(__name__)
+
+CHUNK_BYTES = 1024 * 1024
+"""How much is copied in one go; a batch that is larger is copied whole."""
+
+
+class Move:
+    """A log and its copy in another directory; `begin_move` makes it."""
+
+    def __init__(
+        self, source: Log, future: Log, *, home: DirectoryLogs, target: DirectoryLogs
+    ) -> None:
+        self.source = source
+        self.future = future
+        self.home = home
+        """The directory that the log is in."""
+        self.target = target
+        """The directory that it moves to."""
+        self._prepared: tuple[int, int] | None = None
+
+    @property
+    def lag(self) -> int:
+        """How many offsets the copy is behind."""
+        return max(self.source.end_offset - self.future.end_offset, 0)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing has changed since `prepare`."""
+        return self._prepared == (self.source.start_offset, self.source.end_offset)
+
+    def copy(self) -> int:
+        """Copy the next batches; how many bytes they had, 0 when there are none. Any thread.
+
+        Raises:
+            CorruptionError: a batch of the log is damaged, which the copy must not hide.
+            StorageError: the log or the copy has left service.
+            OSError: a device refused.
+        """
+        start = self.source.start_offset
+        if self.future.end_offset < start:
+            truncate_fully_and_start_at(self.future, start)
+        try:
+            found = self.source.read(
+                self.future.end_offset,
+                bytes_max=min(CHUNK_BYTES, self.future.config.segment_bytes),
+                is_first_whole=True,
+                limit=ReadLimit.LOG_END,
+            )
+        except OffsetOutOfRangeError:
+            return 0  # The log start has moved meanwhile: the next call begins there.
+        if found.records is None:
+            return 0
+        data = memoryview(bytearray(found.read()))
+        now_ms = self.future.folder.clock.now_ms()
+        try:
+            self.future.append_as_follower(data, now_ms=now_ms)
+        except UnexpectedAppendOffsetError as error:
+            if self.future.size:
+                raise
+            # The log starts inside of this batch, which is copied whole.
+            truncate_fully_and_start_at(self.future, error.first_offset)
+            self.future.append_as_follower(data, now_ms=now_ms)
+        return len(data)
+
+    def catch_up(self, pause: Callable[[int], None], *, is_over: Callable[[], bool]) -> None:
+        """Copy all there is, and prepare the swap. Any thread.
+
+        Raises:
+            CorruptionError, StorageError: as `copy`.
+            MoveError: a device refused.
+        """
+        try:
+            while not is_over():
+                size = self.copy()
+                if size:
+                    pause(size)
+                elif not self.lag:
+                    self.prepare()
+                    return
+        except StorageError:
+            raise
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def carry(self) -> None:
+        """Copy what was taken out of the log and is kept beside it; on the device on return.
+
+        Nobody adds to it while the broker runs. Any thread.
+
+        Raises:
+            MoveError: a device refused.
+        """
+        files, source, target = (
+            self.source.folder.files, self.source.folder.path, self.future.folder.path,
+        )  # fmt: skip
+        try:
+            for name in files.list(source):
+                if name.endswith(names.KEPT_SUFFIX):
+                    set_aside.copy_file(files, f"{source}/{name}", f"{target}/{name}")
+            files.sync_directory(target)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: OSError) -> "MoveError":
+        is_target = str(error.filename).startswith(f"{self.target.path}/")
+        return MoveError(self.target if is_target else self.home, error)
+
+    def prepare(self) -> None:
+        """Put the copy on the device, and the checkpoints that it needs under its new name.
+
+        Any thread.
+
+        Raises:
+            OSError: the device refused.
+        """
+        future, start, end = self.future, self.source.start_offset, self.future.end_offset
+        future.advance_high_watermark(end)
+        if start > future.start_offset and start <= end:
+            future.raise_log_start(start)
+        future.sync()
+        self.target.offsets.expect(
+            future, cleaner_offset=self.home.cleaner_offset(future.partition)
+        )
+        self._prepared = start, end
+
+    def swap(self, unique_id: str) -> None:
+        """Exchange the folders of the log and of its copy. Owner's thread, when `is_ready`.
+
+        After a crash in between the copy is the log. Both logs stay open.
+
+        Raises:
+            StorageError: a device refused: `failed` has the directory that it belongs to. The log
+                serves on if that is the target.
+        """
+        assert self.is_ready
+        files, partition = self.source.folder.files, self.source.partition
+        place = self.source.folder.path
+        aside = f"{self.home.path}/{names.delete_directory_name(partition, unique_id)}"
+        new_place = f"{self.target.path}/{names.partition_directory_name(partition)}"
+        try:
+            files.rename(place, aside)
+            files.sync_directory(self.home.path)
+        except OSError as error:
+            raise MoveError(self.home, error) from error
+        try:
+            files.rename(self.future.folder.path, new_place)
+            files.sync_directory(self.target.path)
+        except OSError as error:
+            self._put_back(aside, place)
+            raise MoveError(self.target, error) from error
+        self.future.config = self.source.config
+        _move_log(self.future, new_place)
+        self.home.removals.add_folder(
+            aside,
+            due_ms=self.source.folder.clock.now_ms() + self.source.config.file_delete_delay_ms,
+        )
+
+    def _put_back(self, aside: str, place: str) -> None:
+        files = self.source.folder.files
+        try:
+            files.rename(aside, place)
+            files.sync_directory(self.home.path)
+        except OSError as error:
+            raise MoveError(self.home, error) from error
+
+    def hand_over(self) -> None:
+        """Close the log, whose folder is on its way out: its copy has taken over."""
+        self.source.successor = self.future
+        self.source.close()
+
+    def discard(self) -> None:
+        """Give the copy up: its folder goes, at the latest with the next start. Owner's thread."""
+        self.future.close()
+        files, path = self.future.folder.files, self.future.folder.path
+        unique_id = path.removesuffix(names.FUTURE_DIRECTORY_SUFFIX).rpartition(".")[2]
+        aside = names.delete_directory_name(self.future.partition, unique_id)
+        try:
+            files.rename(path, f"{self.target.path}/{aside}")
+            self.target.removals.add_folder(f"{self.target.path}/{aside}", due_ms=0)
+            if self.target.get(self.future.partition) is None:
+                self.target.offsets.forget(self.future.partition)
+        except OSError as error:
+            logger.warning("future_not_removed path=%s reason=%s", self.future.folder.path, error)
+
+
+def _move_log(log: Log, path: str) -> None:
+    """Note that a log's folder, whose files stay open, has another name now."""
+    log.folder = replace(log.folder, path=path)
+    for segment in log.segments:
+        move_segment(segment, path)
+    log.epochs.move_to(path)
+    log.producers.move_to(path)
+
+
+class MoveError(StorageError):
+    """A device has refused a step of a move."""
+
+    def __init__(self, directory: DirectoryLogs, error: OSError) -> None:
+        super().__init__(str(unusable(directory.path, error)))
+        self.directory = directory
+        """Whose device it is."""
+        self.error = error
+
+
+def begin_move(
+    source: Log,
+    *,
+    home: DirectoryLogs,
+    target: DirectoryLogs,
+    topic_id: uuid.UUID,
+    unique_id: str,
+) -> Move:
+    """Make the folder of a copy in another directory, empty so far. Any thread.
+
+    Raises:
+        StorageError: the device refused.
+    """
+    name = names.future_directory_name(source.partition, unique_id)
+    future = target.open_future(source, f"{target.path}/{name}", topic_id=topic_id)
+    # Where this is called there is a thread that may wait.
+    future.on_rolled = Log.sync_rolled
+    move = Move(source, future, home=home, target=target)
+    try:
+        move.carry()
+    except MoveError:
+        future.close()
+        raise
+    return move
+
+
+def settle_futures(logs: LogManager) -> dict[TopicPartition, DirectoryLogs]:
+    """Before a start looks for partitions: copies of moves that a stop or a crash has ended.
+
+    A copy whose log is there is removed; returned is which moves are to begin anew, and where to.
+    A copy without a log gets its name, since a swap was at hand; but not while a directory is out
+    of service, which may have the log. A directory that refuses fails.
+    """
+    current: set[TopicPartition] = set()
+    futures: list[tuple[DirectoryLogs, TopicPartition, str]] = []
+    for directory in logs.online:
+        for name in _folder_names(logs, directory):
+            partition = names.parse_partition_directory_name(name)
+            future = names.parse_future_directory_name(name)
+            if partition is not None:
+                current.add(partition)
+            elif future is not None:
+                futures.append((directory, future, name))
+    again: dict[TopicPartition, DirectoryLogs] = {}
+    for directory, partition, name in futures:
+        path = f"{directory.path}/{name}"
+        if partition in current:
+            again.setdefault(partition, directory)
+            logs.guard(directory, partial(directory.files.remove_tree, path))
+        elif logs.is_complete:
+            current.add(partition)
+            logs.guard(directory, partial(_promote, directory, partition, path))
+    return again
+
+
+def _folder_names(logs: LogManager, directory: DirectoryLogs) -> list[str]:
+    try:
+        return directory.files.list(directory.path)
+    except OSError as error:
+        logs.settle(directory, error)
+        return []
+
+
+def _promote(directory: DirectoryLogs, partition: TopicPartition, path: str) -> None:
+    place = f"{directory.path}/{names.partition_directory_name(partition)}"
+    directory.files.rename(path, place)
+    directory.files.sync_directory(directory.path)
+    logger.warning("partition_moved path=%s reason=its move had come to the swap", place)

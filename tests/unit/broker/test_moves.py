@@ -1,0 +1,362 @@
+"""Partitions move between log directories while they are served: AlterReplicaLogDirs (KIP-113)."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tailrace.broker.broker import RunningBroker
+from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
+from tailrace.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from tailrace.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from tailrace.records.builder import records_of
+from tailrace.testing import DiskFault, Outside, Peer, virtual_runtime
+from tests.unit.broker.brokers import (
+    batch,
+    connect,
+    create_topic,
+    fetch,
+    fetch_request,
+    produce,
+    running,
+)
+
+T = TopicPartition("t", 0)
+SMALL = {"segment.bytes": "400"}
+COUNT = 20
+FIRST_WRITE = "-future/leader-epoch-checkpoint.tmp"
+"""What a copy writes before its first record."""
+
+
+async def alter(peer: Peer, path: str, topic: str = "t", partition: int = 0) -> int:
+    """The code that the broker answers with for one partition."""
+    request = AlterReplicaLogDirsRequest(
+        dirs=(
+            AlterReplicaLogDir(
+                path=path, topics=(AlterReplicaLogDirTopic(name=topic, partitions=(partition,)),)
+            ),
+        )
+    )
+    key = ApiKey.ALTER_REPLICA_LOG_DIRS
+    response = await peer.ask(key, request, AlterReplicaLogDirsResponse)
+    (result,) = response.results
+    assert result.topic_name == topic
+    return result.partitions[0].error_code
+
+
+async def describe(
+    peer: Peer, topics: tuple[DescribableLogDirTopic, ...] | None = None
+) -> dict[str, tuple[int, dict[str, list[DescribeLogDirsPartition]]]]:
+    """Code and partitions of each directory."""
+    request = DescribeLogDirsRequest(topics=topics)
+    response = await peer.ask(ApiKey.DESCRIBE_LOG_DIRS, request, DescribeLogDirsResponse)
+    return {
+        result.log_dir: (
+            result.error_code,
+            {topic.name: list(topic.partitions) for topic in result.topics},
+        )
+        for result in response.results
+    }
+
+
+@asynccontextmanager
+async def filled(
+    outside: Outside, settings: dict[str, str] | None = None, **configs: str
+) -> AsyncIterator[tuple[RunningBroker, Peer]]:
+    """A broker with two directories, and a topic with records in the first."""
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    async with running(outside, {"log.dirs": "one,two", **(settings or {})}) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={**SMALL, **named})
+        for number in range(COUNT):
+            await produce(peer, "t", batch(b"%d" % number, key=b"k%d" % (number % 3)))
+        yield broker, peer
+
+
+def stored(broker: RunningBroker) -> list[bytes | None]:
+    """The values of the records that the partition has."""
+    log = broker.logs.get(T)
+    assert log is not None
+    found = [record for each in log.batches(0) for record in records_of(each)]
+    assert [record.offset for record in found] == list(range(len(found)))
+    return [record.value for record in found]
+
+
+def values(count: int) -> list[bytes]:
+    """What the first records have."""
+    return [b"%d" % number for number in range(count)]
+
+
+def test_a_partition_moves_with_all_its_records() -> None:
+    """Under its name in the new directory, gone from the old one, and so after a restart."""
+
+    async def move(outside: Outside) -> None:
+        async with filled(outside) as (broker, peer):
+            assert await alter(peer, "two") == ErrorCode.NONE
+            await outside.pass_time(1)
+            assert outside.files.is_directory("two/t-0")
+            assert not outside.files.exists("one/t-0")
+            assert stored(broker) == values(COUNT)
+            assert (await produce(peer, "t", batch(b"20"))).base_offset == COUNT
+            assert (await fetch(peer, fetch_request("t", COUNT))).high_watermark == COUNT + 1
+            await outside.pass_time(120)
+            assert [name for name in outside.files.list("one") if name.startswith("t-0")] == []
+
+    async def look(outside: Outside) -> None:
+        async with running(outside, {"log.dirs": "one,two"}) as broker:
+            assert stored(broker) == values(COUNT + 1)
+
+    with virtual_runtime() as outside:
+        outside.run(move(outside))
+        disk = outside.files.crash()
+    with virtual_runtime(files=disk) as outside:
+        outside.run(look(outside))
+
+
+def test_producers_and_readers_go_on_meanwhile() -> None:
+    """Each record is in the log once, whichever directory had it; a waiting reader is woken."""
+
+    async def scenario(outside: Outside) -> None:
+        settings = {"replica.alter.log.dirs.io.max.bytes.per.second": "3000"}
+        async with filled(outside, settings) as (broker, peer):
+            assert await alter(peer, "two") == ErrorCode.NONE
+            count = COUNT
+            while not outside.files.is_directory("two/t-0"):
+                assert (await produce(peer, "t", batch(b"%d" % count))).error_code == 0
+                count += 1
+                await outside.pass_time(0.05)
+                assert count < 1000
+            assert count > COUNT
+            reader = connect(outside, broker)
+            waiting = asyncio.ensure_future(
+                fetch(reader, fetch_request("t", count, max_wait_ms=5000))
+            )
+            assert await alter(peer, "one") == ErrorCode.NONE
+            await outside.pass_time(3)
+            assert outside.files.is_directory("one/t-0")
+            await produce(peer, "t", batch(b"%d" % count))
+            assert (await waiting).high_watermark == count + 1
+            assert stored(broker) == values(count + 1)
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_answers_that_wait_for_the_device_are_not_lost() -> None:
+    """A flush that the swap overtakes has its records on the other device."""
+
+    async def scenario(outside: Outside) -> None:
+        async with filled(outside, {"tailrace.durability": "sync"}) as (broker, peer):
+            outside.threads.seconds_per_run = 0.3
+            assert await alter(peer, "two") == ErrorCode.NONE
+            count = COUNT
+            while not outside.files.is_directory("two/t-0"):
+                assert (await produce(peer, "t", batch(b"%d" % count))).error_code == 0
+                count += 1
+                assert count < 1000
+                assert outside.files.crash() is not None
+            assert (await produce(peer, "t", batch(b"%d" % count))).error_code == 0
+            assert stored(broker) == values(count + 1)
+            log = broker.logs.get(T)
+            assert log is not None
+            path = log.segments.active.log.path
+            assert outside.files.crash().content(path) == outside.files.content(path)
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_log_directories_are_described_with_their_copies() -> None:
+    """Bytes of logs, and how far a copy is; of all partitions or of those that are named."""
+
+    async def scenario(outside: Outside) -> None:
+        async with filled(outside) as (broker, peer):
+            log = broker.logs.get(T)
+            assert log is not None
+            expected = DescribeLogDirsPartition(
+                partition_index=0, partition_size=log.size, offset_lag=0, is_future_key=False
+            )
+            assert await describe(peer) == {"one": (0, {"t": [expected]}), "two": (0, {})}
+            other = (DescribableLogDirTopic(topic="t", partitions=(1,)),)
+            assert await describe(peer, other) == {"one": (0, {}), "two": (0, {})}
+            hanging = outside.hang(FIRST_WRITE)
+            assert await alter(peer, "two") == ErrorCode.NONE
+            await outside.pass_time(10)
+            assert (await describe(peer))["one"] == (0, {"t": [expected]})
+            code, topics = (await describe(peer))["two"]
+            (future,) = topics["t"]
+            assert (code, future.is_future_key) == (0, True)
+            assert (future.partition_size, future.offset_lag) == (0, COUNT)
+            hanging.release()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+@pytest.mark.parametrize(
+    ("path", "topic", "partition", "code"),
+    [
+        ("three", "t", 0, ErrorCode.LOG_DIR_NOT_FOUND),
+        ("two", "t", 1, ErrorCode.REPLICA_NOT_AVAILABLE),
+        ("two", "unknown", 0, ErrorCode.REPLICA_NOT_AVAILABLE),
+        ("two", "t" * 240, 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("one", "t", 0, ErrorCode.NONE),
+        ("two/", "t", 0, ErrorCode.NONE),
+    ],
+)
+def test_what_cannot_move_is_refused(path: str, topic: str, partition: int, code: int) -> None:
+    """With Kafka's codes; what is there already is left alone."""
+
+    async def scenario(outside: Outside) -> None:
+        async with filled(outside) as (_, peer):
+            assert await alter(peer, path, topic, partition) == code
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_directory_out_of_service_takes_and_gives_nothing() -> None:
+    """KAFKA_STORAGE_ERROR, here and in DescribeLogDirs."""
+
+    async def scenario(outside: Outside) -> None:
+        async with filled(outside) as (broker, peer):
+            await create_topic(peer, "u")
+            broker.logs.fail(broker.logs.directories[1], OSError(errno.EIO, "broken"))
+            assert await alter(peer, "two") == ErrorCode.KAFKA_STORAGE_ERROR
+            assert await alter(peer, "one", "u") == ErrorCode.KAFKA_STORAGE_ERROR
+            assert (await describe(peer))["two"] == (ErrorCode.KAFKA_STORAGE_ERROR, {})
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+@pytest.mark.parametrize("operation", ["write", "sync", "rename", "make_directory"])
+def test_a_target_that_fails_leaves_the_partition_where_it_is(operation: str) -> None:
+    """Served, with all its records; nothing of the copy is taken for it later."""
+
+    async def move(outside: Outside) -> None:
+        async with filled(outside) as (broker, peer):
+            fault = DiskFault(operation=operation, path_part="two/t-0.", after=1)
+            if operation in ("rename", "make_directory"):
+                fault.after = 0
+            outside.files.faults.append(fault)
+            assert await alter(peer, "two") == ErrorCode.NONE
+            await outside.pass_time(5)
+            outside.files.faults.clear()
+            assert stored(broker) == values(COUNT)
+            assert (await produce(peer, "t", batch(b"20"))).error_code == 0
+            assert outside.files.is_directory("one/t-0")
+
+    async def look(outside: Outside) -> None:
+        async with running(outside, {"log.dirs": "one,two"}) as broker:
+            assert stored(broker) == values(COUNT + 1)
+
+    with virtual_runtime() as outside:
+        outside.run(move(outside))
+        disk = outside.files.crash()
+    with virtual_runtime(files=disk) as outside:
+        outside.run(look(outside))
+
+
+def test_a_move_that_a_stop_has_ended_begins_anew() -> None:
+    """With the next start, to the same directory."""
+
+    async def begin(outside: Outside) -> None:
+        async with filled(outside) as (_, peer):
+            assert await alter(peer, "two") == ErrorCode.NONE
+            hanging = outside.hang(FIRST_WRITE)
+            await outside.pass_time(1)
+            outside.loop.call_later(1, hanging.release)
+
+    async def look(outside: Outside) -> None:
+        async with running(outside, {"log.dirs": "one,two"}) as broker:
+            await outside.pass_time(5)
+            assert outside.files.is_directory("two/t-0")
+            assert stored(broker) == values(COUNT)
+
+    with virtual_runtime() as outside:
+        outside.run(begin(outside))
+        disk = outside.files.crash()
+        assert [name for name in disk.list("two") if name.endswith("-future")]
+        assert disk.is_directory("one/t-0")
+    with virtual_runtime(files=disk) as outside:
+        outside.run(look(outside))
+
+
+def test_a_topic_that_is_deleted_takes_its_copy_along() -> None:
+    """Nothing of it is found by the next start."""
+
+    async def scenario(outside: Outside) -> None:
+        async with filled(outside) as (_, peer):
+            hanging = outside.hang(FIRST_WRITE)
+            assert await alter(peer, "two") == ErrorCode.NONE
+            await outside.pass_time(1)
+            request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000)
+            answer = await peer.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
+            assert answer.responses[0].error_code == ErrorCode.NONE
+            hanging.release()
+            await outside.pass_time(120)
+            for path in ("one", "two"):
+                assert [name for name in outside.files.list(path) if name.startswith("t-0")] == []
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_log_that_moves_is_not_compacted() -> None:
+    """A copy with records of before and after would bring keys back; later it is compacted."""
+
+    async def scenario(outside: Outside) -> None:
+        async with filled(outside, cleanup_policy="compact") as (broker, peer):
+            hanging = outside.hang(FIRST_WRITE)
+            assert await alter(peer, "two") == ErrorCode.NONE
+            await outside.pass_time(100)
+            assert stored(broker) == values(COUNT)
+            hanging.release()
+            await outside.pass_time(100)
+            log = broker.logs.get(T)
+            assert log is not None
+            assert log.folder.path == "two/t-0"
+            assert sum(each.record_count for each in log.batches(0)) < COUNT
+            assert "t 0" in outside.files.content("two/cleaner-offset-checkpoint").decode()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_another_target_calls_the_first_one_off() -> None:
+    """And so does the directory that the partition is in."""
+
+    async def scenario(outside: Outside) -> None:
+        async with filled(outside) as (broker, peer):
+            hanging = outside.hang(FIRST_WRITE)
+            assert await alter(peer, "two") == ErrorCode.NONE
+            await outside.pass_time(1)
+            assert await alter(peer, "one") == ErrorCode.NONE
+            hanging.release()
+            await outside.pass_time(5)
+            assert stored(broker) == values(COUNT)
+            assert outside.files.is_directory("one/t-0")
+            assert [name for name in outside.files.list("two") if name.startswith("t-0")] == []
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
