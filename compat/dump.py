@@ -51,8 +51,12 @@ _INNER_CHECKSUM = re.compile(r"^(\| .*?) isValid: true crc: \d+")
 
 
 def dumpable(logs: Path) -> list[Path]:
-    """The files of all partitions that the tool can read."""
-    return sorted(path for path in logs.glob("*/*") if path.suffix in SUFFIXES)
+    """The files of all partitions that the tool can read; not those of Kafka's metadata log."""
+    return sorted(
+        path
+        for path in logs.glob("*/*")
+        if path.suffix in SUFFIXES and not names.is_metadata_directory_name(path.parent.name)
+    )
 
 
 def read_dump(printed: Iterable[str]) -> Lines:

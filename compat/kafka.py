@@ -5,8 +5,7 @@
     # stopped in order; `kill()` before the end leaves it as a crash does
 
     directory/
-        logs/          the partitions: what both sides read and write
-        metadata/      Kafka's own: its metadata log, of which Tailrace knows nothing
+        logs/          as Kafka lays it out by default: partitions, and its metadata log beside them
         kafka-1.log    what the first start has printed, kafka-2.log the second, …
 
 Invariant: no Kafka outlives the one that started it; see `processes`.
@@ -124,7 +123,6 @@ class Kafka:
                 "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
                 "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{controller_port}",
                 "log.dirs": str(self.logs),
-                "metadata.log.dir": str(self.directory / "metadata"),
                 **self.settings,
             },
         )

@@ -79,6 +79,11 @@ class SpecialTimestamp(IntEnum):
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics in which Kafka keeps its own state: clients may read them by name and not write them."""
 
+METADATA_TOPIC = "__cluster_metadata"
+"""Kafka's log of its own cluster (KRaft), which lies in `log.dirs` by default. It is no topic: no
+client sees it and only Kafka may write it, for a Kafka that finds one byte too many never starts
+again."""
+
 NO_TIMESTAMP = -1
 """What a record without a timestamp carries."""
 

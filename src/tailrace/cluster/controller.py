@@ -15,7 +15,7 @@ from tailrace.cluster.image import ClusterImage, Topic
 from tailrace.cluster.store import LocalStore
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import FatalError, StorageError
-from tailrace.model import TopicPartition
+from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.storage.config import log_config
 
 TOPIC_NAME_BYTES_MAX = 249
@@ -48,6 +48,10 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 class InvalidTopicError(FatalError, ValueError):
     """A topic name that Kafka does not allow."""
+
+
+class ReservedTopicError(FatalError, ValueError):
+    """The name of Kafka's metadata log, which is no topic."""
 
 
 class TopicExistsError(FatalError, ValueError):
@@ -101,11 +105,14 @@ class Controller:
         Raises:
             InvalidTopicError: the name is empty, too long, `.` or `..`, or has other characters
                 than letters, digits, dot, underscore and dash.
+            ReservedTopicError: it is the name of Kafka's metadata log.
             TopicExistsError: the name is taken, or differs only in dots and underscores.
             InvalidPartitionsError, InvalidReplicationError: not to be had here.
             ConfigError: settings that do not exist, are out of range or contradict each other.
         """
         check_topic_name(name)
+        if name == METADATA_TOPIC:
+            raise ReservedTopicError(f"Creation of internal topic {name} is prohibited.")
         self._check_name_is_free(name)
         count = self.defaults.partition_count if partition_count == -1 else partition_count
         if not 1 <= count <= PARTITIONS_MAX:

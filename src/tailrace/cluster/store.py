@@ -16,7 +16,7 @@ from typing import Any
 from tailrace.cluster.image import ClusterImage, Topic
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import CorruptionError, DirectoryError
-from tailrace.model import TopicPartition
+from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.runtime.files import Files
 from tailrace.storage.checkpoints import (
     format_topic_id,
@@ -41,6 +41,8 @@ class LocalStore:
     def load(self) -> ClusterImage:
         """The image as it was last saved; an empty one if it never was.
 
+        Without Kafka's metadata log, which was once taken for a topic; its folder stays.
+
         Raises:
             DirectoryError: the file cannot be read or understood.
         """
@@ -58,6 +60,7 @@ class LocalStore:
             by_name = {topic.name: topic for topic in topics}
             if len(by_name) < len(topics):
                 raise ValueError("a topic is there twice")
+            by_name.pop(METADATA_TOPIC, None)
             return ClusterImage(
                 topics=MappingProxyType(by_name),
                 next_producer_id=_whole(content["next_producer_id"], INT64_MAX),

@@ -4,7 +4,7 @@ Versions: 2 to 7.
 Behaviour: each topic is made or refused on its own. -1 partitions and -1 replicas take the
     broker's defaults. Settings are Kafka's topic settings; unknown ones and values out of range are
     INVALID_CONFIG with every fault in the message. A name given twice, and more settings than
-    there can be, is INVALID_REQUEST.
+    there can be, is INVALID_REQUEST, and so is __cluster_metadata.
 Version notes: from v5 the answer has the effective settings.
 Not done: replica assignments other than this one broker (INVALID_REPLICA_ASSIGNMENT); policies.
 """

@@ -14,6 +14,7 @@ Version notes: in v0 an empty list means all topics, from v1 null does; v10 give
 Not done: authorized operations (always "not asked for"), racks, listeners other than one.
 """
 
+from tailrace.cluster.controller import ReservedTopicError
 from tailrace.cluster.image import Topic
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
@@ -69,6 +70,8 @@ def _find_or_create(
         if not may_create:
             return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         create_topic(services.controller, services.replicas, planned)
+    except ReservedTopicError:
+        return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     except TailraceError as error:
         return _missing(wanted.name, error_code(error))
     return _describe(services, planned)

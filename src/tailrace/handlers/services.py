@@ -9,6 +9,7 @@ from tailrace.cluster.controller import (
     InvalidPartitionsError,
     InvalidReplicationError,
     InvalidTopicError,
+    ReservedTopicError,
     TopicExistsError,
 )
 from tailrace.cluster.image import Topic
@@ -57,6 +58,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     UnknownLeaderEpochError: ErrorCode.UNKNOWN_LEADER_EPOCH,
     InvalidRequestError: ErrorCode.INVALID_REQUEST,
     InvalidTopicError: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ReservedTopicError: ErrorCode.INVALID_REQUEST,
     TopicExistsError: ErrorCode.TOPIC_ALREADY_EXISTS,
     InvalidPartitionsError: ErrorCode.INVALID_PARTITIONS,
     InvalidReplicationError: ErrorCode.INVALID_REPLICATION_FACTOR,

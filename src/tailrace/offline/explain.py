@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tailrace.errors import CorruptionError
-from tailrace.model import TopicPartition
+from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.offline.directory import believed_log_start, list_segments, unreadable
 from tailrace.offline.undecided import first_unstable_offset
 from tailrace.offline.walk import find_end, newest_timestamp, position_near
@@ -35,6 +35,11 @@ class SegmentReason:
     """Largest timestamp, or when the file was last changed."""
     is_deletable: bool
     sentence: str
+
+
+_OF_METADATA = (
+    "stays: Kafka alone deletes from its metadata log, behind a snapshot (metadata.max.retention.*)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +98,8 @@ def explain_partition(
             for each, limit in zip(segments, _limits(segments, end), strict=True)
         ]
         compaction = None
-        if config.is_compacted and segments:
+        is_kafkas = partition.topic == METADATA_TOPIC
+        if config.is_compacted and segments and not is_kafkas:
             log = cleaning.LogFacts(
                 log_start=start,
                 last_stable=stable,
@@ -121,8 +127,8 @@ def explain_partition(
                 base_offset=fact.base_offset,
                 size_bytes=fact.size_bytes,
                 timestamp_ms=fact.timestamp_ms,
-                is_deletable=each.is_deletable,
-                sentence=each.sentence,
+                is_deletable=each.is_deletable and not is_kafkas,
+                sentence=_OF_METADATA if is_kafkas else each.sentence,
             )
             for fact, each in zip(facts, told, strict=True)
         ),

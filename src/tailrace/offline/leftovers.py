@@ -7,6 +7,7 @@
     beside the partitions
     flights-3.0f…-delete            removed
     flights-3.0f…-future, -stray    kept; replicas that move, or that nobody has assigned
+    __cluster_metadata-0.0f…-delete kept; to be renamed by its owner
 
 Nothing is changed here.
 """
@@ -73,7 +74,16 @@ def check_directory_leftovers(files: Files, path: str) -> Iterator[Finding]:
         OSError: the directory cannot be read.
     """
     for name in files.list(path):
-        if names.is_delete_directory_name(name):
+        severity = Severity.INFO
+        if names.is_metadata_directory_name(name):
+            if names.parse_partition_directory_name(name) is not None:
+                continue
+            severity = Severity.WARNING
+            sentence = (
+                "Kafka's metadata log under the name of a deleted partition; Kafka does not start "
+                f"without it: rename the folder to {name.partition('.')[0]}"
+            )
+        elif names.is_delete_directory_name(name):
             sentence = (
                 "a partition that was deleted; a broker removes the folder a minute after its start"
             )
@@ -81,7 +91,7 @@ def check_directory_leftovers(files: Files, path: str) -> Iterator[Finding]:
             sentence = "a replica that is not in service; a broker keeps the folder"
         else:
             continue
-        yield _leftover(f"{path}/{name}", Severity.INFO, sentence)
+        yield _leftover(f"{path}/{name}", severity, sentence)
 
 
 def _identity_fault(fields: dict[str, str]) -> str | None:

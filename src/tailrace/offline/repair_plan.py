@@ -7,6 +7,7 @@
     leader-epoch-…       rebuilt from the batches; batches whose epoch falls get the one that is due
     offset checkpoints   a malformed one goes; entries behind the end of their log go
     partition.metadata   rebuilt from what else knows the topic's id
+    __cluster_metadata   told, with advice; nothing in it is ever changed
     the rest             told, with advice
 
 `verify` says what is wrong outside of the log files, `damage` what goes of them. Nothing is changed
@@ -21,7 +22,7 @@ from itertools import pairwise
 
 from tailrace.cluster.store import LocalStore
 from tailrace.errors import CorruptionError, DirectoryError
-from tailrace.model import TopicPartition
+from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.offline.damage import Drop, EpochRun, LogDamage, OnDamage, find_damage, whole_drops
 from tailrace.offline.directory import DataDirectory, believed_log_start, list_segments
 from tailrace.offline.findings import Finding, Rule, Severity
@@ -44,6 +45,11 @@ _OF_BATCHES = frozenset(
     {Rule.FRAME, Rule.CHECKSUM, Rule.RECORDS, Rule.OFFSET_ORDER, Rule.TAIL, Rule.TRANSACTION}
 )
 _OF_INDEXES = frozenset({Rule.OFFSET_INDEX, Rule.TIME_INDEX, Rule.TRANSACTION_INDEX})
+
+_ADVICE_ON_METADATA = (
+    "only Kafka writes its metadata log, so no repair changes anything in it: restore the folder "
+    "from a backup; where the quorum has other controllers, Kafka can fetch the log from them"
+)
 
 CHECKPOINTS = (
     names.RECOVERY_POINTS,
@@ -149,6 +155,13 @@ def plan_repair(
     _plan_log_starts(files, directory, starts, plan=plan)
     for partition, folder in directory.partitions.items():
         of_folder = [each for each in findings if each.path.startswith(f"{folder}/")]
+        if partition.topic == METADATA_TOPIC:
+            plan.advice += [
+                _advising(each, _ADVICE_ON_METADATA)
+                for each in of_folder
+                if each.severity is not Severity.INFO
+            ]
+            continue
         made = _plan_partition(
             files,
             PartitionPlan(partition=partition, folder=folder, log_start=starts[partition]),
@@ -175,6 +188,8 @@ def _plan_log_starts(
     if path not in plan.damaged_checkpoints:
         return
     for partition, start in starts.items():
+        if partition.topic == METADATA_TOPIC:
+            continue
         segments, _ = list_segments(files, directory.partitions[partition])
         if segments and start > segments[0].base_offset:
             plan.log_starts[partition] = start
@@ -198,6 +213,8 @@ def _plan_void_entries(
             continue
         for partition, offset in read_offset_checkpoint(files, path).items():
             if partition not in directory.partitions or partition in changing:
+                continue
+            if partition.topic == METADATA_TOPIC:
                 continue
             folder = directory.partitions[partition]
             segments, _ = list_segments(files, folder)
@@ -231,6 +248,8 @@ def _plan_root_file(plan: RepairPlan, finding: Finding) -> None:
         )
     elif finding.severity is Severity.UNVERIFIED:
         plan.advice.append(_advising(finding, "make it readable and repair again"))
+    elif finding.rule is Rule.LEFTOVER and finding.severity is Severity.WARNING:
+        plan.advice.append(finding)
 
 
 def _plan_partition(

@@ -20,7 +20,7 @@ from functools import partial
 
 from tailrace import kernels
 from tailrace.errors import CorruptionError
-from tailrace.model import TopicPartition
+from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.offline.directory import DataDirectory, list_segments
 from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity, file_finding
 from tailrace.offline.leftovers import (
@@ -129,7 +129,9 @@ def verify_directory(files: Files, directory: DataDirectory) -> tuple[Checkpoint
 
 
 def of(checkpoints: Checkpoints, partition: TopicPartition) -> dict[str, int]:
-    """What checkpoints say of one partition, by path."""
+    """What checkpoints say of one partition, by path; of Kafka's metadata log nobody asks them."""
+    if partition.topic == METADATA_TOPIC:
+        return {}
     return {path: known[partition] for path, known in checkpoints.items() if partition in known}
 
 

@@ -15,9 +15,10 @@ Invariant: nothing is read from a segment that is not the one that was planned; 
 import socket
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from typing import assert_never
 
 from tailrace.errors import ConfigError, DirectoryError, FatalError, OffsetOutOfRangeError
-from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.model import METADATA_TOPIC, IsolationLevel, TopicPartition
 from tailrace.offline.undecided import find_aborted
 from tailrace.offline.walk import offset_before_time
 from tailrace.records.batch import Batch
@@ -26,7 +27,7 @@ from tailrace.records.search import find_timestamp
 from tailrace.spark.corruption import Skipped
 from tailrace.spark.logs import DataDirectory, DirectoryLog, open_directory
 from tailrace.spark.offsets import Extent
-from tailrace.spark.options import Selection
+from tailrace.spark.options import Partitions, Pattern, Selection, Topics
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.seals import SegmentSeal, broken_seal, seal
 from tailrace.storage.names import parse_segment_file_name
@@ -54,17 +55,22 @@ class DirectoryPlace:
         self._logs: dict[TopicPartition, DirectoryLog] = {}
 
     def partitions(self, selection: Selection) -> set[TopicPartition]:
-        """All partitions of the directories, whatever is selected.
+        """All partitions of the directories, whatever is selected, and whatever a pattern matches.
+
+        Kafka's metadata log only if it is named: each broker has one of its own, and a broker would
+        not list it.
 
         Raises:
             ConfigError: a partition stands in two of them.
             DirectoryError: one is not a directory, or a partition's own.
         """
-        del selection
+        is_named = _names_metadata(selection)
         found: dict[TopicPartition, DataDirectory] = {}
         faults = []
         for directory in self._directories:
             for each in _partitions_in(directory):
+                if each.topic == METADATA_TOPIC and not is_named:
+                    continue
                 if each in found:
                     faults.append(_in_two(each, [found[each], directory]))
                 found[each] = directory
@@ -238,6 +244,18 @@ def _partitions_in(directory: DataDirectory) -> set[TopicPartition]:
             "and name the topic with subscribe or assign"
         )
     return found
+
+
+def _names_metadata(selection: Selection) -> bool:
+    match selection:
+        case Topics(names):
+            return METADATA_TOPIC in names
+        case Partitions(partitions):
+            return any(each.topic == METADATA_TOPIC for each in partitions)
+        case Pattern():
+            return False
+        case _:
+            assert_never(selection)
 
 
 def _check_visible(directory: DataDirectory) -> None:

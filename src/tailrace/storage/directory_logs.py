@@ -93,7 +93,8 @@ class DirectoryLogs:
         Folders that a deletion left behind go in `DELETE_DELAY_MS`. One of another id than
         `known_ids` has for its topic is set aside under a `-stray` name: the topic was deleted and
         made anew while the disk was away. Nobody removes it but the operator. A malformed
-        `partition.metadata` is written anew if the topic is known.
+        `partition.metadata` is written anew if the topic is known. Kafka's metadata log is
+        passed over: it is no partition, and not ours to remove.
 
         Raises:
             UnusableDirectoryError: a folder cannot be read, or nobody knows its topic's id.
@@ -103,7 +104,7 @@ class DirectoryLogs:
         try:
             for name in self.files.list(path):
                 folder = f"{path}/{name}"
-                if not self.files.is_directory(folder):
+                if names.is_metadata_directory_name(name) or not self.files.is_directory(folder):
                     continue
                 if names.is_delete_directory_name(name):
                     self.removals.add_folder(folder, due_ms=self._clock.now_ms() + DELETE_DELAY_MS)

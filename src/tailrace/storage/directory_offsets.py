@@ -37,6 +37,7 @@ class DirectoryOffsets:
             self._recovery_points = directory.read_checkpoint(names.RECOVERY_POINTS) or {}
             log_starts = directory.read_checkpoint(names.LOG_START_OFFSETS)
             cleaner_offsets = directory.read_checkpoint(names.CLEANER_OFFSETS)
+            self._high_watermarks = directory.read_checkpoint(names.HIGH_WATERMARKS) or {}
         except OSError as error:
             raise unusable(directory.path, error) from error
         self._default_log_start = 0 if log_starts is not None else None
@@ -71,7 +72,7 @@ class DirectoryOffsets:
             OSError: the device refused; the old checkpoints hold.
         """
         known = self._forgotten | self._log_starts.keys() | self._cleaner_offsets.keys()
-        if partition in known:
+        if partition in known | self._high_watermarks.keys():
             self._forgotten.add(partition)
             self.write()
         with self._writing:
@@ -109,14 +110,16 @@ class DirectoryOffsets:
             for partition in forgotten:
                 self._recovery_points.pop(partition, None)
                 self._log_starts.pop(partition, None)
+                self._high_watermarks.pop(partition, None)
                 if self._cleaner_offsets.pop(partition, None) is not None:
                     self._write_cleaner_offsets()
+            # What stands there of partitions that are not open is not ours to drop.
             for partition, log in logs:
                 self._recovery_points[partition] = log.positions.recovery_point
+                self._high_watermarks[partition] = log.positions.high_watermark
             self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
             # For Apache Kafka, which would show consumers nothing above an old one at first.
-            high_watermarks = {name: log.positions.high_watermark for name, log in logs}
-            self._directory.write_checkpoint(names.HIGH_WATERMARKS, high_watermarks)
+            self._directory.write_checkpoint(names.HIGH_WATERMARKS, self._high_watermarks)
             self._note_log_starts(logs)
             self._forgotten.difference_update(forgotten)
 

@@ -10,6 +10,7 @@
                                         what recovery took out of that log from byte 8391 on
     flights-3.5f0c….-delete/            a partition on its way out
     flights-3.5f0c….-future/            a partition on its way in, from another directory
+    __cluster_metadata-0/               Kafka's log of its cluster: no partition of ours
 
 A name with `set-aside` does not begin with a number: when Kafka completes a compaction, it deletes
 every file whose name begins with an offset in a range, whatever follows.
@@ -20,7 +21,7 @@ Topic names may hold dots and dashes themselves, which is why the split is at th
 import re
 
 from tailrace.config.settings import INT32_MAX, INT64_MAX
-from tailrace.model import TopicPartition
+from tailrace.model import METADATA_TOPIC, TopicPartition
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
@@ -51,6 +52,7 @@ NAME_BYTES_MAX = 255
 
 _SEGMENT = re.compile(r"([0-9]{20})(\.[a-z]+)")
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")
+_METADATA = re.compile(rf"{METADATA_TOPIC}-[0-9]+(\.[^.\s]+{DELETE_DIRECTORY_SUFFIX})?")
 _DELETED_PARTITION = re.compile(r"[a-zA-Z0-9._-]*-[0-9]+\.[0-9a-f]{32}-delete")
 _FUTURE_PARTITION = re.compile(r"([a-zA-Z0-9._-]+-[0-9]+)\.[0-9a-f]{32}-future")
 _SET_ASIDE = re.compile(r"set-aside-([0-9]{20})-(0|[1-9][0-9]{0,18})(-[1-9][0-9]*)?\.bytes")
@@ -111,6 +113,11 @@ def parse_partition_directory_name(name: str) -> TopicPartition | None:
     if match is None or int(match[2]) > INT32_MAX:
         return None
     return TopicPartition(match[1], int(match[2]))
+
+
+def is_metadata_directory_name(name: str) -> bool:
+    """Whether a folder is Kafka's metadata log, also one that somebody has given a -delete name."""
+    return _METADATA.fullmatch(name) is not None
 
 
 def delete_directory_name(partition: TopicPartition, unique_id: str) -> str:

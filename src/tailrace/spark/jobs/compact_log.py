@@ -26,7 +26,7 @@ from typing import Final
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError, DirectoryError, TailraceError
-from tailrace.model import TopicPartition
+from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.offline.directory import find_partitions
 from tailrace.offline.journal import read_journal
 from tailrace.offline.repair import lock_directory, topic_config
@@ -253,7 +253,7 @@ def choose_configs(
     configs = {
         each: topic_config(files, root, each, given=dict(settings))
         for each in found.partitions
-        if topics is None or each.topic in topics
+        if each.topic != METADATA_TOPIC and (topics is None or each.topic in topics)
     }
     if topics is None:
         return {each: config for each, config in configs.items() if config.is_compacted}
@@ -261,7 +261,12 @@ def choose_configs(
     uncompacted = sorted(
         {each.topic for each, config in configs.items() if not config.is_compacted}
     )
-    faults = [f"topic {topic!r} is not in {root}" for topic in missing]
+    faults = [
+        f"topic {topic!r} is Kafka's metadata log, which only Kafka writes"
+        if topic == METADATA_TOPIC
+        else f"topic {topic!r} is not in {root}"
+        for topic in missing
+    ]
     faults += [
         f"topic {topic!r} is not compacted; set cleanup.policy to compact" for topic in uncompacted
     ]
