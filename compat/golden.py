@@ -1,6 +1,6 @@
 """Small directories that Kafka has written, kept in the tree and checked without Java.
 
-    python -m compat.golden         writes all of tests/golden/ anew
+    python -m compat.golden [NAME …]     writes tests/golden/ anew, all of it or these directories
 
     tests/golden/transactions/
         logs/               as Kafka left it, but for its lock
@@ -8,19 +8,22 @@
 
 A directory is written by one start of Kafka and stopped in order. The torn one is killed, and the
 last bytes of its topic are cut off; what is expected of it is what Kafka makes of a copy. Formats
-v0 and v1 are written by Kafka 3.9; the dump tool is always that of Kafka 4.
+v0 and v1 are written by Kafka 3.9; the dump tool is always that of Kafka 4. Kafka's metadata log
+lies among the partitions; nothing is expected of it but that nobody touches it.
 
 Invariant: nothing that is expected has been worked out by Tailrace.
 """
 
+import argparse
 import gzip
 import json
 import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,11 +41,13 @@ from compat.kafka_to_us import wait_until_cleaned
 from compat.old_kafka import OldKafka
 from compat.topics import CODECS, SMALL, create_topics
 from tailrace.errors import FatalError
+from tailrace.model import METADATA_TOPIC
 from tailrace.spark.java import find_java
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden"
 TORN = "torn"
 OLD = "old-formats"
+KRAFT = "kraft"
 CUT_BYTES = 7
 DELETED_BEFORE = 57
 
@@ -77,6 +82,8 @@ class Golden:
     """What there is to see in it, for the README."""
     release: Release = KAFKA
     """Which Kafka writes it."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of the broker, over those of all directories."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +122,8 @@ def write_golden(name: str, scratch: Path, *, java: Path) -> None:
         FatalError: Kafka cannot be had, or does not do what it is asked for.
     """
     golden, target = GOLDENS[name], GOLDEN / name
-    kafka = Kafka(java, class_path(KAFKA, os.environ), scratch / "kafka", settings=_SETTINGS)
+    settings = {**_SETTINGS, **golden.settings}
+    kafka = Kafka(java, class_path(KAFKA, os.environ), scratch / "kafka", settings=settings)
     broker: Broker = kafka
     if golden.release is OLD_KAFKA:
         broker = OldKafka(java, class_path(OLD_KAFKA, os.environ), scratch / "old")
@@ -263,6 +271,17 @@ def _write_deleted(kafka: Broker) -> None:
     clients.delete_records(kafka.bootstrap_servers, "deleted", before=DELETED_BEFORE)
 
 
+def _write_kraft(kafka: Broker) -> None:
+    for topic in ("events", "other"):
+        _produce(kafka, topic, count=60)
+    clients.delete_records(kafka.bootstrap_servers, "other", before=DELETED_BEFORE)
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not list(kafka.logs.glob(f"{METADATA_TOPIC}-0/*[1-9]-*.checkpoint")):
+        if time.monotonic() > deadline:
+            raise FatalError(f"Kafka has made no snapshot of its metadata in {WAIT_SECONDS} s")
+        time.sleep(0.1)
+
+
 def _write_torn(kafka: Broker) -> None:
     _produce(kafka, TORN, count=200, enable_idempotence=True)
 
@@ -311,6 +330,12 @@ GOLDENS: Mapping[str, Golden] = {
         write=_write_deleted,
         holds=f"a log that starts at offset {DELETED_BEFORE}, by DeleteRecords",
     ),
+    KRAFT: Golden(
+        topics={"events": _SMALL, "other": _SMALL},
+        write=_write_kraft,
+        holds="Kafka's metadata log with a snapshot, among the partitions as by default",
+        settings={"metadata.log.max.record.bytes.between.snapshots": "800"},
+    ),
     TORN: Golden(
         topics={TORN: _SMALL},
         write=_write_torn,
@@ -333,7 +358,8 @@ torn one. `expected.json.gz` beside the logs has what Kafka's own consumer read 
 levels and what DumpLogSegments of Kafka 4 printed of every file; of the torn directory, after Kafka
 itself had recovered a copy. `tests/test_golden.py` holds Tailrace to it, without Java.
 
-To write all of them anew, with Java 17 and Maven: `python -m compat.golden`
+To write all of them anew, with Java 17 and Maven: `python -m compat.golden`; only some, with their
+names behind it.
 
 | Directory | What it holds | Kafka | librdkafka | Written |
 |---|---|---|---|---|
@@ -351,10 +377,12 @@ def _readme() -> Iterator[str]:
 
 
 def main() -> None:
-    """Write every directory, and say what stands in each."""
+    """Write every directory or those that are named, and say what stands in each."""
+    parser = argparse.ArgumentParser(description="Have Apache Kafka write tests/golden/ anew.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="one of tests/golden/, or all")
     try:
         java = find_java(os.environ).home / "bin" / "java"
-        for name in GOLDENS:
+        for name in parser.parse_args().names or GOLDENS:
             with tempfile.TemporaryDirectory(prefix="tailrace-golden-") as scratch:
                 write_golden(name, Path(scratch), java=java)
             print(name, flush=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.errors import ConfigError, CorruptionError, DirectoryError, FatalError
-from tailrace.model import Codec, TopicPartition
+from tailrace.model import METADATA_TOPIC, Codec, TopicPartition
 from tailrace.records import layout
 from tailrace.records.batch import stamp
 from tailrace.records.builder import BatchBuilder, Record
@@ -23,6 +23,7 @@ from tailrace.spark.planning import ScanTask
 from tailrace.spark.readers import arrow_schema, read_task
 from tailrace.spark.source import plan_scan
 from tailrace.storage.log import Log
+from tests.kraft import DIRECTORY as KRAFT
 from tests.spark.directories import batch_of, numbered, write_numbered, write_segment
 from tests.unit.runtime.object_store import BUCKET, object_store
 from tests.unit.storage.builders import (
@@ -553,3 +554,20 @@ def test_a_time_is_found_by_the_index(tmp_path: Path, monkeypatch: pytest.Monkey
     for index in indexes:
         index.unlink()
     assert found() == [*range(40), None, None]
+
+
+def test_kafkas_metadata_log_is_read_by_name_only(tmp_path: Path) -> None:
+    """A pattern matches what a broker would list; and each broker's directory has one."""
+    other = shutil.copytree(KRAFT, tmp_path / "other")
+    for folder in ("events-0", "other-0", "__consumer_offsets-0"):
+        shutil.rmtree(other / folder)
+    options = parse_options({"path": str(KRAFT), "subscribePattern": ".*"})
+    listed = open_place(options).partitions(options.selection)
+    assert {each.topic for each in listed} == {"__consumer_offsets", "events", "other"}
+    assert len(Query(KRAFT, other, subscribe="events").offsets()) == 60
+    assert len(Query(KRAFT, subscribe=METADATA_TOPIC).offsets()) > 20
+    named = json.dumps({METADATA_TOPIC: [0]})
+    options = parse_options({"path": str(KRAFT), "assign": named})
+    assert open_place(options).partitions(options.selection) >= {TopicPartition(METADATA_TOPIC, 0)}
+    with pytest.raises(ConfigError, match="a partition has one log"):
+        Query(KRAFT, other, subscribe=METADATA_TOPIC)
