@@ -3,6 +3,7 @@
     ListOffsets      the ends, the largest timestamp, and the first record from a time on
     DescribeConfigs  every setting of a topic that we have
     DeleteRecords    and the log start offsets that both note when they stop
+    any request      for Kafka's metadata log, as if it were a topic
     retention        by size and by age: the segments that are left
 
 Not asked about the topic with an open transaction, which Kafka's coordinator aborts meanwhile.
@@ -14,8 +15,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from compat import clients, ours
 from compat.bytewise import copy_directory
@@ -23,6 +32,7 @@ from compat.clients import HOUR_MS, START_MS, ReadBack
 from compat.kafka import Kafka
 from compat.report import Report
 from compat.topics import TOPICS, configure
+from tailrace.model import METADATA_TOPIC
 from tailrace.records.batch import read_batches
 from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import DiskFiles
@@ -66,6 +76,11 @@ def check(report: Report, kafka: Kafka, scratch: Path) -> None:
             "DescribeConfigs answers for topics as Kafka does",
             list(_config_differences(*found)),
             explained="settings that we have not, Kafka has alone",
+        )
+        found_answers = (_metadata_answers(admin) for admin in (kafka_says, we_say))
+        report.check(
+            f"requests for {METADATA_TOPIC} are answered as Kafka answers them",
+            list(_answer_differences(*found_answers)),
         )
         for each in (theirs.bootstrap_servers, servers):
             for topic, before in DELETED.items():
@@ -169,6 +184,33 @@ def _configs(admin: AdminClient) -> dict[tuple[str, str], tuple[object, ...]]:
         for entry in future.result().values()
         if entry.name not in _SET_OTHERWISE
     }  # fmt: skip
+
+
+def _metadata_answers(admin: AdminClient) -> dict[str, str]:
+    """What is said of Kafka's metadata log when it is asked for as if it were a topic."""
+    name = METADATA_TOPIC
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        name,
+        incremental_configs=[
+            ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET)
+        ],
+    )
+    futures = {
+        "create": admin.create_topics([NewTopic(name, num_partitions=1)]),
+        "try to create": admin.create_topics([NewTopic(name)], validate_only=True),
+        "delete": admin.delete_topics([name]),
+        "describe": admin.describe_configs([ConfigResource(ResourceType.TOPIC, name)]),
+        "alter": admin.incremental_alter_configs([resource]),
+        "delete records": admin.delete_records([TopicPartition(name, 0, 1)]),
+    }
+    answers = {"metadata": str(admin.list_topics(name).topics[name].error)}
+    answers["all topics"] = str(name in admin.list_topics().topics)
+    for what, (future,) in ((what, each.values()) for what, each in futures.items()):
+        error = future.exception()
+        told = error.args[0] if error is not None else future.result()
+        answers[what] = told.name() if isinstance(told, KafkaError) else str(told)
+    return answers
 
 
 def _config_differences(

@@ -1,8 +1,12 @@
 """A log directory as Tailrace's storage sees it: opened, read in both isolations, closed.
 
 Topics that are not of the proof are Kafka's own (`__consumer_offsets`, …) and get their settings.
+
+Invariant: whenever we have had a directory, Kafka's metadata log in it is byte for byte as before;
+if it is not, that ends the proof.
 """
 
+import hashlib
 import random
 import signal
 import subprocess
@@ -17,7 +21,7 @@ from compat.clients import ReadBack, Seen
 from compat.processes import bound_to_us
 from compat.topics import TOPICS
 from tailrace.errors import FatalError
-from tailrace.model import TimestampType, TopicPartition
+from tailrace.model import METADATA_TOPIC, TimestampType, TopicPartition
 from tailrace.records.batch import Batch, read_batches
 from tailrace.records.builder import records_of
 from tailrace.runtime.clock import SystemClock
@@ -53,6 +57,7 @@ def opened(*paths: Path, topics: Mapping[str, Mapping[str, str]] = TOPICS) -> It
     """
     files = DiskFiles()
     chance = random.Random(0)  # noqa: S311 - jitter of rolls
+    before = kafkas_own(*paths)
     directories = open_log_directories(
         files, [str(path) for path in paths], node_id=NODE_ID, chance=chance
     ).usable
@@ -68,6 +73,7 @@ def opened(*paths: Path, topics: Mapping[str, Mapping[str, str]] = TOPICS) -> It
         logs.abandon()
         raise
     logs.close()
+    _check_kafkas_own(before, *paths)
 
 
 def log_of(logs: LogManager, topic: str, partition: int = 0) -> Log:
@@ -138,6 +144,7 @@ def serving(
     Raises:
         FatalError: it did not start.
     """
+    before = kafkas_own(*paths)
     told = paths[0].parent / "tailrace.log"
     command = bound_to_us([
         sys.executable, "-m", "tailrace", "serve", "--data", ",".join(map(str, paths)),
@@ -160,6 +167,23 @@ def serving(
             process.wait(STOP_SECONDS_MAX)
         finally:
             process.kill()
+    _check_kafkas_own(before, *paths)
+
+
+def kafkas_own(*paths: Path) -> dict[str, str]:
+    """A digest of each file that only Kafka may change in these log directories, by path."""
+    return {
+        str(file): hashlib.sha256(file.read_bytes()).hexdigest()
+        for path in paths
+        for file in (*path.glob(f"{METADATA_TOPIC}-*/*"), *path.glob("*.checkpoint"))
+    }
+
+
+def _check_kafkas_own(before: Mapping[str, str], *paths: Path) -> None:
+    after = kafkas_own(*paths)
+    changed = sorted(name for name, _ in before.items() ^ after.items())
+    if changed:
+        raise FatalError(f"Tailrace has changed Kafka's metadata log: {changed[0]}")
 
 
 def make_unclean(path: Path) -> None:

@@ -25,6 +25,7 @@ from compat import (
     cleaning,
     cleaning_again,
     damaged,
+    default_layout,
     equality,
     kafka_to_us,
     killed,
@@ -102,6 +103,8 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     kafka_to_us.check_after_kill(report, kafka, directory)
     report.section("Tailrace writes, Kafka opens")
     us_to_kafka.check(report, Kafka(java, jars, directory / "ours"), directory)
+    report.section("A directory of Kafka's default layout, used by both in turn")
+    default_layout.check(report, Kafka(java, jars, directory / "default-layout"), directory)
     report.section("Tailrace is killed, Kafka recovers")
     killed.check(report, Kafka(java, jars, directory / "killed-kafka"), directory)
     report.section("Several partitions over several directories")

@@ -1,0 +1,148 @@
+"""A directory of Kafka's default layout, its metadata log among the partitions, used in turn.
+
+1  Kafka makes topics and writes to them, and stops
+2  our broker serves the directory: it takes records, compacts, makes a topic and deletes one
+3  our broker serves it again and is killed
+4  Kafka starts on the same directory, in place, serves everything and makes a topic
+5  our broker serves it once more
+
+A topic that our broker made is in no metadata of Kafka's, so Kafka sets its folder aside; one that
+it deleted is in them, so Kafka makes it anew, empty.
+"""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from compat import clients, ours
+from compat.bytewise import copy_directory, folder_differences, read_differences
+from compat.clients import ReadBack, Sender
+from compat.kafka import Kafka
+from compat.kafka_to_us import wait_until_cleaned
+from compat.report import Report
+from compat.topics import SMALL, TOPICS, configure, create_topics
+from tailrace.errors import FatalError
+from tailrace.model import METADATA_TOPIC
+
+PLAIN, KEYS, GONE, OURS, LATER = "plain", "compacted", "gone", "ours", "later"
+KAFKAS = {PLAIN: SMALL, KEYS: TOPICS[KEYS], GONE: SMALL}
+RECORD_COUNT = 300
+EAGER = {"log.cleaner.backoff.ms": "100", "log.retention.check.interval.ms": "500"}
+
+
+def check(report: Report, kafka: Kafka, scratch: Path) -> None:
+    """The whole way, with `kafka` on a directory of its own."""
+    sent: list[Sender] = []
+    with kafka:
+        create_topics(kafka.bootstrap_servers, KAFKAS)
+        sent.append(_send(kafka.bootstrap_servers, PLAIN, GONE))
+        clients.produce_keys(kafka.bootstrap_servers, KEYS)
+    own = ours.kafkas_own(kafka.logs)
+    if not any(f"{METADATA_TOPIC}-0/" in path for path in own):
+        raise FatalError(f"{kafka.logs} has no metadata log, as it would by default")
+    report.check("a directory of the default layout passes verify", ours.verify(kafka.logs))
+    with ours.serving(kafka.logs, settings=EAGER) as servers:
+        listed = _listed(servers)
+        configure(servers, KAFKAS)
+        sent.append(_send(servers, PLAIN))
+        clients.produce_keys(servers, KEYS)
+        wait_until_cleaned(kafka.logs, (KEYS,))
+        create_topics_here(servers, OURS)
+        sent.append(_send(servers, OURS))
+        _delete(servers, GONE)
+    report.check(
+        "our broker lists the topics of a directory of the default layout, without metadata",
+        sorted(listed ^ KAFKAS.keys()),
+    )
+    with ours.serving(kafka.logs, settings=EAGER, ending=signal.SIGKILL) as servers:
+        sent.append(_send(servers, PLAIN, OURS))
+        expected = clients.read_topics(servers, [PLAIN, KEYS])
+    report.check(
+        f"our broker, stopped and then killed, leaves {METADATA_TOPIC}-0 byte for byte",
+        sorted(name for name, _ in own.items() ^ ours.kafkas_own(kafka.logs).items()),
+    )
+    made = copy_directory(kafka.logs / f"{OURS}-0", scratch / "made-by-us")
+    with kafka:
+        read = clients.read_topics(kafka.bootstrap_servers, KAFKAS)
+        clients.produce_more(kafka.bootstrap_servers, PLAIN)
+        create_topics(kafka.bootstrap_servers, {LATER: SMALL})
+        went_on = clients.read_topics(kafka.bootstrap_servers, [PLAIN, KEYS])
+    report.check(
+        "Kafka starts on it in place and reads what our broker served",
+        list(_differences(expected, read)),
+    )
+    report.check(
+        "all that either broker acknowledged on it is there",
+        [
+            each
+            for one in sent
+            for each in clients.lost(
+                (one for one in one.acknowledged if one.topic == PLAIN), read[PLAIN, False]
+            )
+        ],
+    )
+    report.check(
+        "Kafka makes a topic anew that our broker deleted, and sets aside one that it made",
+        list(_set_aside_differences(kafka.logs, made, read[GONE, False])),
+        explained="its metadata say so",
+    )
+    with ours.serving(kafka.logs) as servers:
+        listed = _listed(servers)
+        served = clients.read_topics(servers, [PLAIN, KEYS])
+    report.check(
+        "our broker serves it again, with what Kafka has gone on with",
+        [*_differences(went_on, served), *sorted(listed ^ {*KAFKAS, LATER, OURS})],
+        explained="a topic of ours whose folder Kafka has set aside is empty",
+    )
+    report.check("and it passes verify in the end", ours.verify(kafka.logs))
+
+
+def create_topics_here(bootstrap_servers: str, topic: str) -> None:
+    """Create a topic in our broker, under the names that it has for its settings."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    wanted = NewTopic(topic, num_partitions=1, replication_factor=1, config=dict(SMALL))
+    for future in admin.create_topics([wanted]).values():
+        future.result()
+
+
+def _send(bootstrap_servers: str, *topics: str) -> Sender:
+    sender = Sender(bootstrap_servers)
+    for number in range(RECORD_COUNT):
+        for topic in topics:
+            sender.send(topic, b"%s %d %f" % (topic.encode(), number, time.monotonic()))
+    sender.flush()
+    return sender
+
+
+def _delete(bootstrap_servers: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    for future in admin.delete_topics([topic]).values():
+        future.result()
+
+
+def _listed(bootstrap_servers: str) -> set[str]:
+    """The topics that a broker lists, without Kafka's internal ones."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    internal = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+    return set(admin.list_topics().topics) - internal
+
+
+def _differences(
+    first: dict[tuple[str, bool], ReadBack], second: dict[tuple[str, bool], ReadBack]
+) -> Iterator[str]:
+    for place, read in first.items():
+        for each in read_differences(read, second[place]):
+            yield f"{place[0]}: {each}"
+
+
+def _set_aside_differences(logs: Path, made: Path, deleted: ReadBack) -> Iterator[str]:
+    if deleted.records:
+        yield f"{GONE} has {len(deleted.records)} records"
+    found = list(logs.glob(f"{OURS}-0.*-stray"))
+    if len(found) != 1:
+        yield f"{len(found)} folders of {OURS}-0 were set aside"
+    for folder in found:
+        yield from folder_differences(made, folder, suffixes=(".log",))
