@@ -22,6 +22,7 @@ from confluent_kafka import KafkaException
 
 from compat import (
     answers,
+    checkpoints,
     cleaning,
     cleaning_again,
     damaged,
@@ -101,6 +102,9 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     answers.check(report, kafka, directory)
     report.section("Kafka is killed, Tailrace recovers")
     kafka_to_us.check_after_kill(report, kafka, directory)
+    report.section("Kafka is killed, and its small files are damaged")
+    damaged_kafka = Kafka(java, jars, directory / "checkpoints")
+    checkpoints.check(report, damaged_kafka, kafka.logs, directory)
     report.section("Tailrace writes, Kafka opens")
     us_to_kafka.check(report, Kafka(java, jars, directory / "ours"), directory)
     report.section("A directory of Kafka's default layout, used by both in turn")
