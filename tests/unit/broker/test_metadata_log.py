@@ -34,6 +34,8 @@ from tests.unit.broker.test_configs import alter_all, describe, resource, set_to
 from tests.unit.broker.test_delete_records import delete_records
 
 METADATA_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+UNIQUE = "0f" * 16
+"""As a broker puts it into the name of a folder that it deletes."""
 EAGER = {
     "log.retention.ms": "1",
     "log.retention.check.interval.ms": "100",
@@ -141,14 +143,14 @@ def test_clients_cannot_reach_the_metadata_log(*, was_adopted: bool) -> None:
 def test_a_metadata_log_under_a_delete_name_stays() -> None:
     """Its owner can still rename it back; a deleted partition beside it goes."""
     files = kraft_directory()
-    moved = f"{METADATA_FOLDER}.0f0c-delete"
+    moved = f"{METADATA_FOLDER}.{UNIQUE}-delete"
     files.rename(METADATA_FOLDER, moved)
-    files.rename(f"{ROOT}/other-0", f"{ROOT}/other-0.0f0c-delete")
+    files.rename(f"{ROOT}/other-0", f"{ROOT}/other-0.{UNIQUE}-delete")
     before = not_ours(files)
     with virtual_runtime(files=files) as outside:
         outside.loop.run_until_complete(work_again(outside))
     assert files.is_directory(moved)
-    assert not files.is_directory(f"{ROOT}/other-0.0f0c-delete")
+    assert not files.is_directory(f"{ROOT}/other-0.{UNIQUE}-delete")
     assert not_ours(files) == before
 
 

@@ -32,6 +32,7 @@ from tests.unit.storage.builders import SetClock
 
 SENTENCE = "only Kafka writes its metadata log, so no repair changes anything in it"
 CHECKPOINTS = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS)
+UNIQUE = "0f" * 16
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ def test_a_line_of_it_in_a_checkpoint_is_nobodys(name: str) -> None:
 def test_one_under_a_delete_name_is_told() -> None:
     """As a warning with the name that it has to get back, which no repair gives it."""
     files = kraft_directory()
-    moved = f"{METADATA_FOLDER}.0f0c-delete"
+    moved = f"{METADATA_FOLDER}.{UNIQUE}-delete"
     files.rename(METADATA_FOLDER, moved)
     (found,) = wrong(files)
     assert (found.rule, found.path) == (Rule.LEFTOVER, moved)
