@@ -6,9 +6,9 @@
 Each of them is missing, empty, cut, garbage, of a wrong count, or has numbers that are too large or
 too small. One Kafka serves a log directory for each damage, since it takes a whole directory out of
 service for some of them; each has a partition of every topic, with a copy of a log that Kafka had
-written when it was killed: transactions, compaction with gaps between segments, deleted records, an
-idempotent producer. We open each directory as a broker does that meets the topics first, so what it
-knows of compaction is in the directory.
+written when it was killed: transactions, deleted records, an idempotent producer; and with one that
+compaction has left with a gap between segments. We open each directory as a broker does that meets
+the topics first, so what it knows of compaction is in the directory.
 
 Where we differ on purpose, ours has to be what it is without the damage: `_DIFFERENCES` says why.
 One that Kafka does not show any more ends in a failed check too.
@@ -18,7 +18,6 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -29,6 +28,7 @@ from compat import clients, ours
 from compat.bytewise import copy_directory, read_differences
 from compat.clients import ReadBack
 from compat.kafka import Kafka
+from compat.kafka_to_us import wait_until_cleaned
 from compat.report import Report
 from compat.topics import TOPICS, create_topics
 from tailrace.errors import FatalError, TailraceError
@@ -39,6 +39,7 @@ from tailrace.storage import names
 from tailrace.storage.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 
 SOURCES = ("transactions", "compacted", "deleted", "idempotent")
+GAPS = "gaps"
 GARBAGE = b"\xff\x00garbage\n" * 9
 FAR = 1_000_000
 """Behind the end of every log."""
@@ -90,10 +91,13 @@ def check(report: Report, kafka: Kafka, killed: Path, scratch: Path) -> None:
                 kafka.bootstrap_servers, {topic: _TOPICS[topic]}, partition_count=len(theirs)
             )
             _wait_for_folders(theirs.values(), topic)
+        with_gaps = _write_gaps(kafka, theirs.values())
+    # With its checkpoints, which are overwritten.
+    with_gaps = copy_directory(with_gaps.parent, scratch / "gaps") / with_gaps.name
+    sources = {topic: killed / f"{topic}-0" for topic in SOURCES} | {"compacted": with_gaps}
     places = {name: _partitions_in(path) for name, path in theirs.items()}
-    _check_gaps(killed / "compacted-0")
     for name, path in theirs.items():
-        _fill(path, places[name], killed)
+        _fill(path, places[name], sources)
         if name != WHOLE:
             file, kind = name
             _damage(path, file, places[name], kind)
@@ -106,6 +110,7 @@ def check(report: Report, kafka: Kafka, killed: Path, scratch: Path) -> None:
         str(path) for name, path in theirs.items() if name not in stopping
     )
     with kafka:
+        _wait_until_out_of_service(kafka, [theirs[name] for name in _OUT_OF_SERVICE])
         read = _read_kafka(kafka.bootstrap_servers, places)
     for each in _STOPPING:
         kafka.settings["log.dirs"] = ",".join(map(str, [kafka.logs, *map(theirs.get, each)]))
@@ -168,14 +173,14 @@ def _differences(first: Reads, second: Reads) -> Iterator[str]:
             yield f"{topic}, committed: {each}"
 
 
-def _wait_for_folders(paths: Collection[Path], topic: str) -> None:
-    """Return when a topic has as many partitions as there are directories.
+def _wait_for_folders(paths: Collection[Path], topic: str, *, count: int | None = None) -> None:
+    """Return when a topic has so many partitions, or as many as there are directories.
 
     Raises:
         FatalError: it has not, in a long time.
     """
     deadline = time.monotonic() + clients.WAIT_SECONDS
-    while sum(len(list(path.glob(f"{topic}-*"))) for path in paths) < len(paths):
+    while sum(len(list(path.glob(f"{topic}-*"))) for path in paths) < (count or len(paths)):
         if time.monotonic() > deadline:
             raise FatalError(f"Kafka has not made {topic} in {clients.WAIT_SECONDS} s")
         time.sleep(0.1)
@@ -195,35 +200,53 @@ def _partitions_in(path: Path) -> dict[str, int]:
     return numbers
 
 
-def _fill(path: Path, numbers: Mapping[str, int], killed: Path) -> None:
+def _write_gaps(kafka: Kafka, paths: Collection[Path]) -> Path:
+    """The folder of a log in which compaction has left a gap, whenever it came to which segment.
+
+    Keys that are there once, and then one key many times, whose last record is in a later segment.
+
+    Raises:
+        FatalError: Kafka has not compacted it, or has left no gap.
+    """
+    servers = kafka.bootstrap_servers
+    create_topics(servers, {GAPS: TOPICS["compacted"]})
+    _wait_for_folders(paths, GAPS, count=1)
+    clients.produce_keyed(servers, GAPS, [b"once %d" % each for each in range(120)])
+    clients.produce_keyed(servers, GAPS, [b"often"] * 600)
+    (folder,) = (each for path in paths for each in path.glob(f"{GAPS}-0"))
+    wait_until_cleaned(folder.parent, (GAPS,))
+    _check_gaps(folder)
+    return folder
+
+
+def _fill(path: Path, numbers: Mapping[str, int], sources: Mapping[str, Path]) -> None:
     """Put copies of the logs into the partitions, and the directory into the state of a kill."""
     (path / names.CLEAN_SHUTDOWN).unlink()
     files = DiskFiles()
-    noted = {
-        name: read_offset_checkpoint(files, str(killed / name))
-        for name in (names.LOG_START_OFFSETS, names.CLEANER_OFFSETS)
-    }
-    noted[names.RECOVERY_POINTS] = noted[names.HIGH_WATERMARKS] = {
-        # Flushed when the active segment was begun, and noted some time later.
-        TopicPartition(topic, 0): max(int(each.stem) for each in _logs(killed / f"{topic}-0"))
-        for topic in SOURCES
-    }
     for topic, number in numbers.items():
         folder = path / f"{topic}-{number}"
-        for each in (*folder.iterdir(), *(killed / f"{topic}-0").iterdir()):
+        for each in (*folder.iterdir(), *sources[topic].iterdir()):
             if each.name == names.PARTITION_METADATA:
                 continue
             if each.parent == folder:
                 each.unlink()
             else:
                 (folder / each.name).write_bytes(each.read_bytes())
-    for name, known in noted.items():
+    for name in _OF_DIRECTORIES:
         offsets = {
-            TopicPartition(topic, number): known[TopicPartition(topic, 0)]
+            TopicPartition(topic, number): _noted(sources[topic], name)
             for topic, number in numbers.items()
-            if TopicPartition(topic, 0) in known
         }
-        write_offset_checkpoint(files, str(path), name, offsets=offsets)
+        known = {partition: offset for partition, offset in offsets.items() if offset is not None}
+        write_offset_checkpoint(files, str(path), name, offsets=known)
+
+
+def _noted(folder: Path, name: str) -> int | None:
+    """What a checkpoint says of a log some time after its active segment was begun."""
+    if name in {names.RECOVERY_POINTS, names.HIGH_WATERMARKS}:
+        return max(int(each.stem) for each in _logs(folder))
+    known = read_offset_checkpoint(DiskFiles(), str(folder.parent / name))
+    return known.get(names.parse_partition_directory_name(folder.name) or TopicPartition("", 0))
 
 
 def _check_gaps(folder: Path) -> None:
@@ -232,11 +255,12 @@ def _check_gaps(folder: Path) -> None:
     Raises:
         FatalError: none are.
     """
-    logs = sorted(_logs(folder))
-    for log, following in pairwise(logs):
-        ends = [batch.next_offset for _, batch in read_batches(memoryview(log.read_bytes()))]
-        if ends and ends[-1] < int(following.stem):
+    end = 0
+    for log in sorted(_logs(folder)):
+        if end < int(log.stem):
             return
+        for _, batch in read_batches(memoryview(log.read_bytes())):
+            end = batch.next_offset
     raise FatalError(f"{folder} has no gap between two segments")
 
 
@@ -282,6 +306,16 @@ def _read_kafka(
     }
 
 
+def _wait_until_out_of_service(kafka: Kafka, paths: Collection[Path]) -> None:
+    """Wait for Kafka to give up these directories; one that it does not, a check will tell."""
+    due = {f"Stopping serving logs in dir {path}" for path in paths}
+    deadline = time.monotonic() + clients.WAIT_SECONDS
+    while due and time.monotonic() < deadline:
+        time.sleep(0.25)
+        printed = kafka.printed()
+        due = {words for words in due if not any(line.endswith(words) for line in printed)}
+
+
 def _settled_starts(admin: AdminClient) -> dict[tuple[str, int], int]:
     """Log start offsets by topic and partition, when Kafka has said the same for some time.
 
@@ -316,9 +350,13 @@ def _read_ours(path: Path, numbers: Mapping[str, int]) -> Reads:
     """What we serve of a directory; nothing if it is refused."""
     try:
         with ours.opened(path, topics=_ADOPTED) as logs:
-            found = {topic: ours.log_of(logs, topic, number) for topic, number in numbers.items()}
+            found = {
+                topic: logs.get(TopicPartition(topic, number)) for topic, number in numbers.items()
+            }
             return {
-                topic: Served(
+                topic: None
+                if log is None
+                else Served(
                     start=log.start_offset,
                     everything=ours.read_log(log, is_committed=False),
                     committed=ours.read_log(log, is_committed=True),
@@ -410,6 +448,16 @@ _STOPPING: Sequence[Sequence[Name]] = [
 ]
 """With which Kafka does not start, by file; one start for each."""
 
+_OUT_OF_SERVICE: Mapping[Name, str] = {
+    (file, kind): f"Kafka takes the directory out of service; {reason}"
+    for kind in _UNREADABLE
+    for file, reason in (
+        (names.HIGH_WATERMARKS, "one replica alone has its high watermark at its end"),
+        (names.CLEANER_OFFSETS, "without it compaction begins anew"),
+        (names.LEADER_EPOCHS, "the batches say which leader wrote them"),
+    )
+}
+
 _DIFFERENCES: Mapping[Name, str] = {
     **dict.fromkeys(
         _STOPPING[0], "Kafka does not start; without recovery points we check everything"
@@ -418,15 +466,7 @@ _DIFFERENCES: Mapping[Name, str] = {
     (names.LOG_START_OFFSETS, "too large"): (
         "Kafka removes a log that ends below its start; to us such a start is of another log"
     ),
-    **{
-        (file, kind): f"Kafka takes the directory out of service; {reason}"
-        for kind in _UNREADABLE
-        for file, reason in (
-            (names.HIGH_WATERMARKS, "one replica alone has its high watermark at its end"),
-            (names.CLEANER_OFFSETS, "without it compaction begins anew"),
-            (names.LEADER_EPOCHS, "the batches say which leader wrote them"),
-        )
-    },
+    **_OUT_OF_SERVICE,
     **{
         (names.PARTITION_METADATA, kind): (
             "Kafka sets the folder aside and begins a new log; a broker of ours that does not know "

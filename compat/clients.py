@@ -132,6 +132,15 @@ def produce_keys(bootstrap_servers: str, topic: str, *, count: int = 900) -> Non
     _flush(producer)
 
 
+def produce_keyed(bootstrap_servers: str, topic: str, keys: Iterable[bytes]) -> None:
+    """A record for each key, in their order."""
+    records = (
+        {"key": key, "value": b"value %d" % number, "timestamp": START_MS + number}
+        for number, key in enumerate(keys)
+    )
+    _produce(_producer(bootstrap_servers), topic, records)
+
+
 def produce_transactions(bootstrap_servers: str, topic: str, *, ends_open: bool) -> list[Producer]:
     """Three producers in turn: transactions committed, aborted, and at the end one left open.
 
