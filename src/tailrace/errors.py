@@ -102,6 +102,18 @@ class OffsetOutOfRangeError(FatalError, LookupError):
         )
 
 
+class OffsetsDeletedError(OffsetOutOfRangeError):
+    """The log had the offset when it was opened; retention or DeleteRecords has taken it since."""
+
+    def __init__(self, offset: int, *, log_start_offset: int, log_end_offset: int) -> None:
+        super().__init__(offset, log_start_offset=log_start_offset, log_end_offset=log_end_offset)
+        sentence = (
+            f"retention or DeleteRecords deleted offset {offset} while the log was being read; it "
+            f"begins at offset {log_start_offset} now: go on from there"
+        )
+        self.args = (sentence,)
+
+
 class RecordTooLargeError(FatalError, ValueError):
     """A batch is larger than `max.message.bytes`, or than a segment may be."""
 

@@ -3,7 +3,7 @@
 Bounds of offset and time are looked up in the indexes, so that only what is wanted is read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -13,20 +13,15 @@ from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, DirectoryError, TailraceError
 from tailrace.kernels.showing import ANY_KEY, NO_RECORD, THIS_KEY, Bound, Form
 from tailrace.model import IsolationLevel, TopicPartition
-from tailrace.offline.directory import (
-    DataDirectory,
-    believed_log_start,
-    list_segments,
-    unreadable,
-)
+from tailrace.offline.directory import DataDirectory, unreadable
 from tailrace.offline.show import Page
 from tailrace.offline.undecided import AbortedRecords, find_aborted, first_unstable_offset
-from tailrace.offline.walk import newest_timestamp, offset_before_time, position_near
+from tailrace.offline.walk import newest_timestamp, offset_before_time
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
+from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.names import parse_partition_directory_name
-from tailrace.storage.reader import SegmentFiles
-from tailrace.storage.walk import walk_batches
+from tailrace.storage.reader import LogReader, open_log_reader
 
 if TYPE_CHECKING:
     from array import array
@@ -84,6 +79,7 @@ def show_records(
 
     Raises:
         CorruptionError: a batch that holds wanted offsets is damaged; what came before is good.
+        OffsetsDeletedError: retention has deleted wanted offsets meanwhile; likewise.
         DirectoryError: a file cannot be read.
     """
     page = Page(form, records_max=INT64_MAX if choice.limit is None else choice.limit)
@@ -101,22 +97,28 @@ def show_records(
 def _show_partition(
     files: Files, partition: TopicPartition, folder: str, *, choice: Choice, page: Page
 ) -> Iterator[bytes]:
+    damage: list[CorruptionError] = []
+
+    def judge_tail(last: SegmentFiles, end: int, error: CorruptionError | None) -> int:
+        """Damage at the end of the log is told when what is before it has been shown."""
+        del last
+        damage[:] = [] if error is None else [error]
+        return end
+
     try:
-        segments, _ = list_segments(files, folder)
-        root = folder.rstrip("/").rpartition("/")[0] or "."
-        log_start = believed_log_start(files, root, partition, folder=folder, segments=segments)
-        start = max(choice.from_offset or 0, log_start)
+        reader = open_log_reader(files, folder, judge_tail=judge_tail)
+        start = max(choice.from_offset or 0, reader.start_offset)
         limit = INT64_MAX if choice.to_offset is None else choice.to_offset
         is_committed = choice.isolation is IsolationLevel.READ_COMMITTED
         aborted = AbortedRecords([])
-        if is_committed:
-            unstable = first_unstable_offset(files, folder, segments)
+        if is_committed and start < reader.end_offset:
+            unstable, aborted = reader.settled(
+                start, INT64_MAX, lambda: _undecided(files, folder, reader.segments, start=start)
+            )
             limit = limit if unstable is None else min(limit, unstable)
-            aborted = find_aborted(files, segments, start)
-        batches = _batches(files, segments, start, limit=limit, from_time_ms=choice.from_time_ms)
         bounds = _bounds(choice, start, limit)
         keys, latest = bounds[Bound.KEYS], bounds[Bound.LATEST]
-        for batch in batches:
+        for batch in _batches(files, reader, start, limit=limit, from_time_ms=choice.from_time_ms):
             if choice.from_time_ms is not None and batch.max_timestamp < choice.from_time_ms:
                 continue
             is_hidden = is_committed and (batch.is_control or aborted.has(batch))
@@ -127,8 +129,19 @@ def _show_partition(
             is_late = yield from page.add(partition, batch, bounds=bounds, key=choice.key or b"")
             if is_late or page.has_enough:
                 return
+        if damage and limit > reader.end_offset:
+            raise damage[0]
+    except DirectoryError:
+        raise
     except OSError as error:
         raise unreadable(error.filename or folder, error) from error
+
+
+def _undecided(
+    files: Files, folder: str, segments: Sequence[SegmentFiles], *, start: int
+) -> tuple[int | None, AbortedRecords]:
+    """What readers of committed records do not see."""
+    return first_unstable_offset(files, folder, segments), find_aborted(files, segments, start)
 
 
 def _bounds(choice: Choice, start: int, limit: int) -> "array[int]":
@@ -144,75 +157,29 @@ def _bounds(choice: Choice, start: int, limit: int) -> "array[int]":
 
 
 def _batches(
-    files: Files,
-    segments: list[SegmentFiles],
-    start: int,
-    *,
-    limit: int,
-    from_time_ms: int | None,
+    files: Files, reader: LogReader, start: int, *, limit: int, from_time_ms: int | None
 ) -> Iterator[Batch]:
     """The checked batches with offsets from `start` to below `limit`, by the indexes.
 
     Batches before the first that can be young enough are stepped over.
     """
-    for number, segment in enumerate(segments):
-        following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        if following is not None and following <= start:
+    end = min(limit, reader.end_offset)
+    if from_time_ms is None:
+        if start < end:
+            yield from reader.batches(start, end)
+        return
+    segments = reader.segments
+    bases = [*(segment.base_offset for segment in segments[1:]), INT64_MAX]
+    for segment, following in zip(segments, bases, strict=False):
+        first, last = max(start, segment.base_offset), min(following, end)
+        if first >= last:
             continue
-        if segment.base_offset >= limit:
-            return
-        first = start
-        if from_time_ms is not None:
-            newest = newest_timestamp(files, segment)
-            if following is not None and newest is not None and newest < from_time_ms:
-                continue
-            first = max(start, offset_before_time(files, segment, from_time_ms))
-        for position, batch in _in_order(files, segment, first, following=following):
-            if batch.base_offset >= limit:
-                return
-            if batch.last_offset < first:
-                continue
-            try:
-                batch.check()
-            except CorruptionError as error:
-                raise error.located(path=segment.path, position=position) from error
-            yield batch
-
-
-def _in_order(
-    files: Files, segment: SegmentFiles, offset: int, *, following: int | None
-) -> Iterator[tuple[int, Batch]]:
-    """Position and batch from near `offset` on; each fits between its neighbours.
-
-    No checksum covers a batch's base offset, so it is held against what stands around it.
-    """
-    file = files.open(segment.path, read_only=True)
-    try:
-        position = end = position_near(files, segment, file, offset=offset)
-        held = None
-        for position, batch in walk_batches(file, segment.path, start=end, limit=segment.size):
-            if held is not None:
-                _check_order(segment, *held, limit=batch.base_offset)
-                yield held
-            held = position, batch
-            end = position + batch.size
-    finally:
-        file.close()
-    if following is not None and end < segment.size:
-        raise CorruptionError("a batch is not whole", path=segment.path, position=end)
-    if held is not None:
-        _check_order(segment, *held, limit=INT64_MAX if following is None else following)
-        yield held
-
-
-def _check_order(segment: SegmentFiles, position: int, batch: Batch, *, limit: int) -> None:
-    if not segment.base_offset <= batch.base_offset <= batch.last_offset < limit:
-        raise CorruptionError(
-            f"offsets {batch.base_offset} to {batch.last_offset} where those from "
-            f"{segment.base_offset} to below {limit} may stand",
-            path=segment.path,
-            position=position,
-        )
+        newest = newest_timestamp(files, segment)
+        if following < INT64_MAX and newest is not None and newest < from_time_ms:
+            continue
+        first = max(first, offset_before_time(files, segment, from_time_ms))
+        if first < last:
+            yield from reader.batches(first, last)
 
 
 def parse_time(text: str) -> int:

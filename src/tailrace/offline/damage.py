@@ -29,7 +29,7 @@ from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records
 from tailrace.records.control import end_transaction_marker_or_none
 from tailrace.runtime.files import File, Files
-from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.walk import WINDOW_BYTES, walk_batches
 
 _MAGIC = bytes([layout.MAGIC])
@@ -163,6 +163,17 @@ def find_sound(files: Files, file: SegmentFiles, *, due: int) -> list[SoundBatch
     except OSError as error:
         raise unreadable(file.path, error) from error
     return found
+
+
+def find_segment_damage(file: File, segment: SegmentFiles, *, following: int | None) -> list[Drop]:
+    """The same of one segment, from its open file; `following` is the base offset of the next.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    found = LogDamage(log_end=segment.base_offset)
+    _look_into(file, segment, following, found=found)
+    return found.drops
 
 
 def _look_into(

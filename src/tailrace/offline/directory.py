@@ -14,7 +14,8 @@ from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import read_offset_checkpoint
-from tailrace.storage.reader import SegmentFiles, list_partitions
+from tailrace.storage.listing import SegmentFiles
+from tailrace.storage.reader import list_partitions
 from tailrace.storage.walk import walk_headers
 
 

@@ -20,7 +20,7 @@ from tailrace.storage import names
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.cleaner import plan as cleaning
 from tailrace.storage.config import LogConfig
-from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.retention import SegmentFacts, explain_retention
 from tailrace.storage.walk import walk_headers
 

@@ -24,7 +24,7 @@ from tailrace.offline.segment_check import CheckedBatch, SegmentWalk
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage import names
-from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.snapshots import KnownProducer, list_snapshots, read_snapshot, snapshot_path
 
 

@@ -38,7 +38,7 @@ from tailrace.storage.checkpoints import (
     read_offset_checkpoint,
     read_partition_metadata,
 )
-from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.snapshots import list_snapshots, snapshot_path
 
 _OF_BATCHES = frozenset(

@@ -16,7 +16,8 @@ from tailrace.offline.directory import list_segments
 from tailrace.records.batch import Batch
 from tailrace.records.builder import Record, records_of
 from tailrace.runtime.files import Files
-from tailrace.storage.reader import SegmentFiles, StoredBatch
+from tailrace.storage.listing import SegmentFiles
+from tailrace.storage.reader import StoredBatch
 from tailrace.storage.walk import walk_batches
 
 _FIELDS = (

@@ -24,7 +24,7 @@ from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.walk import find_end
 from tailrace.runtime.files import Files
 from tailrace.storage import names
-from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.walk import walk_headers
 
 

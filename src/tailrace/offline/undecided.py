@@ -15,8 +15,8 @@ from tailrace.offline.walk import position_near
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage import names
-from tailrace.storage.index.transaction import AbortedTransaction, open_transaction_index
-from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.index.transaction import AbortedTransaction, TransactionIndex
+from tailrace.storage.listing import SegmentFiles, open_sibling
 from tailrace.storage.snapshots import list_snapshots, read_snapshot, snapshot_path
 from tailrace.storage.walk import walk_batches
 
@@ -41,14 +41,18 @@ class AbortedRecords:
 def find_aborted(files: Files, segments: Sequence[SegmentFiles], offset: int) -> AbortedRecords:
     """What the transaction indexes say of offsets from `offset` on.
 
+    Beside a broker the caller makes sure that the files keep still: to miss one is to show what was
+    aborted.
+
     Raises:
         CorruptionError: an index is damaged.
         OSError: an index cannot be read.
     """
     found: list[AbortedTransaction] = []
     for segment in segments:
-        path = segment.path.removesuffix(names.LOG_SUFFIX) + names.TRANSACTION_INDEX_SUFFIX
-        index = open_transaction_index(files, path, base_offset=segment.base_offset, read_only=True)
+        file = open_sibling(files, segment, names.TRANSACTION_INDEX_SUFFIX)
+        path = segment.sibling(names.TRANSACTION_INDEX_SUFFIX)
+        index = TransactionIndex(files, path, base_offset=segment.base_offset, file=file)
         try:
             index.check()
             found += index.collect(offset, INT64_MAX)[0]
@@ -71,8 +75,8 @@ def first_unstable_offset(
     for offset in reversed(list_snapshots(files, folder)):
         try:
             walk.start_from(read_snapshot(files, snapshot_path(folder, offset)))
-        except CorruptionError:
-            continue
+        except (CorruptionError, FileNotFoundError):
+            continue  # A broker may have just deleted it; an older one costs a longer walk.
         start = offset
         break
     for number, segment in enumerate(segments):

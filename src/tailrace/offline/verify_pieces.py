@@ -18,7 +18,7 @@ from tailrace.offline.segment_check import CheckedBatch, Progress, SegmentCheck
 from tailrace.offline.verify import PartitionFiles, load_kernels_for, verify_partition
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import File, Files
-from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.walk import walk_batches, walk_headers
 
 

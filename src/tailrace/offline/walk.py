@@ -13,7 +13,7 @@ from tailrace.runtime.files import File, Files
 from tailrace.storage import names
 from tailrace.storage.index import offset as offset_index
 from tailrace.storage.index import time as time_index
-from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.listing import SegmentFiles, open_sibling
 from tailrace.storage.walk import walk_batches, walk_headers
 
 
@@ -25,14 +25,17 @@ def position_near(files: Files, segment: SegmentFiles, file: File, *, offset: in
     Raises:
         OSError: a file cannot be read.
     """
-    path = segment.path.removesuffix(names.LOG_SUFFIX) + names.OFFSET_INDEX_SUFFIX
-    relative = offset - segment.base_offset
-    found = None if relative <= 0 else _floor(files, path, offset_index.ENTRY, key=relative)
+    relative, found = offset - segment.base_offset, None
+    if relative > 0:
+        index = open_sibling(files, segment, names.OFFSET_INDEX_SUFFIX)
+        found = _floor(index, offset_index.ENTRY, key=relative)
     if found is None or not 0 < found[1] < segment.size:
         return 0
     last_offset, position = segment.base_offset + found[0], found[1]
     try:
-        _, batch = next(walk_batches(file, path, start=position, limit=segment.size), (0, None))
+        _, batch = next(
+            walk_batches(file, segment.path, start=position, limit=segment.size), (0, None)
+        )
         if batch is None:
             return 0
         batch.check()
@@ -72,8 +75,8 @@ def offset_before_time(files: Files, segment: SegmentFiles, timestamp_ms: int) -
     Raises:
         OSError: the time index cannot be read.
     """
-    path = segment.path.removesuffix(names.LOG_SUFFIX) + names.TIME_INDEX_SUFFIX
-    found = _floor(files, path, time_index.ENTRY, key=timestamp_ms - 1)
+    index = open_sibling(files, segment, names.TIME_INDEX_SUFFIX)
+    found = _floor(index, time_index.ENTRY, key=timestamp_ms - 1)
     if found is None or found[1] < 0:
         return segment.base_offset
     return segment.base_offset + found[1] + 1
@@ -85,20 +88,20 @@ def newest_timestamp(files: Files, segment: SegmentFiles) -> int | None:
     Raises:
         OSError: the time index cannot be read.
     """
-    path = segment.path.removesuffix(names.LOG_SUFFIX) + names.TIME_INDEX_SUFFIX
-    found = _floor(files, path, time_index.ENTRY, key=2**63 - 1)
+    index = open_sibling(files, segment, names.TIME_INDEX_SUFFIX)
+    found = _floor(index, time_index.ENTRY, key=2**63 - 1)
     return None if found is None else found[0]
 
 
-def _floor(files: Files, path: str, entry: struct.Struct, *, key: int) -> tuple[int, int] | None:
+def _floor(file: File | None, entry: struct.Struct, *, key: int) -> tuple[int, int] | None:
     """The last entry in use whose first field is at most `key`; None without one, or a file.
+
+    The file is closed then.
 
     Zeros fill a preallocated index. No entry in use is all zeros but the first one could be, in a
     time index of a record at the beginning of 1970, which costs a longer scan.
     """
-    try:
-        file = files.open(path, read_only=True)
-    except FileNotFoundError:
+    if file is None:
         return None
     try:
         low, high = 0, file.size() // entry.size

@@ -15,11 +15,19 @@ Invariant: nothing is read from a segment that is not the one that was planned; 
 import socket
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain
 from typing import assert_never
 
-from tailrace.errors import ConfigError, DirectoryError, FatalError, OffsetOutOfRangeError
+from tailrace.errors import (
+    ConfigError,
+    DirectoryError,
+    FatalError,
+    OffsetOutOfRangeError,
+    OffsetsDeletedError,
+)
 from tailrace.model import METADATA_TOPIC, IsolationLevel, TopicPartition
-from tailrace.offline.undecided import find_aborted
+from tailrace.offline.undecided import AbortedRecords
 from tailrace.offline.walk import offset_before_time
 from tailrace.records.batch import Batch
 from tailrace.records.runs import BatchRun
@@ -84,7 +92,8 @@ class DirectoryPlace:
         for partition in partitions:
             log = self._log(partition)
             with _explaining(log.folder):
-                found[partition] = Extent(log.reader.start_offset, log.end_offset())
+                end = log.end_offset()
+                found[partition] = Extent(log.reader.start_offset, end)
             if self.skipped is not None:
                 self.skipped += log.tail
         return found
@@ -93,12 +102,11 @@ class DirectoryPlace:
         """As the broker finds it: by the time indexes, and reading from where they point."""
         log = self._log(partition)
         with _explaining(log.folder):
-            for batch in _batches_since(log, timestamp):
-                if batch.max_timestamp >= timestamp:
-                    found = find_timestamp(batch, timestamp, start_offset=log.reader.start_offset)
-                    if found is not None:
-                        return found.offset
-        return None
+            while True:
+                try:
+                    return _offset_at(log, timestamp)
+                except OffsetsDeletedError:
+                    continue  # The log begins later now.
 
     def size_between(self, partition: TopicPartition, start: int, limit: int) -> int:
         """From the sizes of the segments."""
@@ -108,8 +116,15 @@ class DirectoryPlace:
         """Of the segments that have these offsets."""
         log = self._log(partition)
         with _explaining(log.folder):
-            segments = log.reader.segments_between(start, limit)
-            return tuple(seal(log.directory.files, each) for each in segments)
+            while True:
+                try:
+                    return log.reader.settled(
+                        max(start, log.reader.start_offset),
+                        limit,
+                        partial(_seals, log, start, limit),
+                    )
+                except OffsetsDeletedError:
+                    continue  # Who reads is told.
 
     def pieces(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[StoredPiece]:
         """The batches of a range; those of mapped files are views."""
@@ -131,12 +146,22 @@ class DirectoryPlace:
 
     def _planned(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredPiece]:
         """The whole range from the segments that were planned, or an error."""
-        broken = broken_seal(log.directory.files, log.reader.segments, wanted.seals)
-        if broken is not None:
-            raise lost(wanted, broken, place=log.folder)
+        reader, at = log.reader, wanted.start
+        checked = None
         try:
-            yield from self._visible(log, wanted.start, wanted.limit)
-        except (OffsetOutOfRangeError, FileNotFoundError) as error:
+            pieces = self._visible(log, wanted.start, wanted.limit)
+            for stored in chain((None,), pieces, (None,)):
+                if checked is not reader.segments:
+                    broken = reader.settled(
+                        at, wanted.limit, partial(_broken_seal, log, wanted, at)
+                    )
+                    checked = reader.segments
+                    if broken is not None:
+                        raise lost(wanted, broken, place=log.folder)
+                if stored is not None:
+                    yield stored
+                    at = stored.piece.next_offset
+        except OffsetOutOfRangeError as error:
             raise lost(wanted, str(error), place=log.folder) from error
 
     def _remaining(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredPiece]:
@@ -151,26 +176,21 @@ class DirectoryPlace:
                 for stored in self._visible(log, start, limit):
                     yield stored
                     start = stored.piece.next_offset
-            except FileNotFoundError:
-                del self._logs[wanted.partition]
-                log = self._log(wanted.partition)
-                if log.reader.start_offset <= start:
+            except OffsetsDeletedError:
+                continue
+            except DirectoryError:
+                if log.directory.files.is_directory(log.folder):
                     raise
+                return
             else:
                 return
 
     def _visible(self, log: "DirectoryLog", start: int, limit: int) -> Iterator[StoredPiece]:
         """Without the data of aborted transactions, if only committed records are wanted."""
-        found = log.pieces(start, limit)
-        if not self._is_committed:
-            return found
-        later = log.reader.segments_between(start, log.reader.end_offset)
-        aborted = find_aborted(log.directory.files, later, start)
-        return (
-            stored
-            for stored in found
-            if isinstance(stored.piece, BatchRun) or not aborted.has(stored.piece)
-        )
+        aborted = log.find_aborted(start) if self._is_committed else AbortedRecords([])
+        for stored in log.pieces(start, limit):
+            if isinstance(stored.piece, BatchRun) or not aborted.has(stored.piece):
+                yield stored
 
     def _log(self, partition: TopicPartition) -> "DirectoryLog":
         if partition not in self._logs:
@@ -214,6 +234,27 @@ def lost(wanted: OffsetRange, reason: str, *, place: str) -> FatalError:
         "retention or compaction may have been at work. Load again, or set failOnDataLoss=false "
         "to read what is there"
     )
+
+
+def _seals(log: DirectoryLog, start: int, limit: int) -> tuple[SegmentSeal, ...]:
+    segments = log.reader.segments_between(start, limit)
+    return tuple(seal(log.directory.files, each) for each in segments)
+
+
+def _broken_seal(log: DirectoryLog, wanted: OffsetRange, at: int) -> str | None:
+    """What has become of the segments that were planned for the offsets from `at` on."""
+    limits = [*(each.base_offset for each in wanted.seals[1:]), wanted.limit]
+    due = [each for each, limit in zip(wanted.seals, limits, strict=False) if limit > at]
+    return broken_seal(log.directory.files, log.reader.segments, due)
+
+
+def _offset_at(log: DirectoryLog, timestamp: int) -> int | None:
+    for batch in _batches_since(log, timestamp):
+        if batch.max_timestamp >= timestamp:
+            found = find_timestamp(batch, timestamp, start_offset=log.reader.start_offset)
+            if found is not None:
+                return found.offset
+    return None
 
 
 def _batches_since(log: DirectoryLog, timestamp: int) -> Iterator[Batch]:

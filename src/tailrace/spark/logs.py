@@ -7,21 +7,18 @@ be read is left out otherwise.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from tailrace.errors import ConfigError, CorruptionError, DirectoryError
+from tailrace.config.settings import INT64_MAX
+from tailrace.errors import ConfigError, CorruptionError, DirectoryError, OffsetsDeletedError
 from tailrace.model import TopicPartition
-from tailrace.offline.damage import Drop, OnDamage, find_damage
-from tailrace.offline.undecided import first_unstable_offset
-from tailrace.runtime.files import DiskFiles, Files
+from tailrace.offline.damage import Drop, OnDamage, find_damage, find_segment_damage
+from tailrace.offline.undecided import AbortedRecords, find_aborted, first_unstable_offset
+from tailrace.runtime.files import DiskFiles, File, FileCutError, Files
 from tailrace.spark.corruption import Skipped
-from tailrace.storage.reader import (
-    LogReader,
-    SegmentFiles,
-    StoredPiece,
-    open_log_reader,
-)
+from tailrace.storage.listing import SegmentFiles
+from tailrace.storage.reader import LogReader, StoredPiece, open_log_reader
 from tailrace.storage.walk import walk_runs
 
 
@@ -55,6 +52,16 @@ def open_directory(given: str) -> DataDirectory:
     return DataDirectory(files, path.rstrip("/") or "/", given)
 
 
+class _DamagedSegment(NamedTuple):
+    """A segment that cannot be read from end to end."""
+
+    files: SegmentFiles
+    following: int | None
+    """Base offset of the next one."""
+    file: File
+    drops: list[Drop]
+
+
 class DirectoryLog:
     """One partition's log as it stood when it was first asked for."""
 
@@ -82,60 +89,126 @@ class DirectoryLog:
 
     def end_offset(self) -> int:
         """The end of what may be read: that of the log, or its last stable offset."""
-        if self._end_offset is None:
-            self._end_offset = self.reader.end_offset
-            if self._is_committed:
-                segments = self.reader.segments
-                unstable = first_unstable_offset(self.directory.files, self.folder, segments)
-                if unstable is not None:
-                    self._end_offset = max(unstable, self.reader.start_offset)
+        while self._end_offset is None:
+            reader = self.reader
+            unstable = None
+            try:
+                if self._is_committed:
+                    unstable = reader.settled(
+                        reader.start_offset, INT64_MAX, self._first_unstable_offset
+                    )
+            except OffsetsDeletedError:
+                continue  # The log begins later now, and may end the same.
+            end = reader.end_offset
+            self._end_offset = end if unstable is None else max(unstable, reader.start_offset)
         return self._end_offset
+
+    def _first_unstable_offset(self) -> int | None:
+        return first_unstable_offset(self.directory.files, self.folder, self.reader.segments)
+
+    def find_aborted(self, start: int) -> AbortedRecords:
+        """The aborted transactions with a record from an offset on.
+
+        Raises:
+            OffsetsDeletedError: the log does not have that offset any more.
+            CorruptionError: an index is damaged.
+            OSError: an index cannot be read.
+        """
+        end = self.reader.end_offset
+        return self.reader.settled(
+            start,
+            end,
+            lambda: find_aborted(
+                self.directory.files, self.reader.segments_between(start, end), start
+            ),
+        )
 
     def pieces(self, start: int, limit: int) -> Iterator[StoredPiece]:
         """The batches of a range; a run of them may reach beyond it.
 
         Raises:
-            CorruptionError: a batch is damaged and nothing may be skipped; or the file has
-                changed, and what was there cannot be read any more.
-            OffsetOutOfRangeError: the range is not within the log.
+            CorruptionError: a batch is damaged and nothing may be skipped.
+            OffsetOutOfRangeError: the range is not within the log, or not any more.
             OSError: a file cannot be read.
         """
         at = start
-        try:
-            for stored in self.reader.stored_pieces(start, limit):
+        while True:
+            try:
+                for stored in self.reader.stored_pieces(at, limit):
+                    yield stored
+                    at = stored.piece.next_offset
+            except CorruptionError as error:
+                if self._skipped is None:
+                    raise
+                # Of files that were exchanged the reader tells no damage: this one was there.
+                damaged = self._open_damaged(error, at, limit)
+            else:
+                return
+            if damaged is None:
+                continue
+            for stored in self._sound_pieces(damaged, at, limit):
                 yield stored
                 at = stored.piece.next_offset
-        except CorruptionError:
-            if self._skipped is None:
-                raise
-            segments = self.reader.segments_between(at, limit)
-            drops = find_damage(self.directory.files, segments, OnDamage.SKIP).drops
-            if not drops:
-                raise
-        else:
-            return
-        self._skipped += [self._told(drop, at, limit) for drop in drops if _meets(drop, at, limit)]
-        for segment in segments:
-            for stored in self._sound_pieces(segment, drops):
-                if stored.piece.base_offset >= limit:
-                    return
-                if stored.piece.last_offset >= at:
-                    yield stored.since(at)
+            if damaged.following is None or damaged.following >= limit:
+                return
+            at = max(at, damaged.following)
 
-    def _sound_pieces(self, segment: SegmentFiles, drops: Sequence[Drop]) -> Iterator[StoredPiece]:
-        """The batches between the damage."""
-        gaps = [
-            (each.position, each.position + each.size_bytes)
-            for each in drops
-            if each.path == segment.path
-        ]
-        starts = [0, *(end for _, end in gaps)]
-        limits = [*(position for position, _ in gaps), segment.size]
-        file = self.directory.files.open(segment.path, read_only=True)
+    def _open_damaged(
+        self, error: CorruptionError, start: int, limit: int
+    ) -> "_DamagedSegment | None":
+        """The segment that an error is about, with its damage; None if it was exchanged meanwhile.
+
+        All is read from one open file, so positions mean the same throughout.
+
+        Raises:
+            CorruptionError: the error itself, if no damage is found there.
+            OSError: the file cannot be read.
+        """
+        segments = self.reader.segments
+        if not segments:
+            raise error
+        # A log that ends too early has a damaged length in its last segment.
+        last = len(segments) - 1
+        number = next((n for n, each in enumerate(segments) if each.path == error.path), last)
+        segment = segments[number]
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else None
         try:
-            for start, limit in zip(starts, limits, strict=True):
-                for position, piece in walk_runs(file, segment.path, start=start, limit=limit):
-                    yield StoredPiece(piece, segment.path, position)
+            file = self.directory.files.open(segment.path, read_only=True)
+        except FileNotFoundError:
+            return None
+        try:
+            try:
+                drops = find_segment_damage(file, segment, following=following)
+            except FileCutError:
+                drops = []  # Another file by now, or one that was cut: the error says so.
+            if self.reader.list_anew(start, limit):
+                file.close()
+                return None
+            if not drops:
+                raise error
+        except BaseException:
+            file.close()
+            raise
+        return _DamagedSegment(segment, following, file, drops)
+
+    def _sound_pieces(
+        self, damaged: "_DamagedSegment", start: int, limit: int
+    ) -> Iterator[StoredPiece]:
+        """The batches between the damage, which is reported."""
+        segment, _, file, drops = damaged
+        assert self._skipped is not None
+        self._skipped += [
+            self._told(drop, start, limit) for drop in drops if _meets(drop, start, limit)
+        ]
+        starts = [0, *(each.position + each.size_bytes for each in drops)]
+        limits = [*(each.position for each in drops), segment.size]
+        try:
+            for first, end in zip(starts, limits, strict=True):
+                for position, piece in walk_runs(file, segment.path, start=first, limit=end):
+                    if piece.base_offset >= limit:
+                        return
+                    if piece.last_offset >= start:
+                        yield StoredPiece(piece, segment.path, position).since(start)
         finally:
             file.close()
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tailrace.records.layout import HEADER_SIZE
 from tailrace.runtime.files import Files
-from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.listing import SegmentFiles
 
 
 class SegmentSeal(NamedTuple):

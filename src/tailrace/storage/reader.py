@@ -3,16 +3,22 @@
 Nothing is changed, made, locked or repaired, so it works on a read-only mount, on a backup, and
 beside a running broker. Offsets are those at the time of opening: what is appended later is not
 seen. A batch that is not whole at the very end is an append in progress and is left out; anywhere
-else it is damage.
+else it is damage. Files that a broker exchanges or deletes meanwhile are no damage: the reader
+lists anew and goes on at the offset where it stands (`storage.listing`).
 """
 
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple, Protocol, TypeVar
 
 from tailrace.config.settings import INT64_MAX
-from tailrace.errors import CorruptionError, OffsetOutOfRangeError
+from tailrace.errors import (
+    CorruptionError,
+    DirectoryError,
+    OffsetOutOfRangeError,
+    OffsetsDeletedError,
+)
 from tailrace.model import TopicPartition
 from tailrace.records.batch import Batch
 from tailrace.records.layout import FRAME_SIZE
@@ -21,18 +27,20 @@ from tailrace.runtime.files import File, FileCutError, Files
 from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.index.offset import ENTRY
+from tailrace.storage.listing import (
+    STALE,
+    TRIES_MAX,
+    SegmentFiles,
+    Stale,
+    exchanged,
+    list_segment_files,
+    open_sibling,
+)
 from tailrace.storage.walk import walk_runs
 
+ResultT = TypeVar("ResultT")
+
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentFiles:
-    """One segment's log file as it stood when the reader was opened."""
-
-    base_offset: int
-    path: str
-    size: int
 
 
 class StoredBatch(NamedTuple):
@@ -65,6 +73,18 @@ class StoredPiece(NamedTuple):
             yield StoredBatch(batch, self.path, self.position + position)
 
 
+class _End(NamedTuple):
+    """Where the whole batches of a log end."""
+
+    offset: int
+    size: int
+    """Bytes of the last segment up to there."""
+    error: CorruptionError | None
+    """What is wrong with the bytes behind them."""
+    has_tail: bool
+    """Whether there are any."""
+
+
 class JudgeTail(Protocol):
     """Decides what the bytes behind the last whole batch of a log are."""
 
@@ -84,38 +104,20 @@ class LogReader:
         *,
         files: Files,
         directory: str,
-        segments: tuple[SegmentFiles, ...],
-        start_offset: int,
+        log_start_offset: int | None,
         judge_tail: JudgeTail | None,
     ) -> None:
-        self.segments = segments
+        self.segments: tuple[SegmentFiles, ...] = ()
         """With only the whole batches of the last one, which an append may be changing."""
-        self.start_offset = start_offset
+        self.start_offset = 0
         """The first offset that may be read."""
+        self.end_offset = 0
+        """The offset behind the last whole batch when the log was opened."""
         self._files = files
         self._directory = directory
-        self.end_offset = self._find_end(judge_tail)
-        """The offset behind the last whole batch."""
-
-    def start_at(self, log_start: int | None) -> None:
-        """Hide what lies below the log start that a checkpoint has; None if nobody knows it.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
-        if log_start is None or (
-            any(segment.size for segment in self.segments)
-            and self.end_offset < log_start
-            and not evidence.is_of_this_log(self._files, self._directory, log_start)
-        ):
-            log_start = evidence.start_by_epochs(
-                self._files,
-                self._directory,
-                first_base=self.start_offset,
-                first=self._first_batch(),
-            )
-        self.start_offset = max(self.start_offset, log_start)
-        self.end_offset = max(self.end_offset, self.start_offset)
+        self._given_start = log_start_offset
+        self._judge_tail = judge_tail
+        self._open()
 
     def batches(self, start_offset: int, limit_offset: int) -> Iterator[Batch]:
         """Every batch that holds an offset of the range; as `stored_pieces`."""
@@ -127,10 +129,13 @@ class LogReader:
         """Every batch that holds an offset from `start_offset` up to below `limit_offset`.
 
         Each is checked (`Batch.check`) before it is handed out. A run may reach beyond the range.
+        Where compaction exchanges segments meanwhile, some offsets may be missing.
 
         Raises:
-            OffsetOutOfRangeError: the range is not within the log.
+            OffsetOutOfRangeError: the range is not within the log; OffsetsDeletedError: not any
+                more.
             CorruptionError: a batch is damaged or not whole; with file and position.
+            DirectoryError: the folder is gone.
             OSError: a file cannot be read.
         """
         for offset in (start_offset, limit_offset):
@@ -138,14 +143,108 @@ class LogReader:
                 raise OffsetOutOfRangeError(
                     offset, log_start_offset=self.start_offset, log_end_offset=self.end_offset
                 )
+        at, tries = start_offset, 0
+        while True:
+            try:
+                for stored in self._planned_pieces(at, limit_offset):
+                    yield stored
+                    at, tries = stored.piece.next_offset, 0
+            except STALE as error:
+                tries += 1
+                self._check_exchanged(error, tries, start_offset=at, limit_offset=limit_offset)
+            else:
+                return
+
+    def settled(self, start_offset: int, limit_offset: int, work: Callable[[], ResultT]) -> ResultT:
+        """What `work` makes of the segments of a range, in which nothing is exchanged meanwhile.
+
+        It is done again otherwise, so it must have no other effect.
+
+        Raises:
+            OffsetsDeletedError: the log has lost the start of the range.
+            CorruptionError, OSError: as `work`, of files that are still there.
+        """
+        for tries in range(1, TRIES_MAX + 1):
+            try:
+                result = work()
+            except STALE as error:
+                self._check_exchanged(
+                    error, tries, start_offset=start_offset, limit_offset=limit_offset
+                )
+                continue
+            if not self.list_anew(start_offset, limit_offset):
+                return result
+        return work()
+
+    def list_anew(self, start_offset: int, limit_offset: int) -> bool:
+        """Whether files with offsets of a range are others now; `segments` are up to date then.
+
+        Raises:
+            OffsetsDeletedError: the log has lost the start of the range.
+            DirectoryError: the folder is gone.
+            CorruptionError, OSError: the log cannot be read up to its end.
+        """
+        try:
+            found, _ = list_segment_files(self._files, self._directory)
+        except FileNotFoundError as error:
+            raise DirectoryError(
+                f"{self._directory} is gone: its partition was deleted or moved while it was read"
+            ) from error
+        if not exchanged(
+            self.segments, found, start_offset=start_offset, limit_offset=limit_offset
+        ):
+            return False
+        known, self.segments = self.segments, tuple(found)
+        try:
+            if found and found[-1].base_offset < self.end_offset:
+                self._find_end()  # What an append is changing is left out, as when it was opened.
+            self.start_offset = self._find_start(self.end_offset)
+        except BaseException:
+            self.segments = known
+            raise
+        self.end_offset = max(self.end_offset, self.start_offset)
+        if start_offset < self.start_offset:
+            raise OffsetsDeletedError(
+                start_offset, log_start_offset=self.start_offset, log_end_offset=self.end_offset
+            )
+        return True
+
+    def _check_exchanged(
+        self,
+        error: Stale,
+        tries: int,
+        *,
+        start_offset: int,
+        limit_offset: int,
+    ) -> None:
+        """Raise `error`, unless it comes from files that were exchanged."""
+        try:
+            has_changed = self.list_anew(start_offset, limit_offset)
+        except STALE as found:
+            # Of the end of the new files; perhaps they have been exchanged again.
+            has_changed, error = True, found
+        is_gone = isinstance(error, FileNotFoundError)
+        if has_changed or is_gone:
+            if tries < TRIES_MAX:
+                return
+            if is_gone:
+                raise DirectoryError(
+                    f"{self._directory} does not keep still: {error}; read it again"
+                ) from error
+        raise error
+
+    def _planned_pieces(self, start_offset: int, limit_offset: int) -> Iterator[StoredPiece]:
+        """As `stored_pieces`, from the files as they were listed."""
         end = start_offset
-        for number, segment in enumerate(self.segments):
-            following = self.segments[number + 1 : number + 2]
+        segments = self.segments
+        for number, segment in enumerate(segments):
+            following = segments[number + 1 : number + 2]
             if following and following[0].base_offset <= start_offset:
                 continue
             if segment.base_offset >= limit_offset:
                 return
-            for position, piece in self._scan(number, start_offset):
+            limit = following[0].base_offset if following else None
+            for position, piece in self._scan(segment, limit, start_offset):
                 if piece.base_offset >= limit_offset:
                     return
                 end = piece.next_offset
@@ -183,13 +282,14 @@ class LogReader:
                 total += segment.size * (high - low) // max(limit - segment.base_offset, 1)
         return total
 
-    def _scan(self, number: int, start_offset: int) -> Iterator[tuple[int, Piece]]:
+    def _scan(
+        self, segment: SegmentFiles, following: int | None, start_offset: int
+    ) -> Iterator[tuple[int, Piece]]:
         """Position and batch or run from near `start_offset` on; each fits between its neighbours.
 
         No checksum covers a batch's base offset, so it is held against what stands around it.
+        `following` is the base offset of the next segment.
         """
-        segment = self.segments[number]
-        following = self.segments[number + 1 : number + 2]
         end = position = 0
         piece = None
         file = self._files.open(segment.path, read_only=True)
@@ -207,10 +307,10 @@ class LogReader:
             pass  # What is left is told below, with the offset where the log ends now.
         finally:
             file.close()
-        if following and end < segment.size:
+        if following is not None and end < segment.size:
             raise CorruptionError("a batch is not whole", path=segment.path, position=end)
         if piece is not None:
-            limit = following[0].base_offset if following else INT64_MAX
+            limit = INT64_MAX if following is None else following
             _check_order(segment, position, piece, first=segment.base_offset, limit=limit)
             yield position, piece
 
@@ -220,11 +320,11 @@ class LogReader:
         The index of the segment that takes writes is padded with zeros, and a damaged one may
         hold anything; an entry is used only if the batch it points at fits it.
         """
-        name = names.segment_file_name(segment.base_offset, names.OFFSET_INDEX_SUFFIX)
-        path = f"{self._directory}/{name}"
-        if offset <= segment.base_offset or not self._files.exists(path):
+        if offset <= segment.base_offset:
             return 0
-        index = self._files.open(path, read_only=True)
+        index = open_sibling(self._files, segment, names.OFFSET_INDEX_SUFFIX)
+        if index is None:
+            return 0
         try:
             last_offset, position = _floor_entry(index, offset - segment.base_offset)
         finally:
@@ -259,10 +359,73 @@ class LogReader:
             file.close()
         return None
 
-    def _find_end(self, judge: JudgeTail | None) -> int:
+    def _open(self) -> None:
+        """List the segments and find both ends of the log, from files of one time."""
+        found, _ = list_segment_files(self._files, self._directory)
+        for _ in range(TRIES_MAX):
+            failure: Stale | None = None
+            self.segments = tuple(found)
+            try:
+                end = self._find_end()
+                self.start_offset = self._find_start(end)
+                self.end_offset = max(end, self.start_offset)
+                # Closed and cleaned meanwhile, a last segment may end before it did.
+                if not found or self._is_there(found[-1]):
+                    return
+            except STALE as error:
+                failure = error
+            before, (found, _) = found, list_segment_files(self._files, self._directory)
+            last = before[-1].base_offset if before else 0
+            has_changed = exchanged(before, found, start_offset=last, limit_offset=INT64_MAX)
+            if isinstance(failure, CorruptionError | FileCutError) and not has_changed:
+                raise failure
+        raise DirectoryError(f"{self._directory} does not keep still; read it again")
+
+    def _is_there(self, segment: SegmentFiles) -> bool:
+        """Whether a file has this name that is not shorter."""
+        file = self._files.open(segment.path, read_only=True)
+        try:
+            return file.size() >= segment.size
+        finally:
+            file.close()
+
+    def _find_start(self, end: int) -> int:
+        """Where the log starts now for a broker: by the checkpoint, or else by its own files.
+
+        `end` is where the log ended when it was opened. A malformed checkpoint says nothing, nor
+        does an entry beyond the log's end now of which the folder does not know (`evidence`).
+        """
+        first = self.segments[0].base_offset if self.segments else 0
+        noted = self._given_start
+        if noted is None:
+            noted = _checkpointed_log_start(self._files, self._directory)
+        if noted is None or (
+            noted > end
+            and any(segment.size for segment in self.segments)
+            and not evidence.is_of_this_log(self._files, self._directory, noted)
+            and noted > self._walk_to_end(self.segments[-1]).offset
+        ):
+            noted = evidence.start_by_epochs(
+                self._files, self._directory, first_base=first, first=self._first_batch()
+            )
+        return max(first, noted)
+
+    def _find_end(self) -> int:
+        """The offset behind the last whole batch; the last segment then has only whole ones."""
         if not self.segments:
-            return self.start_offset
+            return 0
         last = self.segments[-1]
+        end, size, error, has_tail = self._walk_to_end(last)
+        if has_tail and self._judge_tail is not None:
+            judged = self._judge_tail(last, end, error)
+            end, size = judged, size if judged == end else last.size
+        elif has_tail and error is not None:
+            raise error
+        self.segments = (*self.segments[:-1], replace(last, size=size))
+        return end
+
+    def _walk_to_end(self, last: SegmentFiles) -> "_End":
+        """Where the whole batches of the last segment end, and what stands behind them."""
         end, size, error = last.base_offset, 0, None
         file = self._files.open(last.path, read_only=True)
         try:
@@ -276,13 +439,7 @@ class LogReader:
             # In a preallocated file, zeros stand behind the last batch.
             has_tail = any(file.read(size, min(FRAME_SIZE, last.size - size)))
             file.close()
-        if has_tail and judge is not None:
-            judged = judge(last, end, error)
-            end, size = judged, size if judged == end else last.size
-        elif has_tail and error is not None:
-            raise error
-        self.segments = (*self.segments[:-1], replace(last, size=size))
-        return max(end, self.start_offset)
+        return _End(end, size, error, has_tail)
 
 
 def open_log_reader(
@@ -304,28 +461,12 @@ def open_log_reader(
         CorruptionError: the log cannot be read up to its end.
         OSError: the folder is not there or may not be read.
     """
-    segments = []
-    for name in files.list(directory):
-        parsed = names.parse_segment_file_name(name)
-        if parsed is not None and parsed[1] == names.LOG_SUFFIX:
-            path = f"{directory}/{name}"
-            try:
-                file = files.open(path, read_only=True)
-            except FileNotFoundError:
-                continue  # Retention has just deleted it.
-            segments.append(SegmentFiles(base_offset=parsed[0], path=path, size=file.size()))
-            file.close()
-    if log_start_offset is None:
-        log_start_offset = _checkpointed_log_start(files, directory)
-    reader = LogReader(
+    return LogReader(
         files=files,
         directory=directory,
-        segments=tuple(segments),
-        start_offset=segments[0].base_offset if segments else 0,
+        log_start_offset=log_start_offset,
         judge_tail=judge_tail,
     )
-    reader.start_at(log_start_offset)
-    return reader
 
 
 def list_partitions(files: Files, data_directory: str) -> dict[TopicPartition, str]:

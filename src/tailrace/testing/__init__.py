@@ -9,11 +9,13 @@ It may import anything of Tailrace, and nothing of Tailrace imports it.
 from tailrace.testing.clock import JumpingLoop, VirtualClock
 from tailrace.testing.files import DiskFault, MemoryFiles, ProcessKilledError
 from tailrace.testing.hanging import HangingDevice, HungLoopError
+from tailrace.testing.interleaving import ChangingFiles, RecordingFiles
 from tailrace.testing.network import MemoryNetwork, MemorySocket
 from tailrace.testing.outside import Outside, virtual_runtime
 from tailrace.testing.peer import Peer
 
 __all__ = [
+    "ChangingFiles",
     "DiskFault",
     "HangingDevice",
     "HungLoopError",
@@ -24,6 +26,7 @@ __all__ = [
     "Outside",
     "Peer",
     "ProcessKilledError",
+    "RecordingFiles",
     "VirtualClock",
     "virtual_runtime",
 ]

@@ -10,8 +10,8 @@ from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.verify import verify
 from tailrace.offline.walk import find_end
 from tailrace.storage.index.transaction import ENTRY
+from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.log import Log
-from tailrace.storage.reader import SegmentFiles
 from tailrace.storage.snapshots import KnownBatch, KnownProducer, encode_snapshot
 from tailrace.storage.walk import walk_batches
 from tailrace.testing import MemoryFiles

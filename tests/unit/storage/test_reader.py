@@ -6,7 +6,8 @@ from tailrace.errors import CorruptionError, OffsetOutOfRangeError
 from tailrace.model import TopicPartition
 from tailrace.offline.scan import scan_partition
 from tailrace.records.builder import records_of
-from tailrace.storage.reader import LogReader, SegmentFiles, list_partitions, open_log_reader
+from tailrace.storage.listing import SegmentFiles
+from tailrace.storage.reader import LogReader, list_partitions, open_log_reader
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,

@@ -39,7 +39,7 @@ from tailrace.offline.verify import (
 from tailrace.offline.verify_pieces import SegmentReport, check_segment, join_segments
 from tailrace.runtime.files import DiskFiles, Files
 from tailrace.spark.jobs.work import ROUNDS, check_visible, count_cores, run_in_rounds
-from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.listing import SegmentFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

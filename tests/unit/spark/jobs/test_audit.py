@@ -26,7 +26,7 @@ from tailrace.spark.jobs.audit import (
     pack,
 )
 from tailrace.spark.jobs.audit_page import audit_page
-from tailrace.storage.reader import SegmentFiles
+from tailrace.storage.listing import SegmentFiles
 from tests.spark.directories import write_numbered
 from tests.unit.spark.jobs.pages import Page
 

@@ -1,0 +1,211 @@
+"""Which log files make up a partition, beside a broker that rolls, deletes and exchanges them.
+
+    10.log  20.log  30.log  40.log          the log
+    10.log.swap                             compaction has made one segment of the first two,
+    20.log  30.log  40.log                  and exchanges the files one after the other
+    10.log          30.log  40.log
+
+Files of a segment that leaves service are renamed, the log first. So a name that was listed may be
+gone, or be another file's, at the next call. Whoever reads here lists anew when something does not
+fit, asks `exchanged` whether that is why, and goes on at the offset where it stands: compaction
+makes offsets vanish and never changes what one of them holds.
+
+A `.swap` file counts as the segment as soon as a broker that starts would put it in place (see
+`cleaner.swap`), so that a listing is whole at every point of the exchange.
+
+Nothing is changed here.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+from tailrace.errors import CorruptionError
+from tailrace.runtime.files import File, FileCutError, Files
+from tailrace.storage import names
+from tailrace.storage.records_file import RecordsFile
+
+ResultT = TypeVar("ResultT")
+
+Stale: TypeAlias = CorruptionError | FileNotFoundError | FileCutError
+STALE: Final = (CorruptionError, FileNotFoundError, FileCutError)
+"""What goes wrong for whoever takes another file for the one that was listed."""
+
+TRIES_MAX: Final = 10
+"""How often the same step is taken again because files were exchanged under it. A round of a
+cleaner takes seconds, a step milliseconds; so much bad luck is a file system that does not keep
+still."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFiles:
+    """One segment's log file as it stood when it was listed."""
+
+    base_offset: int
+    path: str
+    size: int
+
+    def sibling(self, suffix: str) -> str:
+        """The path of an index of this segment, which may be on its way from `.swap` too."""
+        stem = self.path.removesuffix(names.SWAP_SUFFIX)
+        return stem.removesuffix(names.LOG_SUFFIX) + suffix + self.path[len(stem) :]
+
+
+def list_segment_files(files: Files, folder: str) -> tuple[list[SegmentFiles], list[str]]:
+    """The segments of a partition in order, and the names of all files in its folder.
+
+    Raises:
+        OSError: the folder is not there or may not be read, or a log file in it.
+    """
+    listed = files.list(folder)
+    while True:
+        try:
+            return _segments(files, folder, listed), listed
+        except FileNotFoundError:
+            again = files.list(folder)
+            if again == listed:
+                raise
+            listed = again
+
+
+def open_sibling(files: Files, segment: SegmentFiles, suffix: str) -> File | None:
+    """An index of a segment, or None if it has none.
+
+    In the middle of an exchange the log has been renamed already, and its indexes may follow.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    own = segment.sibling(suffix)
+    stem = own.removesuffix(names.SWAP_SUFFIX)
+    paths = [own]
+    swapped_log = f"{stem.removesuffix(suffix)}{names.LOG_SUFFIX}{names.SWAP_SUFFIX}"
+    for path in paths:
+        try:
+            return files.open(path, read_only=True)
+        except FileNotFoundError:
+            if len(paths) == 1 and not files.exists(swapped_log):
+                paths += [stem + names.SWAP_SUFFIX, stem]
+    return None
+
+
+def exchanged(
+    before: Sequence[SegmentFiles],
+    after: Sequence[SegmentFiles],
+    *,
+    start_offset: int,
+    limit_offset: int,
+) -> bool:
+    """Whether files with offsets of a range are others now; pure.
+
+    The last segment may have grown, and may have got one behind it.
+    """
+    found = {each.base_offset: number for number, each in enumerate(after)}
+    for number, segment in enumerate(before):
+        following = before[number + 1].base_offset if number + 1 < len(before) else None
+        is_outside = segment.base_offset >= limit_offset
+        if is_outside or (following is not None and following <= start_offset):
+            continue
+        place = found.get(segment.base_offset)
+        if place is None or after[place].path != segment.path:
+            return True
+        if following is None:
+            if after[place].size < segment.size:
+                return True
+            continue
+        behind = after[place + 1].base_offset if place + 1 < len(after) else None
+        if behind != following or after[place].size != segment.size:
+            return True
+    return False
+
+
+def settled(
+    files: Files, folder: str, work: Callable[[Sequence[SegmentFiles], Sequence[str]], ResultT]
+) -> ResultT:
+    """What `work` makes of the segments and names of a folder that keeps still for so long.
+
+    It is done again if files were exchanged or deleted meanwhile, so it must have no other effect.
+
+    Raises:
+        CorruptionError, OSError: as `work`, of files that are still there; or the folder cannot be
+            listed.
+    """
+    segments, listed = list_segment_files(files, folder)
+    for _ in range(TRIES_MAX - 1):
+        before = segments
+        try:
+            result = work(segments, listed)
+        except (CorruptionError, OSError) as error:
+            segments, listed = list_segment_files(files, folder)
+            if not (_have_changed(before, segments) or isinstance(error, FileNotFoundError)):
+                raise
+        else:
+            segments, listed = list_segment_files(files, folder)
+            if not _have_changed(before, segments):
+                return result
+    return work(segments, listed)
+
+
+def _have_changed(before: Sequence[SegmentFiles], after: Sequence[SegmentFiles]) -> bool:
+    if not before:
+        return False
+    first, limit = before[0].base_offset, before[-1].base_offset + 1
+    return exchanged(before, after, start_offset=first, limit_offset=limit)
+
+
+def _segments(files: Files, folder: str, listed: Sequence[str]) -> list[SegmentFiles]:
+    """Raises FileNotFoundError if one has gone since."""
+    segments = []
+    for base_offset, name in sorted(_current_logs(files, folder, listed).items()):
+        path = f"{folder}/{name}"
+        file = files.open(path, read_only=True)
+        segments.append(SegmentFiles(base_offset=base_offset, path=path, size=file.size()))
+        file.close()
+    return segments
+
+
+def _current_logs(files: Files, folder: str, listed: Sequence[str]) -> dict[int, str]:
+    """The log file of each segment by base offset, those in exchange under their `.swap` names."""
+    logs = _logs(listed)
+    swapped = [name.removesuffix(names.SWAP_SUFFIX) for name in listed if _is_swap(name)]
+    swaps = _logs(swapped)
+    if not swaps:
+        return logs
+    cleaned = [name[:20] for name in listed if name.endswith(names.CLEANED_SUFFIX)]
+    # Until all of them are published the old files count.
+    limit = min((int(each) for each in cleaned if each.isdecimal()), default=None)
+    swaps = {base: name for base, name in swaps.items() if limit is None or base < limit}
+    if not swaps:
+        return logs
+    end = max(
+        _end_of(files, f"{folder}/{name}{names.SWAP_SUFFIX}", base) for base, name in swaps.items()
+    )
+    kept = {base: name for base, name in logs.items() if not min(swaps) <= base < end}
+    return kept | {base: name + names.SWAP_SUFFIX for base, name in swaps.items()}
+
+
+def _logs(listed: Sequence[str]) -> dict[int, str]:
+    found = {}
+    for name in listed:
+        parsed = names.parse_segment_file_name(name)
+        if parsed is not None and parsed[1] == names.LOG_SUFFIX:
+            found[parsed[0]] = name
+    return found
+
+
+def _is_swap(name: str) -> bool:
+    return name.endswith(names.SWAP_SUFFIX)
+
+
+def _end_of(files: Files, path: str, base_offset: int) -> int:
+    """The offset behind the last batch that can be read."""
+    end = base_offset
+    file = files.open(path, read_only=True)
+    try:
+        for _, batch in RecordsFile(path=path, file=file).batches():
+            end = max(end, batch.next_offset)
+    except CorruptionError:
+        return end  # Whoever reads the segment is told.
+    finally:
+        file.close()
+    return end

@@ -1,0 +1,89 @@
+"""A disk that somebody else changes between two calls of whoever reads it.
+
+    disk = RecordingFiles()                     a broker writes to it …
+    disk.states.clear()
+    clean(log)                                  … and each state in between is kept
+    disk.states.append(disk.copy())
+    read(ChangingFiles(disk.states, at=7, to=3))
+
+A file that was opened before a change keeps its content, as one that was unlinked does. So a test
+runs a reader once for each place where a broker can come in between, and the broker itself once.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tailrace.testing.files import MemoryFile, MemoryFiles
+
+
+class RecordingFiles(MemoryFiles):
+    """Keeps a copy of the disk before each change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states: list[MemoryFiles] = []
+
+    def _note(self, operation: str, path: str) -> None:
+        if not operation.startswith("sync"):
+            self.states.append(self.copy())
+        super()._note(operation, path)
+
+    def copy(self) -> MemoryFiles:
+        """The disk as it is now."""
+        return self.crash(keep_unsynced=True)
+
+
+class ChangingFiles:
+    """The first of some states of a disk, and another one from a call on.
+
+    Before the call of number `at`, from 0 on, the disk becomes the state `to`; with `is_stepwise`
+    it then goes on by one state with each call, up to the last.
+    """
+
+    def __init__(
+        self, states: Sequence[MemoryFiles], *, at: int, to: int, is_stepwise: bool = False
+    ) -> None:
+        self.calls = 0
+        """How many there were."""
+        self._states = states
+        self._at = at
+        self._to = to
+        self._is_stepwise = is_stepwise
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether a call has met another state than the first."""
+        return self.calls > self._at
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> Any:  # noqa: ANN401
+        """Open a file of the disk as it is now; its calls count too."""
+        file = self.count().open(path, create=create, read_only=read_only)
+        return _CountedFile(self, file)
+
+    def count(self) -> MemoryFiles:
+        """Note a call; the disk that it is for."""
+        late = self.calls - self._at
+        self.calls += 1
+        if late < 0:
+            return self._states[0]
+        place = self._to + late if self._is_stepwise else self._to
+        return self._states[min(place, len(self._states) - 1)]
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - any method, as it is
+            return getattr(self.count(), name)(*given, **named)
+
+        return call
+
+
+class _CountedFile:
+    def __init__(self, files: ChangingFiles, file: MemoryFile) -> None:
+        self._files = files
+        self._file = file
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - any method, as it is
+            self._files.count()
+            return getattr(self._file, name)(*given, **named)
+
+        return call
