@@ -144,14 +144,16 @@ def audit(
 ) -> None:
     """Check every byte of data directories, as `tailrace log verify` does, on all cores.
 
-    With --compare, each partition of DIR is also held against its replica in another directory, up
-    to the first difference.
+    With --compare, each partition of DIR is also held against its replica in another directory:
+    where the two logs begin and end, and every batch. Partitions that only one of them has are not
+    compared.
 
-    Exit code 0: clean. 1: errors, warnings or differences. 2: no damage was found, and not all
-    could be looked at.
+    Exit code 0: clean, and replicas are the same. 1: errors, warnings or differences; a follower
+    that lags is one, told as so many records short. 2: no damage was found, and not all could be
+    looked at.
     """
     from tailrace.spark.jobs.audit import audit as audit_directories
-    from tailrace.spark.jobs.audit import compare
+    from tailrace.spark.jobs.audit import compare, replicas_told
     from tailrace.spark.jobs.audit_page import audit_page
     from tailrace.spark.session import session
 
@@ -167,19 +169,18 @@ def audit(
         sys.exit(_EXIT_UNVERIFIED)
     for found in report.findings:
         click.echo(str(found.finding))
-    different = [each for each in compared if each.comparison.difference is not None]
+    different = [each for each in compared if each.comparison.differences]
     for each in different:
-        click.echo(f"different: {each.partition}: {each.comparison.difference}")
+        for difference in each.comparison.differences:
+            click.echo(f"different: {each.partition}: {difference}")
     if page is not None:
         Path(page).write_text(audit_page(report, compared), encoding="utf-8")
     told = ", ".join(f"{count} {each.value}" for each, count in report.counts.items() if count)
-    replicas = (
-        f"; {len(compared)} replicas compared, {len(different)} different" if compared else ""
-    )
+    replicas = f"; {replicas_told(compared)}" if compared else ""
     count = len(report.partitions)
     click.echo(
         f"{count} {'partition' if count == 1 else 'partitions'}, {report.size} bytes of log, "
-        f"{report.seconds:.1f} s: {told or 'clean'}{replicas}"
+        f"{report.seconds:.1f} s: {told or ('no findings' if different else 'clean')}{replicas}"
     )
     sys.exit(_EXIT_FINDINGS if different else report.exit_code)
 

@@ -1,22 +1,35 @@
-"""Two replicas of one partition, held against each other up to the first difference.
+"""Two replicas of one partition, held against each other from end to end.
 
 A follower appends its leader's bytes, so replicas have the same batches, however they are cut into
-segments. Compared is what both have: from the later start on, up to the earlier end.
+segments. Batches are paired by their base offsets, and what differs is told in ranges of offsets:
+
+    what         offset 0        10        20        30        40        50
+    first log    |---------------|---------|---------|---------|---------|
+    second log                   |---------|-- x x --|---------|
+    difference   log-start                 content             log-end: 10 records short
+
+A log that begins later or ends earlier is a difference too, though it may be in order: retention
+comes to each replica in its own time, and a follower may lag.
 
 Not here: which of the two is right. A checksum that does not hold is told with the difference. On
 a compacted topic replicas are cleaned at different times, and a difference may be nothing but that.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TypeAlias
 
+from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, TailraceError
-from tailrace.offline.directory import list_segments
+from tailrace.offline.directory import believed_log_start, list_segments
+from tailrace.offline.findings import FINDINGS_MAX
 from tailrace.records.batch import Batch
 from tailrace.records.builder import Record, records_of
 from tailrace.runtime.files import Files
-from tailrace.storage.listing import SegmentFiles
+from tailrace.storage.listing import STALE, TRIES_MAX, exchanged, list_segment_files
+from tailrace.storage.names import parse_partition_directory_name
 from tailrace.storage.reader import StoredBatch
 from tailrace.storage.walk import walk_batches
 
@@ -32,23 +45,45 @@ _SHOWN_BYTES = 40
 """Of a value that differs."""
 
 
+class What(Enum):
+    """In what two logs differ."""
+
+    LOG_START = "log-start"
+    """One begins later."""
+    CONTENT = "content"
+    """Batches are in one of them only, or not the same in both."""
+    LOG_END = "log-end"
+    """One ends earlier."""
+    READABLE = "readable"
+    """One cannot be read on from here; what is behind it was not compared."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The first place where two logs are not the same."""
+    """One range of offsets in which two logs are not the same."""
 
+    what: What
     offset: int
+    """The first offset of the range."""
+    next_offset: int | None = None
+    """The one behind it; None if nobody knows."""
     path: str
-    position: int | None
+    position: int | None = None
     """Bytes from the start of the file; None where the log cannot be read or has nothing there."""
     other_path: str
-    other_position: int | None
+    other_position: int | None = None
     sentence: str
     """What differs, with the values of both; the first one's come first."""
+    batches: int = 0
+    """How many of either log are not in the other, or not the same there."""
 
     def __str__(self) -> str:
         first = _place(self.path, self.position)
         second = _place(self.other_path, self.other_position)
-        return f"offset {self.offset}: {first} and {second}: {self.sentence}"
+        rest = f"; {self.batches} batches up to offset {self.next_offset}" if self.batches else ""
+        return (
+            f"offset {self.offset}: {first} and {second}: {self.sentence}{rest} [{self.what.value}]"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,73 +91,222 @@ class Comparison:
     """How far two logs are the same."""
 
     start: int = 0
+    """The first offset that both have."""
     limit: int = 0
-    """The offset behind the last batch that is the same in both."""
+    """The offset up to which all batches are the same in both."""
     batches: int = 0
+    """That are the same."""
     bytes: int = 0
-    difference: Difference | None = None
+    differences: tuple[Difference, ...] = ()
+    """In the order of their offsets; of a kind no more than `FINDINGS_MAX`."""
+    counts: Counter[What]
+    """How many there are of each kind."""
+
+
+class _Log:
+    """One of the logs, batch by batch."""
+
+    def __init__(self, files: Files, folder: str) -> None:
+        segments, _ = list_segments(files, folder)
+        parent, _, name = folder.rstrip("/").rpartition("/")
+        partition = parse_partition_directory_name(name)
+        self.folder = folder
+        self.start = segments[0].base_offset if segments else 0
+        if partition is not None:
+            self.start = believed_log_start(
+                files, parent or ".", partition, folder=folder, segments=segments
+            )
+        self.end = self.start
+        """Behind the last batch so far."""
+        self.next: _Side | None = None
+        """What comes next; None at the end."""
+        self._walk = _walk(files, folder, self.start)
+        self.advance()
+
+    def advance(self) -> None:
+        """Go on to the next batch."""
+        if isinstance(self.next, StoredBatch):
+            self.end = max(self.end, self.next.batch.next_offset)
+        try:
+            self.next = next(self._walk, None)
+        except (CorruptionError, OSError) as error:
+            self.next = error
+
+    def pass_records(self, limit: int) -> int:
+        """How many records are in the batches that begin below an offset; goes on behind them."""
+        count = 0
+        while isinstance(self.next, StoredBatch) and self.next.batch.base_offset < limit:
+            count += max(self.next.batch.record_count, 0)
+            self.advance()
+        return count
+
+
+class _Found:
+    """The differences so far."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[What] = Counter()
+        self.differences: list[Difference] = []
+        self._open: Difference | None = None
+        """A range of batches that differ, which may go on."""
+
+    def add(self, difference: Difference) -> None:
+        """Note one."""
+        self.close()
+        self._keep(difference)
+
+    def extend(self, difference: Difference) -> None:
+        """Note a batch that differs, in the range of those before it if they do too."""
+        if self._open is None:
+            self._open = difference
+        else:
+            ends = self._open.next_offset or 0, difference.next_offset or 0
+            self._open = replace(
+                self._open,
+                next_offset=max(ends),
+                batches=self._open.batches + difference.batches,
+            )
+
+    def close(self) -> None:
+        """A batch is the same in both, or there are no more."""
+        if self._open is not None:
+            self._keep(self._open)
+            self._open = None
+
+    def _keep(self, difference: Difference) -> None:
+        self.counts[difference.what] += 1
+        if self.counts[difference.what] <= FINDINGS_MAX:
+            self.differences.append(difference)
 
 
 def compare_logs(files: Files, folder: str, other_folder: str) -> Comparison:
-    """The batches of two partition folders, up to the first difference.
+    """Two partition folders, batch by batch, and where they begin and end.
 
     Raises:
         DirectoryError: a folder or a log file cannot be listed.
     """
-    first, second = list_segments(files, folder)[0], list_segments(files, other_folder)[0]
-    if not first or not second:
-        return Comparison()
-    start = max(first[0].base_offset, second[0].base_offset)
-    walks = _walk(files, first, start), _walk(files, second, start)
+    first, second = _Log(files, folder), _Log(files, other_folder)
+    found = _Found()
+    start = max(first.start, second.start)
+    _compare_starts(first, second, found)
     limit, batches, size = start, 0, 0
-    while True:
-        mine = _next_of(walks[0])
-        theirs = _next_of(walks[1])
-        if mine is None or theirs is None:
-            difference = None
-            break
-        if not (isinstance(mine, StoredBatch) and isinstance(theirs, StoredBatch)):
-            difference = _unreadable(limit, (folder, mine), (other_folder, theirs))
-            break
+    while isinstance(first.next, StoredBatch) and isinstance(second.next, StoredBatch):
+        mine, theirs = first.next, second.next
         difference = _difference(mine, theirs)
-        if difference is not None:
-            break
-        limit, batches, size = mine.batch.next_offset, batches + 1, size + mine.batch.size
-    return Comparison(start=start, limit=limit, batches=batches, bytes=size, difference=difference)
+        if difference is None:
+            found.close()
+            batches, size = batches + 1, size + mine.batch.size
+            limit = limit if found.counts[What.CONTENT] else mine.batch.next_offset
+        else:
+            found.extend(difference)
+        if mine.batch.base_offset <= theirs.batch.base_offset:
+            first.advance()
+        if theirs.batch.base_offset <= mine.batch.base_offset:
+            second.advance()
+    found.close()
+    if _is_error(first.next) or _is_error(second.next):
+        at = max(first.end, second.end)
+        found.add(_unreadable(at, (folder, first.next), (other_folder, second.next)))
+    else:
+        _compare_ends(first, second, found)
+    return Comparison(
+        start=start,
+        limit=limit,
+        batches=batches,
+        bytes=size,
+        differences=tuple(found.differences),
+        counts=found.counts,
+    )
 
 
-def _next_of(walk: Iterator[StoredBatch]) -> _Side | None:
-    try:
-        return next(walk, None)
-    except (CorruptionError, OSError) as error:
-        return error
+def _compare_starts(first: _Log, second: _Log, found: _Found) -> None:
+    if first.start == second.start:
+        return
+    early, late = sorted((first, second), key=lambda each: each.start)
+    count = early.pass_records(late.start)
+    names = ("first", "second") if early is first else ("second", "first")
+    found.add(
+        Difference(
+            what=What.LOG_START,
+            offset=early.start,
+            next_offset=late.start,
+            path=first.folder,
+            other_path=second.folder,
+            sentence=f"the {names[1]} begins at offset {late.start}, without {count} records that "
+            f"the {names[0]} has from offset {early.start} on",
+        )
+    )
 
 
-def _walk(files: Files, segments: Sequence[SegmentFiles], start: int) -> Iterator[StoredBatch]:
-    """The batches from offset `start` on."""
-    for number, segment in enumerate(segments):
-        following = segments[number + 1 : number + 2]
-        if following and following[0].base_offset <= start:
-            continue
-        file = files.open(segment.path, read_only=True)
+def _compare_ends(first: _Log, second: _Log, found: _Found) -> None:
+    """Go to the end of the longer one."""
+    counts = [each.pass_records(INT64_MAX) for each in (first, second)]
+    for each in (first, second):
+        if _is_error(each.next):
+            sides = (first.folder, first.next), (second.folder, second.next)
+            found.add(_unreadable(each.end, *sides))
+            return
+    if first.end == second.end:
+        return
+    short, long = sorted((first, second), key=lambda each: each.end)
+    names = ("first", "second") if short is first else ("second", "first")
+    found.add(
+        Difference(
+            what=What.LOG_END,
+            offset=short.end,
+            next_offset=long.end,
+            path=first.folder,
+            other_path=second.folder,
+            sentence=f"the {names[0]} ends at offset {short.end} and is {max(counts)} records "
+            f"short: the {names[1]} ends at {long.end}",
+        )
+    )
+
+
+def _is_error(side: _Side | None) -> bool:
+    return isinstance(side, CorruptionError | OSError)
+
+
+def _walk(files: Files, folder: str, start: int) -> Iterator[StoredBatch]:
+    """The batches that begin at offset `start` or later; goes on where a broker exchanges files."""
+    segments, tries, at = list_segment_files(files, folder)[0], 0, start
+    while True:
         try:
-            for position, batch in walk_batches(file, segment.path, start=0, limit=segment.size):
-                if batch.base_offset >= start:
-                    yield StoredBatch(batch, segment.path, position)
-        finally:
-            file.close()
+            for number, segment in enumerate(segments):
+                following = segments[number + 1 : number + 2]
+                if following and following[0].base_offset <= at:
+                    continue
+                file = files.open(segment.path, read_only=True)
+                try:
+                    walk = walk_batches(file, segment.path, start=0, limit=segment.size)
+                    for position, batch in walk:
+                        if batch.base_offset >= at:
+                            yield StoredBatch(batch, segment.path, position)
+                            at, tries = batch.next_offset, 0
+                finally:
+                    file.close()
+        except STALE as error:
+            tries += 1
+            known, segments = segments, list_segment_files(files, folder)[0]
+            is_other = exchanged(known, segments, start_offset=at, limit_offset=INT64_MAX)
+            if tries >= TRIES_MAX or not (is_other or isinstance(error, FileNotFoundError)):
+                raise
+        else:
+            return
 
 
 def _difference(mine: StoredBatch, theirs: StoredBatch) -> Difference | None:
     first, second = mine.batch, theirs.batch
     if bytes(first.view) == bytes(second.view):
         return None
-    offset = min(first.base_offset, second.base_offset)
+    offset, count = min(first.base_offset, second.base_offset), 1
+    next_offset = first.next_offset if first.base_offset == offset else second.next_offset
     if first.base_offset != second.base_offset:
         sentence = (
             f"the next batch begins at offset {first.base_offset} and at {second.base_offset}"
         )
     else:
+        count, next_offset = 2, max(first.next_offset, second.next_offset)
         sentence = "; ".join([*_fields(first, second), *_records(first, second)])
     damaged = [
         f"the {name} is damaged: {rule}"
@@ -130,12 +314,15 @@ def _difference(mine: StoredBatch, theirs: StoredBatch) -> Difference | None:
         if rule is not None
     ]
     return Difference(
+        what=What.CONTENT,
         offset=offset,
+        next_offset=next_offset,
         path=mine.path,
         position=mine.position,
         other_path=theirs.path,
         other_position=theirs.position,
         sentence="; ".join([sentence or "the bytes of the records differ", *damaged]),
+        batches=count,
     )
 
 
@@ -174,8 +361,8 @@ def _damage(batch: Batch) -> str | None:
     return None
 
 
-def _unreadable(offset: int, *sides: tuple[str, _Side]) -> Difference:
-    """Where the walk over one log or both of them has ended."""
+def _unreadable(offset: int, *sides: tuple[str, _Side | None]) -> Difference:
+    """Where the walk over one log or both of them has ended early."""
     places, sentences = [], []
     for name, (folder, side) in zip(("first", "second"), sides, strict=True):
         match side:
@@ -187,8 +374,11 @@ def _unreadable(offset: int, *sides: tuple[str, _Side]) -> Difference:
                 sentences.append(f"the {name} cannot be read: {side.strerror or side}")
             case StoredBatch():
                 places.append((side.path, side.position))
+            case None:
+                places.append((folder, None))
     (path, position), (other_path, other_position) = places
     return Difference(
+        what=What.READABLE,
         offset=offset,
         path=path,
         position=position,

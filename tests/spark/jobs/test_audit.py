@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from tailrace.errors import DirectoryError, FatalError
 from tailrace.model import TopicPartition
 from tailrace.offline.directory import find_partitions
+from tailrace.offline.replicas import What
 from tailrace.offline.verify import verify
 from tailrace.runtime.files import DiskFiles
 from tailrace.spark.jobs.audit import AuditReport, audit, compare
@@ -105,7 +106,7 @@ def test_a_sound_directory_is_clean(spark: SparkSession, tmp_path: Path) -> None
         audit(spark, [str(tmp_path / "nowhere")])
 
 
-def test_replicas_are_compared_to_the_first_difference(spark: SparkSession, tmp_path: Path) -> None:
+def test_replicas_are_compared_from_end_to_end(spark: SparkSession, tmp_path: Path) -> None:
     """Partitions that both directories have, however they are cut into segments."""
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     for number in range(3):
@@ -123,14 +124,16 @@ def test_replicas_are_compared_to_the_first_difference(spark: SparkSession, tmp_
         str(each.partition): each.comparison for each in compare(spark, str(mine), str(theirs))
     }
     assert set(found) == {"t-0", "t-1", "t-2"}
-    assert (found["t-0"].limit, found["t-0"].difference) == (170, None)
+    [short] = found["t-0"].differences
+    assert (short.what, short.offset, short.next_offset) == (What.LOG_END, 170, 200)
+    assert "the second ends at offset 170 and is 30 records short" in short.sentence
     # The damage stands behind the end of the shorter replica.
-    assert (found["t-1"].limit, found["t-1"].difference) == (170, None)
-    difference = found["t-2"].difference
-    assert difference is not None
-    assert (found["t-2"].limit, difference.offset) == (90, 90)
-    assert difference.path.startswith(str(mine))
-    assert difference.other_path != str(other)
+    assert [each.what for each in found["t-1"].differences] == [What.LOG_END]
+    first = found["t-2"].differences[0]
+    assert (found["t-2"].limit, first.what) == (90, What.CONTENT)
+    assert (first.offset, first.next_offset) == (90, 100)
+    assert first.path.startswith(str(mine))
+    assert first.other_path != str(other)
     lonely = tmp_path / "lonely"
     write_numbered(lonely, TopicPartition("x", 0), limit=10)
     with pytest.raises(FatalError, match="have no partition in common"):

@@ -3,10 +3,23 @@
 import crc32c
 import pytest
 
-from tailrace.offline.replicas import Comparison, compare_logs
+from tailrace.offline.findings import FINDINGS_MAX
+from tailrace.offline.replicas import Comparison, Difference, What, compare_logs
 from tailrace.records.batch import stamp
+from tailrace.records.legacy import read_all_batches
+from tailrace.storage.checkpoints import write_offset_checkpoint
+from tailrace.storage.names import LOG_START_OFFSETS
 from tailrace.testing import MemoryFiles
-from tests.unit.storage.builders import FOLDER, NOW, batch, filled, flip, path, stop_cleanly
+from tests.unit.storage.builders import (
+    FOLDER,
+    NOW,
+    PARTITION,
+    batch,
+    filled,
+    flip,
+    path,
+    stop_cleanly,
+)
 
 SIZE = len(batch(b"value 0"))
 OTHER = "other/flights-0"
@@ -36,23 +49,91 @@ def compared(files: MemoryFiles) -> Comparison:
     return compare_logs(files, FOLDER, OTHER)
 
 
+def parts(files: MemoryFiles) -> list[bytes]:
+    """The batches of the other replica."""
+    data = memoryview(files.content(f"{OTHER}/{0:020d}.log"))
+    return [bytes(each.view) for _, each in read_all_batches(data)]
+
+
+def only(files: MemoryFiles) -> Difference:
+    """The one difference there is."""
+    [difference] = compared(files).differences
+    return difference
+
+
 def test_logs_that_are_cut_into_other_segments_are_the_same() -> None:
     """What is compared are batches, from the first offset to the last."""
     files = replicas()
     found = compared(files)
-    assert found.difference is None
+    assert found.differences == ()
     assert (found.start, found.limit, found.batches) == (0, 20, 20)
 
 
-def test_only_what_both_have_is_compared() -> None:
-    """A follower that lags, and whose log begins later, is no difference."""
+def test_a_log_that_is_shorter_is_a_difference() -> None:
+    """A follower that lags is told by how many records, on either side."""
     files = replicas()
-    data = files.content(f"{OTHER}/{0:020d}.log")
+    name = f"{OTHER}/{0:020d}.log"
+    files.overwrite(name, b"".join(parts(files)[:12]))
+    found = only(files)
+    assert (found.what, found.offset, found.next_offset) == (What.LOG_END, 12, 20)
+    assert found.sentence == (
+        "the second ends at offset 12 and is 8 records short: the first ends at 20"
+    )
+    [found] = compare_logs(files, OTHER, FOLDER).differences
+    assert "the first ends at offset 12 and is 8 records short" in found.sentence
+    assert compared(files).limit == 12
+
+
+def test_a_log_that_begins_later_is_a_difference() -> None:
+    """By its segments, or by what its checkpoint says; what both have is the same."""
+    files = replicas()
+    data = b"".join(parts(files)[7:])
     files.remove(f"{OTHER}/{0:020d}.log")
-    put(files, 7, data[7 * SIZE : 12 * SIZE])
+    put(files, 7, data)
+    found = only(files)
+    assert (found.what, found.offset, found.next_offset) == (What.LOG_START, 0, 7)
+    assert found.sentence == (
+        "the second begins at offset 7, without 7 records that the first has from offset 0 on"
+    )
+    assert (compared(files).start, compared(files).batches) == (7, 13)
+    files = replicas()
+    write_offset_checkpoint(files, "other", LOG_START_OFFSETS, offsets={PARTITION: 3})
+    assert only(files).what is What.LOG_START
+
+
+def test_an_empty_replica_is_not_the_same() -> None:
+    """It has nothing, which is all records short."""
+    files = replicas()
+    files.remove(f"{OTHER}/{0:020d}.log")
+    assert "is 20 records short" in only(files).sentence
+
+
+def test_every_range_that_differs_is_told() -> None:
+    """With how many batches it has; the comparison goes on behind each of them."""
+    files = replicas()
+    name = f"{OTHER}/{0:020d}.log"
+    whole = [bytearray(each) for each in parts(files)]
+    stamp(memoryview(whole[10]), base_offset=10, leader_epoch=9)
+    files.overwrite(name, b"".join(whole[:3] + whole[5:18]))
     found = compared(files)
-    assert found.difference is None
-    assert (found.start, found.batches) == (7, 4)
+    told = [(each.what, each.offset, each.next_offset, each.batches) for each in found.differences]
+    assert told == [
+        (What.CONTENT, 3, 5, 2),
+        (What.CONTENT, 10, 11, 2),
+        (What.LOG_END, 18, 20, 0),
+    ]
+    assert (found.limit, found.batches) == (3, 15)
+    assert found.counts == {What.CONTENT: 2, What.LOG_END: 1}
+
+
+def test_of_many_differences_some_are_told_and_all_are_counted() -> None:
+    """Every other batch is missing in one."""
+    files = replicas(60)
+    name = f"{OTHER}/{0:020d}.log"
+    files.overwrite(name, b"".join(parts(files)[::2]))
+    found = compared(files)
+    assert found.counts[What.CONTENT] == 29
+    assert len(found.differences) == FINDINGS_MAX + 1
 
 
 def test_a_field_of_a_header_is_named_with_both_values() -> None:
@@ -62,8 +143,7 @@ def test_a_field_of_a_header_is_named_with_both_values() -> None:
     data = bytearray(files.content(name))
     stamp(memoryview(data)[3 * SIZE :], base_offset=3, leader_epoch=9)
     files.overwrite(name, bytes(data))
-    difference = compared(files).difference
-    assert difference is not None
+    difference = only(files)
     assert (difference.offset, difference.path, difference.position) == (
         3, path(0, ".log"), 3 * SIZE,
     )  # fmt: skip
@@ -80,8 +160,7 @@ def test_a_record_is_named_with_both_values() -> None:
     stamp(memoryview(changed), base_offset=1, leader_epoch=0)
     data[SIZE : 2 * SIZE] = changed
     files.overwrite(name, bytes(data))
-    difference = compared(files).difference
-    assert difference is not None
+    difference = only(files)
     assert difference.offset == 1
     assert "record 1: value b'value 1' and b'valve 1'" in difference.sentence
     assert "damaged" not in difference.sentence
@@ -95,8 +174,7 @@ def test_the_damaged_one_is_named(which: str, name: str) -> None:
     """A difference does not say who is right, a checksum does."""
     files = replicas()
     flip(files, name, 5 * SIZE + 70)
-    difference = compared(files).difference
-    assert difference is not None
+    difference = only(files)
     assert difference.offset == 5
     assert f"the {which} is damaged: the stored CRC-32C" in difference.sentence
 
@@ -109,8 +187,7 @@ def test_a_missing_batch_is_a_difference() -> None:
     files.overwrite(name, data[: 2 * SIZE] + data[3 * SIZE :])
     found = compared(files)
     assert found.limit == 2
-    assert found.difference is not None
-    assert found.difference.sentence == "the next batch begins at offset 2 and at 3"
+    assert found.differences[0].sentence == "the next batch begins at offset 2 and at 3"
 
 
 def test_a_log_that_cannot_be_read_on_is_a_difference() -> None:
@@ -120,7 +197,16 @@ def test_a_log_that_cannot_be_read_on_is_a_difference() -> None:
     data = bytearray(files.content(name))
     data[4 * SIZE + 8 : 4 * SIZE + 12] = b"\xff\xff\xff\xff"
     files.overwrite(name, bytes(data))
-    difference = compared(files).difference
-    assert difference is not None
+    difference = only(files)
     assert (difference.offset, difference.other_position) == (4, 4 * SIZE)
     assert difference.sentence.startswith("the second cannot be read on: the batch length is -1")
+
+
+def test_a_log_start_without_a_checkpoint_is_that_of_the_leader_epochs() -> None:
+    """As for a broker; a replica that begins later is told with the offset where it does."""
+    files = replicas()
+    log = filled(files, 0)
+    log.raise_log_start(3)
+    files.open(f"data/{LOG_START_OFFSETS}", create=True)
+    files.overwrite(f"data/{LOG_START_OFFSETS}", b"0\n7\n")
+    assert (only(files).what, compared(files).start) == (What.LOG_START, 3)

@@ -26,7 +26,7 @@ from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
 from tailrace.offline.directory import DataDirectory, find_partitions
 from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity
-from tailrace.offline.replicas import Comparison, compare_logs
+from tailrace.offline.replicas import Comparison, What, compare_logs
 from tailrace.offline.verify import (
     KERNELS_FROM_BYTES,
     PartitionFiles,
@@ -325,6 +325,17 @@ class ComparedPartition:
 
     partition: TopicPartition
     comparison: Comparison
+
+
+def replicas_told(compared: Sequence[ComparedPartition]) -> str:
+    """How many replicas there are, how many of them differ, and in what: one line."""
+    different = [each for each in compared if each.comparison.differences]
+    kinds: Counter[What] = Counter()
+    for each in different:
+        kinds.update(each.comparison.counts)
+    told = ", ".join(f"{kinds[kind]} {kind.value}" for kind in What if kinds[kind])
+    rest = f" ({told})" if told else ""
+    return f"{len(compared)} replicas compared, {len(different)} different{rest}"
 
 
 def compare(spark: "SparkSession", directory: str, other_directory: str) -> list[ComparedPartition]:

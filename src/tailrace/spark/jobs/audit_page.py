@@ -8,7 +8,7 @@ from typing import Final
 from tailrace.offline.findings import Severity
 from tailrace.offline.verify import PartitionFiles
 from tailrace.spark.jobs import report_html as html
-from tailrace.spark.jobs.audit import AuditReport, ComparedPartition
+from tailrace.spark.jobs.audit import AuditReport, ComparedPartition, replicas_told
 from tailrace.storage import names
 
 _CELLS_MAX: Final = 200
@@ -25,16 +25,18 @@ def audit_page(report: AuditReport, compared: Sequence[ComparedPartition] = ()) 
     """One HTML file that says it all."""
     counts = report.counts
     told = [f"{counts[each]} {each.value}" for each in _RANK if counts[each]]
+    is_same = not any(each.comparison.differences for each in compared)
+    facts: list[tuple[str, object]] = [
+        ("partitions", len(report.partitions)),
+        ("segments", sum(len(files.segments) for _, files in report.partitions)),
+        ("bytes of log", html.size(report.size)),
+        ("per second", html.size(report.size / max(report.seconds, 1e-3))),
+        ("findings", ", ".join(told) or ("none: clean" if is_same else "none")),
+    ]
+    if compared:
+        facts.append(("replicas", replicas_told(compared)))
     parts = [
-        html.facts(
-            [
-                ("partitions", len(report.partitions)),
-                ("segments", sum(len(files.segments) for _, files in report.partitions)),
-                ("bytes of log", html.size(report.size)),
-                ("per second", html.size(report.size / max(report.seconds, 1e-3))),
-                ("findings", ", ".join(told) or "none: clean"),
-            ]
-        ),
+        html.facts(facts),
         html.heading("Partitions"),
         html.paragraph("Each piece is a segment, as wide as it is large."),
         *_strips(report),
@@ -44,7 +46,7 @@ def audit_page(report: AuditReport, compared: Sequence[ComparedPartition] = ()) 
         parts.append(html.heading("Findings"))
         parts.append(html.table(headings, _rows(report), rows_max=_FINDINGS_MAX))
     if compared:
-        parts += [html.heading("Replicas"), _replicas(compared)]
+        parts += [html.heading("Replicas"), *_replicas(compared)]
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return html.page("Audit", f"{', '.join(report.directories)}; {when}", parts)
 
@@ -99,20 +101,28 @@ def _cells(files: PartitionFiles, worst: dict[tuple[str, int | None], int]) -> l
     return cells
 
 
-def _replicas(compared: Sequence[ComparedPartition]) -> html.Markup:
-    rows = (
+def _replicas(compared: Sequence[ComparedPartition]) -> Iterator[html.Markup]:
+    """What differs first; then how far each pair was compared."""
+    rows = [
+        (str(each.partition), found.what.value, found.offset, found.next_offset, str(found))
+        for each in compared
+        for found in each.comparison.differences
+    ]
+    if rows:
+        headings = ["partition", "what", "from offset", "up to", "difference"]
+        yield html.table(headings, rows, rows_max=_FINDINGS_MAX)
+    yield html.table(
+        ["partition", "from offset", "same up to", "same batches", "bytes", "differences"],
         (
-            str(partition),
-            done.start,
-            done.limit,
-            done.batches,
-            html.size(done.bytes),
-            "the same" if done.difference is None else str(done.difference),
-        )
-        for partition, done in ((each.partition, each.comparison) for each in compared)
-    )
-    return html.table(
-        ["partition", "from offset", "same up to", "batches", "bytes", "first difference"],
-        rows,
+            (
+                str(partition),
+                done.start,
+                done.limit,
+                done.batches,
+                html.size(done.bytes),
+                done.counts.total() or "none: the same",
+            )
+            for partition, done in ((each.partition, each.comparison) for each in compared)
+        ),
         rows_max=_FINDINGS_MAX,
     )

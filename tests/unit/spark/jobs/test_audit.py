@@ -1,6 +1,8 @@
 """How an audit cuts its work, what its pieces find on a real disk, and what its page says."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from tailrace.model import TopicPartition
 from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import Finding, Rule, Severity
-from tailrace.offline.replicas import Comparison, Difference
+from tailrace.offline.replicas import Comparison, Difference, What
 from tailrace.offline.verify import PartitionFiles, list_partition, verify
 from tailrace.offline.verify_pieces import SegmentReport
 from tailrace.runtime.files import DiskFiles
@@ -161,19 +163,34 @@ def test_many_segments_share_the_pieces_of_a_strip() -> None:
 
 
 def test_the_page_tells_where_replicas_differ() -> None:
-    """With the place in both, and how far they are the same."""
-    difference = Difference(
-        offset=41, path="a/t-0/0.log", position=300, other_path="b/t-0/0.log", other_position=301,
+    """With the place in both, how far they are the same, and how many there are; never clean."""
+    content = Difference(
+        what=What.CONTENT, offset=41, next_offset=50, batches=2,
+        path="a/t-0/0.log", position=300, other_path="b/t-0/0.log", other_position=301,
         sentence=f"record 41: value {HOSTILE}",
     )  # fmt: skip
+    short = Difference(
+        what=What.LOG_END, offset=9, next_offset=49, path="a/u-3", other_path="b/u-3",
+        sentence="the second ends at offset 9 and is 40 records short: the first ends at 49",
+    )  # fmt: skip
+    same = Comparison(limit=7, batches=1, counts=Counter())
     compared = [
         ComparedPartition(
             TopicPartition("t", 0),
-            Comparison(start=0, limit=41, batches=4, bytes=300, difference=difference),
+            Comparison(limit=41, differences=(content,), counts=Counter({What.CONTENT: 1})),
         ),
-        ComparedPartition(TopicPartition("u", 3), Comparison(start=0, limit=9, batches=1)),
+        ComparedPartition(
+            TopicPartition("u", 3),
+            Comparison(limit=9, differences=(short,), counts=Counter({What.LOG_END: 1})),
+        ),
+        ComparedPartition(TopicPartition("v", 0), same),
     ]
     page = Page(audit_page(report(), compared))
+    assert "3 replicas compared, 2 different (1 content, 1 log-end)" in page.text
     assert "offset 41: a/t-0/0.log, position 300 and b/t-0/0.log, position 301" in page.text
-    assert "the same" in page.text
+    assert "is 40 records short" in page.text
+    assert "none: the same" in page.text
     assert "script" not in page.tags
+    clean = replace(report(), findings=())
+    assert "clean" not in Page(audit_page(clean, compared)).text
+    assert "none: clean" in Page(audit_page(clean, compared[2:])).text
