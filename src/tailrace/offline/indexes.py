@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tailrace.model import NO_TIMESTAMP
+from tailrace.model import NO_TIMESTAMP, TimestampType
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import File
@@ -101,7 +101,11 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """Each entry's offset exists, and its timestamp is the largest of all records up to it."""
+    """Each entry's offset exists, and its timestamp is the largest of all records up to it.
+
+    And the first: who looks for exactly this timestamp begins at the entry's offset. Only where
+    the broker sets timestamps, all batches of one append have the same, and the last one's offset.
+    """
 
     def __init__(self, path: str, base_offset: int, entries: Iterator[_Entry]) -> None:
         self._path = path
@@ -109,6 +113,8 @@ class TimeIndexCheck:
         self._entries = entries
         self._next = next(entries, None)
         self._newest = NO_TIMESTAMP
+        self._reached: Batch | None = None
+        """The first batch with that timestamp."""
         self._is_exact = True
         """Whether every batch so far was sound, so that `_newest` is no guess."""
         self._was_sound = True
@@ -118,7 +124,8 @@ class TimeIndexCheck:
         if not is_sound:
             self._is_exact = self._was_sound = False
             return
-        self._newest = max(self._newest, batch.max_timestamp)
+        if batch.max_timestamp > self._newest:
+            self._newest, self._reached = batch.max_timestamp, batch
         while self._next is not None:
             entry = self._next
             timestamp, relative = entry.fields
@@ -139,8 +146,23 @@ class TimeIndexCheck:
                     entry, f"says {timestamp}, and no record up to it is younger than "
                     f"{self._newest}",
                 )  # fmt: skip
+            elif self._is_exact and self._is_late(batch):
+                assert self._reached is not None
+                yield self._finding(
+                    entry, f"says {timestamp}, which the batch at offset "
+                    f"{self._reached.base_offset} has already",
+                )  # fmt: skip
             self._next = next(self._entries, None)
         self._was_sound = True
+
+    def _is_late(self, batch: Batch) -> bool:
+        """Whether an entry for this batch belongs to an earlier one."""
+        first = self._reached
+        return (
+            first is not None
+            and first.base_offset < batch.base_offset
+            and first.timestamp_type is TimestampType.CREATE_TIME
+        )
 
     def finish(self, *, is_active: bool) -> Iterator[Finding]:
         """What the entries behind the last batch have wrong; see `OffsetIndexCheck.finish`."""

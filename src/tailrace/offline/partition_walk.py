@@ -156,10 +156,11 @@ class PartitionWalk:
 
     def _check_epoch(self, segment: SegmentFiles, position: int, batch: Batch) -> Iterator[Finding]:
         epoch = batch.leader_epoch
-        number = bisect_right(self.epochs, batch.base_offset, key=lambda entry: entry[1]) - 1
-        due = self.epochs[number][0] if number >= 0 else epoch
         if epoch == NO_LEADER_EPOCH:
             return
+        # No batch spans two epochs.
+        both = self._due_epoch(batch.base_offset), self._due_epoch(batch.last_offset)
+        due = next((each for each in both if each not in (None, epoch)), epoch)
         if epoch != due:
             sentence = f"leader epoch {epoch}, where {names.LEADER_EPOCHS} has {due}"
             finding = batch_finding(
@@ -173,6 +174,11 @@ class PartitionWalk:
             )
         else:
             self.latest_epoch = epoch
+
+    def _due_epoch(self, offset: int) -> int | None:
+        """The epoch that the checkpoint has for an offset; None before the oldest."""
+        number = bisect_right(self.epochs, offset, key=lambda entry: entry[1]) - 1
+        return self.epochs[number][0] if number >= 0 else None
 
     def _check_producer(
         self, segment: SegmentFiles, position: int, batch: Batch
