@@ -14,7 +14,7 @@ from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import read_offset_checkpoint
-from tailrace.storage.listing import SegmentFiles
+from tailrace.storage.listing import SegmentFiles, list_segment_files
 from tailrace.storage.reader import list_partitions
 from tailrace.storage.walk import walk_headers
 
@@ -70,25 +70,10 @@ def list_segments(files: Files, folder: str) -> tuple[list[SegmentFiles], list[s
     Raises:
         DirectoryError: the folder or a log file in it cannot be read.
     """
-    segments = []
     try:
-        listed = files.list(folder)
+        return list_segment_files(files, folder)
     except OSError as error:
-        raise unreadable(folder, error) from error
-    for name in listed:
-        parsed = names.parse_segment_file_name(name)
-        if parsed is None or parsed[1] != names.LOG_SUFFIX:
-            continue
-        path = f"{folder}/{name}"
-        try:
-            file = files.open(path, read_only=True)
-            segments.append(SegmentFiles(base_offset=parsed[0], path=path, size=file.size()))
-            file.close()
-        except FileNotFoundError:
-            continue  # A broker has just deleted it.
-        except OSError as error:
-            raise unreadable(path, error) from error
-    return segments, listed
+        raise unreadable(str(error.filename or folder), error) from error
 
 
 def believed_log_start(

@@ -217,7 +217,7 @@ class PartitionWalk:
             )
         yield from check_aborts(
             self.files,
-            segment.path.removesuffix(names.LOG_SUFFIX) + names.TRANSACTION_INDEX_SUFFIX,
+            segment.sibling(names.TRANSACTION_INDEX_SUFFIX),
             base_offset=segment.base_offset,
             limit_offset=self.next_offset if following is None else following,
             markers=self.markers,

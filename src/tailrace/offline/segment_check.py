@@ -188,7 +188,7 @@ class SegmentCheck:
 
     def _open_index(self, suffix: str) -> tuple[str, File | None]:
         """Path and file; a missing index is in order, since a broker writes it anew."""
-        path = self._segment.path.removesuffix(names.LOG_SUFFIX) + suffix
+        path = self._segment.sibling(suffix)
         try:
             return path, self._open(path)
         except FileNotFoundError:

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from tailrace import kernels
-from tailrace.errors import CorruptionError
+from tailrace.config.settings import INT64_MAX
+from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.offline.directory import DataDirectory, list_segments
 from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity, file_finding
@@ -38,7 +39,7 @@ from tailrace.storage.checkpoints import (
     read_offset_checkpoint,
     read_partition_metadata,
 )
-from tailrace.storage.listing import SegmentFiles
+from tailrace.storage.listing import SegmentFiles, exchanged
 
 _HELD_AGAINST_LOGS = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS)
 _OTHER_CHECKPOINTS = (names.HIGH_WATERMARKS, names.CLEANER_OFFSETS)
@@ -46,6 +47,9 @@ _OTHER_CHECKPOINTS = (names.HIGH_WATERMARKS, names.CLEANER_OFFSETS)
 KERNELS_FROM_BYTES = 16 * 1024 * 1024
 """In a log of this size it takes longer to walk the records without compiled kernels than to load
 them."""
+
+WALKS_MAX = 5
+"""Over a partition in which a broker exchanges files under the walk."""
 
 OpenSegment = Callable[[SegmentFiles, int | None], SegmentWalk]
 """Opens a segment; the second argument is the base offset of the next one. Raises OSError."""
@@ -87,20 +91,58 @@ def verify(
         DirectoryError: a folder or a log file cannot be listed.
     """
     limit = FindingLimit()
-    yield from limit.take(_verify(files, directory, progress))
+    checkpoints, findings = verify_directory(files, directory)
+    yield from limit.take(findings)
+    for partition, folder in directory.partitions.items():
+        found, faults = list_partition(files, folder, checkpoints=of(checkpoints, partition))
+        yield from limit.take(faults)
+        load_kernels_for(found.size)
+        walk = partial(
+            verify_partition,
+            files,
+            open_segment=partial(_open_check, files, progress=progress),
+        )
+        passed, excess = verify_settled(files, found, walk)
+        yield from limit.take(passed)
+        limit.add(excess)
     yield from limit.rest()
 
 
-def _verify(files: Files, directory: DataDirectory, progress: Progress) -> Iterator[Finding]:
-    checkpoints, findings = verify_directory(files, directory)
-    yield from findings
-    for partition, folder in directory.partitions.items():
-        found, faults = list_partition(files, folder, checkpoints=of(checkpoints, partition))
-        yield from faults
-        load_kernels_for(found.size)
-        yield from verify_partition(
-            files, found, open_segment=partial(_open_check, files, progress=progress)
-        )
+def verify_settled(
+    files: Files, found: PartitionFiles, walk: Callable[[PartitionFiles], Iterator[Finding]]
+) -> tuple[tuple[Finding, ...], Mapping[tuple[str, Rule], int]]:
+    """What a walk finds in a partition that keeps still; as many as `FindingLimit` lets pass.
+
+    Findings from files that a broker has exchanged or deleted meanwhile say nothing: the partition
+    is listed and walked again. If it never keeps still for so long, it is unverified.
+    """
+    for _ in range(WALKS_MAX):
+        limit = FindingLimit()
+        try:
+            passed = tuple(limit.take(walk(found)))
+            again, _ = list_partition(files, found.folder, checkpoints=found.checkpoints)
+        except DirectoryError:
+            if files.is_directory(found.folder):
+                raise
+            return (), {}  # The partition was deleted.
+        is_bad = any(each.severity is not Severity.INFO for each in passed)
+        # Retention takes the first segments; what was found in the others holds.
+        first = 0 if is_bad or not again.segments else again.segments[0].base_offset
+        if not exchanged(
+            found.segments, again.segments, start_offset=first, limit_offset=INT64_MAX
+        ):
+            return tuple(each for each in passed if _still_stands(files, each)), limit.excess()
+        found = again
+    sentence = f"its files were exchanged in each of {WALKS_MAX} walks over it; verify it again"
+    finding = Finding(
+        severity=Severity.UNVERIFIED, rule=Rule.READABLE, path=found.folder, sentence=sentence
+    )
+    return (finding,), {}
+
+
+def _still_stands(files: Files, finding: Finding) -> bool:
+    """Whether a finding about files that wait for a broker is not dealt with by now."""
+    return finding.rule not in {Rule.LEFTOVER, Rule.ORPHAN} or files.exists(finding.path)
 
 
 def verify_directory(files: Files, directory: DataDirectory) -> tuple[Checkpoints, list[Finding]]:
@@ -252,8 +294,9 @@ def _orphans(files: Files, found: PartitionFiles) -> Iterator[Finding]:
         if parsed is None or parsed[0] in bases or parsed[1] not in suffixes:
             continue
         log = f"{found.folder}/{names.segment_file_name(parsed[0], names.LOG_SUFFIX)}"
-        # A broker that rolls makes the three files one after the other.
-        if not files.exists(log):
+        # A broker makes, exchanges and deletes the three files one after the other.
+        twins = (log, log + names.DELETED_SUFFIX, log + names.SWAP_SUFFIX)
+        if not any(map(files.exists, twins)) and files.exists(f"{found.folder}/{name}"):
             yield Finding(
                 severity=Severity.WARNING,
                 rule=Rule.ORPHAN,

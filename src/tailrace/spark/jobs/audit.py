@@ -16,8 +16,9 @@ Invariant: the findings do not depend on how the work was cut.
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
@@ -35,6 +36,7 @@ from tailrace.offline.verify import (
     of,
     verify_directory,
     verify_partition,
+    verify_settled,
 )
 from tailrace.offline.verify_pieces import SegmentReport, check_segment, join_segments
 from tailrace.runtime.files import DiskFiles, Files
@@ -297,26 +299,31 @@ def check_pieces(item: Sequence[tuple[int, Piece]]) -> list[Findings | SegmentRe
 def join(item: tuple[PartitionFiles, Mapping[int, SegmentReport]]) -> Findings:
     """Runs in a task: the second step."""
     found, reports = item
-    joined = _limited(join_segments(DiskFiles(), found, reports))
-    excess = Counter(joined.excess)
+    files = DiskFiles()
+
+    def walk(listed: PartitionFiles) -> Iterator[Finding]:
+        # What was exchanged since is walked in one step.
+        return (
+            join_segments(files, found, reports)
+            if listed is found
+            else verify_partition(files, listed)
+        )
+
+    passed, excess = verify_settled(files, found, walk)
+    counts = Counter(excess)
     for report in reports.values():
-        excess.update(report.excess)
-    return Findings(joined.passed, dict(excess))
+        counts.update(report.excess)
+    return Findings(passed, dict(counts))
 
 
 def _check_piece(files: Files, piece: Piece) -> Findings | SegmentReport:
     match piece:
         case Whole(found):
-            return _limited(verify_partition(files, found))
+            return Findings(*verify_settled(files, found, partial(verify_partition, files)))
         case Part(segment, following):
             return check_segment(files, segment, following=following)
         case _:
             assert_never(piece)
-
-
-def _limited(findings: Iterable[Finding]) -> Findings:
-    limit = FindingLimit()
-    return Findings(tuple(limit.take(findings)), limit.excess())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,30 @@
+"""`verify` while a broker exchanges or deletes the files under it, between any two of its calls."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tailrace.offline.directory import find_partitions
+from tailrace.offline.findings import Rule, Severity
+from tailrace.offline.verify import verify
+from tailrace.testing import ChangingFiles
+from tests.unit.storage.beside import (
+    Change,
+    cleaning,
+    cleaning_transactions,
+    deletion,
+    every_moment,
+)
+
+
+@pytest.mark.parametrize("change", [cleaning, cleaning_transactions, deletion])
+def test_a_sound_log_is_not_called_damaged_beside_a_broker(change: Callable[[], Change]) -> None:
+    """What is left half done is told while it is; nothing else."""
+
+    def once(files: ChangingFiles) -> None:
+        for each in verify(files, find_partitions(files, "data")):
+            is_half_done = each.rule is Rule.LEFTOVER and each.severity is Severity.WARNING
+            assert is_half_done or each.severity is Severity.INFO, str(each)
+
+    for _ in every_moment(change(), once):
+        pass
