@@ -9,10 +9,11 @@ Nothing is changed and no lock is taken.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from tailrace.errors import CorruptionError
+from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import METADATA_TOPIC, TopicPartition
-from tailrace.offline.directory import believed_log_start, list_segments, unreadable
+from tailrace.offline.directory import believed_log_start, unreadable
 from tailrace.offline.undecided import first_unstable_offset
 from tailrace.offline.walk import find_end, newest_timestamp, position_near
 from tailrace.runtime.files import Files
@@ -20,7 +21,7 @@ from tailrace.storage import names
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.cleaner import plan as cleaning
 from tailrace.storage.config import LogConfig
-from tailrace.storage.listing import SegmentFiles
+from tailrace.storage.listing import SegmentFiles, settled
 from tailrace.storage.retention import SegmentFacts, explain_retention
 from tailrace.storage.walk import walk_headers
 
@@ -84,44 +85,36 @@ def explain_partition(
     Raises:
         DirectoryError: a file cannot be read.
     """
-    segments, _ = list_segments(files, folder)
+
+    def look(segments: Sequence[SegmentFiles], _: Sequence[str]) -> _Facts:
+        return _look(files, root, partition, folder=folder, segments=segments, config=config)
+
     try:
-        end = find_end(files, segments)
-        start = believed_log_start(files, root, partition, folder=folder, segments=segments)
-        end = max(end, start)
-        watermarks = _checkpoint(files, root, names.HIGH_WATERMARKS)
-        watermark = min(watermarks.get(partition, end), end)
-        unstable = first_unstable_offset(files, folder, segments)
-        stable = watermark if unstable is None else min(unstable, watermark)
-        facts = [
-            _facts(files, each, limit)
-            for each, limit in zip(segments, _limits(segments, end), strict=True)
-        ]
-        compaction = None
-        is_kafkas = partition.topic == METADATA_TOPIC
-        if config.is_compacted and segments and not is_kafkas:
-            log = cleaning.LogFacts(
-                log_start=start,
-                last_stable=stable,
-                log_end=end,
-                segments=tuple(
-                    _cleaning_facts(files, each, fact)
-                    for each, fact in zip(segments, facts, strict=True)
-                ),
-            )
-            known = _checkpoint(files, root, names.CLEANER_OFFSETS).get(partition)
-            compaction = _compaction(log, checkpoint=known, config=config, now_ms=now_ms)
+        known = settled(files, folder, look)
+    except DirectoryError:
+        raise
     except OSError as error:
         raise unreadable(str(error.filename or folder), error) from error
+    compaction = None
+    is_kafkas = partition.topic == METADATA_TOPIC
+    if config.is_compacted and known.cleaning is not None and not is_kafkas:
+        checkpoint = _checkpoint(files, root, names.CLEANER_OFFSETS).get(partition)
+        compaction = _compaction(
+            known.cleaning, checkpoint=checkpoint, config=config, now_ms=now_ms
+        )
     told = explain_retention(
-        facts, config=config, log_start=start, high_watermark=watermark, now_ms=now_ms
+        known.segments,
+        config=config,
+        log_start=known.start,
+        high_watermark=known.watermark,
+        now_ms=now_ms,
     )
     return PartitionReasons(
         partition=partition,
-        log_start_offset=start,
-        high_watermark=watermark,
-        last_stable_offset=stable,
-        log_end_offset=end,
+        log_start_offset=known.start,
+        high_watermark=known.watermark,
+        last_stable_offset=known.stable,
+        log_end_offset=known.end,
         segments=tuple(
             SegmentReason(
                 base_offset=fact.base_offset,
@@ -130,10 +123,52 @@ def explain_partition(
                 is_deletable=each.is_deletable and not is_kafkas,
                 sentence=_OF_METADATA if is_kafkas else each.sentence,
             )
-            for fact, each in zip(facts, told, strict=True)
+            for fact, each in zip(known.segments, told, strict=True)
         ),
         compaction=compaction,
     )
+
+
+class _Facts(NamedTuple):
+    """What the files say."""
+
+    start: int
+    watermark: int
+    stable: int
+    end: int
+    segments: list[SegmentFacts]
+    cleaning: cleaning.LogFacts | None
+    """None where nothing is compacted, or nothing is there."""
+
+
+def _look(
+    files: Files,
+    root: str,
+    partition: TopicPartition,
+    *,
+    folder: str,
+    segments: Sequence[SegmentFiles],
+    config: LogConfig,
+) -> _Facts:
+    end = find_end(files, segments)
+    start = believed_log_start(files, root, partition, folder=folder, segments=segments)
+    end = max(end, start)
+    watermarks = _checkpoint(files, root, names.HIGH_WATERMARKS)
+    watermark = min(watermarks.get(partition, end), end)
+    unstable = first_unstable_offset(files, folder, segments)
+    stable = watermark if unstable is None else min(unstable, watermark)
+    limits = _limits(segments, end)
+    facts = [_facts(files, each, limit) for each, limit in zip(segments, limits, strict=True)]
+    log = None
+    if config.is_compacted and segments:
+        pairs = zip(segments, facts, strict=True)
+        log = cleaning.LogFacts(
+            log_start=start,
+            last_stable=stable,
+            log_end=end,
+            segments=tuple(_cleaning_facts(files, each, fact) for each, fact in pairs),
+        )
+    return _Facts(start, watermark, stable, end, facts, log)
 
 
 def _limits(segments: Sequence[SegmentFiles], end: int) -> list[int]:
