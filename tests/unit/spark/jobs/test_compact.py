@@ -19,6 +19,7 @@ from tailrace.runtime.files import Files
 from tailrace.spark.jobs.compact import CompactionSummary, compact_with
 from tailrace.spark.jobs.compact_log import choose_configs
 from tailrace.storage.cleaner.run import RUN_BYTES
+from tailrace.storage.directory_logs import DELETE_DELAY_MS
 from tailrace.storage.log import Log
 from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError
 from tests.properties.test_cleaning import OPERATIONS, played
@@ -369,9 +370,10 @@ def crashes(files: MemoryFiles, seed: int) -> Iterator[MemoryFiles]:
 
 
 def newest(files: MemoryFiles, partition: TopicPartition) -> dict[bytes | None, bytes | None]:
-    """What a consumer that keeps the last record of each key has, once a broker has started."""
+    """What a consumer that keeps the last record of each key has, once a broker tidied up."""
     house = House(files)
     log = house.open(partition, CONFIG)
+    house.home.removals.remove_due(house.clock.now_ms() + DELETE_DELAY_MS)
     open_names = [name for each in ("", f"/{partition}") for name in files.list(f"data{each}")]
     assert not [name for name in open_names if name.endswith((".swap", ".cleaned", "-delete"))]
     aborted = [entry for each in log.segments for entry in each.transactions.entries()]
