@@ -1,0 +1,242 @@
+"""`Proxy`: stands between clients and a broker on real sockets, and disturbs what goes by.
+
+    with Proxy("127.0.0.1:9092") as proxy:              # clients connect to proxy.address
+        proxy.disturb(Direction.ANSWER, Action.HOLD, {ApiKey.END_TXN})
+        ...a commit: the broker does it, its answer stays in the proxy...
+        proxy.wait_for_disturbed(1, timeout_s=10)
+        proxy.heal()                                     # the answer goes on
+        proxy.cut()                                      # all connections end, with a reset
+
+It reads frames, so that a request of one API, or the answer to it, can be meant; bytes of TLS are
+no frames. A broker sends its clients to its advertised listeners: give it one with the proxy's
+address, else the clients pass by the proxy after the first answer to Metadata.
+
+    PASS        goes on
+    HOLD        waits until `heal` or another `disturb`, and all behind it on the connection too
+    BLACK_HOLE  is swallowed, and all behind it on the connection too; the connection stays open
+    HALF        half of the frame goes on, then the connection is closed
+    CUT         the connection is cut instead, with a reset
+
+Not here: connections on virtual time, which are `tailrace.testing.cluster`'s.
+
+Invariant: bytes of one direction of a connection keep their order.
+"""
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Callable, Collection
+from enum import Enum
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from tailrace.protocol.apis import ApiKey
+
+_RESET: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER of 0 s: a close sends RST, as a machine that has lost its state does."""
+
+T = TypeVar("T")
+
+
+class Direction(Enum):
+    """Where bytes go."""
+
+    REQUEST = "to the broker"
+    ANSWER = "to the client"
+
+
+class Action(Enum):
+    """What happens to a frame."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    HOLD = "hold"
+    BLACK_HOLE = "black hole"
+    HALF = "half"
+    CUT = "cut"
+
+
+class _Connection:
+    """One client's connection and ours to the broker."""
+
+    def __init__(self, client: asyncio.StreamWriter, broker: asyncio.StreamWriter) -> None:
+        self._ends = client, broker
+        self._asked: dict[bytes, int] = {}
+        """The API of each request that was not answered, by its correlation id."""
+
+    def cut(self) -> None:
+        """End it on both sides with a reset; what is not sent yet is lost."""
+        for end in self._ends:
+            end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            end.transport.abort()
+
+    def api_of(self, body: bytes, direction: Direction) -> int:
+        """The number of the API that a frame belongs to."""
+        if direction is Direction.ANSWER:
+            return self._asked.pop(body[:4], -1)
+        api = int.from_bytes(body[:2], "big")
+        self._asked[body[4:8]] = api
+        return api
+
+
+class Proxy:
+    """A port of 127.0.0.1 that stands for a broker's.
+
+    Its connections live on an event loop in a thread of its own; its methods are for any other.
+    """
+
+    def __init__(self, target: str, *, port: int = 0) -> None:
+        """Before `target`, a `host:port`; on a port of its own choice unless it is given one.
+
+        A connection that the target does not take is closed at once.
+        """
+        host, _, number = target.rpartition(":")
+        self._target = host, int(number)
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        """`host:port`, for `bootstrap.servers` and advertised listeners."""
+        self._rules: dict[Direction, tuple[Action, frozenset[int] | None]] = {}
+        self._connections: set[_Connection] = set()
+        self._changed = asyncio.Event()
+        """Set, and replaced by a new one, when the rules change."""
+        self._disturbed_count = 0
+        self._disturbed = threading.Condition()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._on_loop(lambda: None)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cut()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def disturb(
+        self, direction: Direction, action: Action, apis: Collection[ApiKey] | None = None
+    ) -> None:
+        """From now on, do this to frames that go this way: of these APIs, or all of them.
+
+        It takes the place of what was said of that direction before.
+        """
+        rule = action, None if apis is None else frozenset(map(int, apis))
+        self._on_loop(lambda: self._rules.update({direction: rule}))
+
+    def heal(self) -> None:
+        """Let everything pass, first of all what was held."""
+        self._on_loop(self._rules.clear)
+
+    def cut(self) -> None:
+        """End all connections of now with a reset; what was held is lost."""
+
+        def cut() -> None:
+            for each in self._connections:
+                each.cut()
+
+        self._on_loop(cut)
+
+    def wait_for_disturbed(self, count: int, *, timeout_s: float) -> bool:
+        """Wait until `count` frames in all were disturbed; False if that takes too long."""
+        with self._disturbed:
+            return self._disturbed.wait_for(lambda: self._disturbed_count >= count, timeout_s)
+
+    # -- on the loop --------------------------------------------------------------------------
+
+    def _on_loop(self, change: Callable[[], T]) -> T:
+        """Change something on the loop, and let what is held look again."""
+
+        async def make() -> T:
+            made = change()
+            self._changed.set()
+            self._changed = asyncio.Event()
+            return made
+
+        return asyncio.run_coroutine_threadsafe(make(), self._loop).result()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(
+            asyncio.start_server(self._accepted, sock=self._listener)
+        )
+        self._loop.run_forever()
+        server.close()
+        for each in asyncio.all_tasks(self._loop):
+            each.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            from_broker, to_broker = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.close()
+            return
+        connection = _Connection(writer, to_broker)
+        self._connections.add(connection)
+        requests = asyncio.create_task(
+            self._carry(connection, reader, to_broker, direction=Direction.REQUEST)
+        )
+        answers = asyncio.create_task(
+            self._carry(connection, from_broker, writer, direction=Direction.ANSWER)
+        )
+        try:
+            # An end of either side is an end of both, as clients and brokers leave nothing half.
+            await asyncio.wait({requests, answers}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._connections.discard(connection)
+            for task, end in ((requests, to_broker), (answers, writer)):
+                task.cancel()
+                end.close()
+
+    async def _carry(
+        self,
+        connection: _Connection,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        *,
+        direction: Direction,
+    ) -> None:
+        is_swallowed = False
+        try:
+            while True:
+                size = await source.readexactly(4)
+                body = await source.readexactly(int.from_bytes(size, "big"))
+                action = await self._action_for(direction, connection.api_of(body, direction))
+                is_swallowed |= action is Action.BLACK_HOLE
+                if is_swallowed:
+                    continue
+                if action is Action.PASS:
+                    target.write(size + body)
+                    await target.drain()
+                    continue
+                if action is Action.HALF:
+                    target.write((size + body)[: (4 + len(body)) // 2])
+                    await target.drain()
+                    return
+                connection.cut()
+                return
+        except (OSError, asyncio.IncompleteReadError):
+            return
+
+    async def _action_for(self, direction: Direction, api: int) -> Action:
+        """What to do to a frame, once that is not to wait any more."""
+        is_counted = False
+        while True:
+            action, apis = self._rules.get(direction, (Action.PASS, None))
+            if action is Action.PASS or (apis is not None and api not in apis):
+                return Action.PASS
+            if not is_counted:
+                is_counted = True
+                with self._disturbed:
+                    self._disturbed_count += 1
+                    self._disturbed.notify_all()
+            if action is not Action.HOLD:
+                return action
+            await self._changed.wait()
