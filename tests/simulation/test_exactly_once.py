@@ -9,6 +9,7 @@ from tailrace.client.producer.errors import (
     DeliveryTimeoutError,
     ProducerFencedError,
     TransactionAbortableError,
+    TransactionOutcomeUnknownError,
     TransactionStateError,
     TransactionTimeoutError,
 )
@@ -456,25 +457,6 @@ def test_records_in_line_belong_to_their_transaction() -> None:
     play(main)
 
 
-def test_a_commit_that_took_too_long_is_seen_to_before_the_next_transaction() -> None:
-    """After a TransactionTimeoutError the producer goes on when the coordinator answers again."""
-
-    async def main(stage: Stage) -> None:
-        async with stage.producer(
-            transactional_id="x", max_block_ms=2000, request_timeout_ms=1000
-        ) as producer:
-            stage.cluster.script.add(ApiKey.END_TXN, How.LOSE, times=3)
-            with pytest.raises(TransactionTimeoutError):
-                async with producer.transaction():
-                    stage.send(producer)
-            stage.cluster.script.heal()
-            async with producer.transaction():
-                stage.send(producer)
-        assert [each.value for each in stage.cluster.log().visible()] == [b"0", b"1"]
-
-    play(main)
-
-
 def test_an_id_that_took_too_long_is_waited_for_again() -> None:
     """After a TransactionTimeoutError of the first transaction, the next one begins."""
 
@@ -557,7 +539,7 @@ def test_offsets_are_committed_with_the_transaction() -> None:
     ids=lambda key: key.name,
 )
 def test_a_forced_close_ends_a_transaction_that_waits(key: ApiKey) -> None:
-    """Whoever waits for an answer to its request is told that the producer was closed."""
+    """Whoever waits for an answer is told; of a commit, that nobody will know its outcome."""
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(key, How.LOSE)
@@ -574,7 +556,11 @@ def test_a_forced_close_ends_a_transaction_that_waits(key: ApiKey) -> None:
         await producer.close(0)
         async with asyncio.timeout(1):
             (error,) = await asyncio.gather(task, return_exceptions=True)
-        assert type(error).__name__ in {"ClosedProducerError", "TransactionStateError"}
+        if key is ApiKey.END_TXN:
+            assert isinstance(error, TransactionOutcomeUnknownError)
+            assert error.is_final
+        else:
+            assert type(error).__name__ in {"ClosedProducerError", "TransactionStateError"}
         with pytest.raises(TailraceError):
             async with producer.transaction():
                 pass

@@ -85,7 +85,7 @@ def metadata(
     cluster.asked_topics.append(names)
     return MetadataResponse(
         brokers=tuple(
-            MetadataResponseBroker(node_id=each.id, host="node", port=each.port)
+            MetadataResponseBroker(node_id=each.id, host=cluster.host, port=each.port)
             for each in cluster.nodes.values()
             if each.is_alive
         ),
@@ -190,7 +190,7 @@ def _each_batch(
             ):
                 hint = LeaderIdAndEpoch(leader_id=led.leader, leader_epoch=led.epoch)
                 ends[led.leader] = NodeEndpoint(
-                    node_id=led.leader, host="node", port=cluster.nodes[led.leader].port
+                    node_id=led.leader, host=cluster.host, port=cluster.nodes[led.leader].port
                 )
             parts.append(
                 PartitionProduceResponse(
@@ -263,13 +263,13 @@ def find_coordinator(
     return FindCoordinatorResponse(
         error_code=error,
         node_id=node_id,
-        host="node",
+        host=cluster.host,
         port=port,
         coordinators=tuple(
             Coordinator(
                 key=key,
                 node_id=node_id,
-                host="node",
+                host=cluster.host,
                 port=port,
                 error_code=error,
                 error_message=None,

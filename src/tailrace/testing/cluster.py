@@ -1,4 +1,4 @@
-"""`ScriptedCluster`: a stand-in for a Kafka cluster on the memory network, for tests of clients.
+"""`ScriptedCluster`: a stand-in for a Kafka cluster, mostly on the memory network, for tests.
 
     with virtual_runtime() as outside:
         cluster = ScriptedCluster(outside, nodes=3)
@@ -200,7 +200,9 @@ class ScriptedNode:
     def revive(self) -> None:
         """Take connections, on the same port as before."""
         if self._listener is None:
-            self._listener = self.cluster.outside.network.listen("node", self.port, self._accepted)
+            self._listener = self.cluster.outside.network.listen(
+                self.cluster.host, self.port, self._accepted
+            )
             self.port = self._listener.port
 
     def kill(self) -> None:
@@ -220,8 +222,10 @@ class ScriptedNode:
 class ScriptedCluster:
     """Nodes 1 to `nodes`, their topics, and what goes wrong with them."""
 
-    def __init__(self, outside: Outside, *, nodes: int = 1) -> None:
+    def __init__(self, outside: Outside, *, nodes: int = 1, host: str = "node") -> None:
         self.outside = outside
+        self.host = host
+        """Where all nodes listen."""
         self.script = Script()
         self.partitions: dict[TopicPartition, Led] = {}
         self.coordinator = ScriptedCoordinator(lambda partition: self.partitions[partition].log)
@@ -246,7 +250,7 @@ class ScriptedCluster:
     @property
     def bootstrap(self) -> str:
         """`bootstrap.servers` for it."""
-        return ",".join(f"node:{each.port}" for each in self.nodes.values())
+        return ",".join(f"{self.host}:{each.port}" for each in self.nodes.values())
 
     def create_topic(self, name: str, *, partitions: int = 1) -> None:
         """Make a topic, or give it more partitions; nodes lead them by turns."""

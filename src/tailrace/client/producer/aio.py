@@ -26,10 +26,8 @@ from tailrace.client.producer.errors import (
     BufferExhaustedError,
     ClosedProducerError,
     MetadataTimeoutError,
-    TransactionAbortedError,
-    TransactionTimeoutError,
 )
-from tailrace.client.producer.explanations import why_no_end, why_no_memory, why_no_topic
+from tailrace.client.producer.explanations import why_no_memory, why_no_topic
 from tailrace.client.producer.face import Face
 from tailrace.client.producer.hooks import BatchHook
 from tailrace.client.producer.interceptors import ProducerInterceptor
@@ -39,13 +37,10 @@ from tailrace.client.producer.partitioners import Partitioner
 from tailrace.client.producer.placement import NO_PARTITION
 from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord, RecordMetadata
 from tailrace.client.producer.serializers import Serializer
-from tailrace.client.producer.transactions import State
+from tailrace.client.producer.transacting import LoopTransactions
 from tailrace.client.producer.transactions.requests import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
-    Pending,
-    group_of,
-    offsets_of,
 )
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
@@ -215,8 +210,6 @@ class AsyncProducer(Face):
         self._lines: dict[str, deque[Queued]] = {}
         self._line_bytes = 0
         self._pumps: set[asyncio.Task[None]] = set()
-        self._given_up: tuple[str, Pending] | None = None
-        """A step of a transaction whose outcome nobody has waited for to the end."""
         engine = Engine(
             config,
             Parts(
@@ -288,30 +281,12 @@ class AsyncProducer(Face):
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """Records sent in the block are visible together, or never; see `Producer.transaction`."""
-        await self._settle_transaction()
-        if self._transactional().state is State.UNINITIALIZED:
-            await self._finish("init_transactions", self._transactional().init_transactions)
-        self._transactional().begin()
-        try:
+        async with self._transactions().transaction():
             yield
-            await self._serve_lines()
-            await self._finish("commit", self._transactional().commit)
-        except BaseException:
-            self._end_lines(TransactionAbortedError("not sent: its transaction was aborted"))
-            if self._given_up is None and self._can_abort():
-                await self._finish("abort", self._transactional().abort)
-            raise
 
-    async def _settle_transaction(self) -> None:
-        """See to the end of a step that took too long, and of the transaction that it was in."""
-        if self._given_up is not None:
-            what, pending = self._given_up
-            with suppress(TailraceError):
-                await self._finish(what, lambda: pending)
-            if not pending.is_done:
-                raise TransactionTimeoutError(why_no_end(self._engine, what))
-            if self._can_abort():
-                await self._finish("abort", self._transactional().abort)
+    async def finish_transaction(self) -> None:
+        """Wait again for a commit of unknown outcome; see `Producer.finish_transaction`."""
+        await self._transactions().finish()
 
     async def send_offsets_to_transaction(
         self,
@@ -319,27 +294,16 @@ class AsyncProducer(Face):
         group: str | ConsumerGroupMetadata,
     ) -> None:
         """Commit a group's offsets with the transaction; see `Producer`."""
-        committed, consumer = offsets_of(offsets), group_of(group)
-        try:
-            await self._finish(
-                "send_offsets_to_transaction",
-                lambda: self._transactional().send_offsets(committed, consumer),
-            )
-        finally:
-            self._given_up = None
+        await self._transactions().send_offsets(offsets, group)
 
-    async def _finish(self, what: str, start: Callable[[], Pending]) -> None:
-        """Start a step of a transaction and wait for its end."""
-        with self._engine.flushing():
-            pending = start()
-            self._given_up = what, pending
-            try:
-                async with asyncio.timeout_at(self._max_block()):
-                    await self._until(lambda: pending.is_done)
-            except TimeoutError:
-                raise TransactionTimeoutError(why_no_end(self._engine, what)) from None
-        self._given_up = None
-        pending.take()
+    def _transactions(self) -> LoopTransactions:
+        # Kept, it would be a cycle of references, and a dropped producer be found late.
+        return LoopTransactions(
+            self._engine,
+            until=self._until,
+            serve_lines=self._serve_lines,
+            end_lines=self._end_lines,
+        )
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as `Producer`
         """Send what waits, wait for the outcomes, and end; again does nothing.

@@ -3,6 +3,7 @@
     RetriableError   the record was not written, or it is not known; sending it again may do
     FatalError       the record, a setting or the cluster must change
     TransactionAbortableError   abort the transaction, begin it anew
+    TransactionOutcomeUnknownError   ask again for the outcome; never do the work again blindly
 
 Every message says what happened and which setting or call changes it.
 """
@@ -73,7 +74,23 @@ class TransactionStateError(ProducerError, FatalError):
 
 
 class TransactionTimeoutError(ProducerError, RetriableError, TimeoutError):
-    """A step of a transaction took longer than `max.block.ms`; it may still come to its end."""
+    """A step of a transaction other than its commit took longer than `max.block.ms`.
+
+    Nothing of the transaction is committed, nor will be: its work can be done again.
+    """
+
+
+class TransactionOutcomeUnknownError(ProducerError, FatalError):
+    """A transaction may be committed, or not; whoever does its work again may write it twice.
+
+    Ask for the outcome with `finish_transaction`.
+    """
+
+    def __init__(self, message: str, *, is_final: bool) -> None:
+        self.is_final = is_final
+        """Whether this producer will never know: it has failed, or was closed. Then only the topic
+        tells, or the coordinator (`kafka-transactions.sh describe`)."""
+        super().__init__(message)
 
 
 class TransactionAbortableError(ProducerError, RetriableError):

@@ -13,9 +13,7 @@ from typing import Literal, overload
 from tailrace.client.producer.batch import Outcome
 from tailrace.client.producer.encoding import RECORD_OVERHEAD
 from tailrace.client.producer.engine import Engine
-from tailrace.client.producer.errors import TransactionStateError
 from tailrace.client.producer.receipts import DeliveryCallback, Header, ProducerRecord, Receipt
-from tailrace.client.producer.transactions import State, TransactionManager
 
 log = logging.getLogger(__name__)
 
@@ -165,22 +163,6 @@ class Face:
             outcome.add_callback(index, interceptors.on_acknowledgement)
         if on_delivery is not None:
             outcome.add_callback(index, on_delivery)
-
-    def _transactional(self) -> TransactionManager:
-        """The transactions of a producer that has a `transactional.id`.
-
-        Raises:
-            TransactionStateError: it has none.
-        """
-        self._engine.check_open()
-        transactions = self._engine.transactions
-        if transactions is None or not transactions.is_transactional:
-            raise TransactionStateError("transactions need the setting transactional.id")
-        return transactions
-
-    def _can_abort(self) -> bool:
-        """Whether there is a transaction that an abort would end."""
-        return self._transactional().state in {State.IN_TRANSACTION, State.ABORTABLE_ERROR}
 
     def held(self) -> int:
         """How many records are not acknowledged yet."""

@@ -12,7 +12,7 @@ import random
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Self
 
@@ -25,9 +25,8 @@ from tailrace.client.producer.errors import (
     BufferExhaustedError,
     ClosedProducerError,
     MetadataTimeoutError,
-    TransactionTimeoutError,
 )
-from tailrace.client.producer.explanations import why_no_end, why_no_memory, why_no_topic
+from tailrace.client.producer.explanations import why_no_memory, why_no_topic
 from tailrace.client.producer.face import Face
 from tailrace.client.producer.hooks import BatchHook
 from tailrace.client.producer.interceptors import ProducerInterceptor
@@ -36,13 +35,10 @@ from tailrace.client.producer.many import SendSummary
 from tailrace.client.producer.partitioners import Partitioner
 from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord
 from tailrace.client.producer.serializers import Serializer
-from tailrace.client.producer.transactions import State
+from tailrace.client.producer.transacting import ThreadTransactions
 from tailrace.client.producer.transactions.requests import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
-    Pending,
-    group_of,
-    offsets_of,
 )
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
@@ -83,8 +79,6 @@ class Producer(Face):
         config = parse_producer_config({**(settings or {}), **more_settings})
         network = PollingNetwork()
         self._driver = ThreadDriver(network)
-        self._given_up: tuple[str, Pending] | None = None
-        """The step of a transaction that is under way, also when its caller waits no more."""
         engine = Engine(
             config,
             Parts(
@@ -101,6 +95,7 @@ class Producer(Face):
             waiting=self._driver,
             stirred=_nothing,
         )
+        self._transactions = ThreadTransactions(engine, self._driver)
         self._settle(engine)
         self._driver.start(engine)
         _living.add(self)
@@ -179,38 +174,47 @@ class Producer(Face):
         aborts. Where the commit fails, the transaction is aborted too, and the producer is ready
         for the next one unless the error is fatal.
 
+        What to do after an error of a class below:
+
+        -   RetriableError: nothing was committed; run the block again.
+        -   TransactionOutcomeUnknownError: the transaction may be committed. Do not run the block
+            again; call `finish_transaction` until it returns or raises something else.
+        -   FatalError: close the producer.
+
+        A commit that was interrupted by Ctrl-C or a cancellation has an unknown outcome too, which
+        the next `transaction` says.
+
         Raises:
             TransactionAbortableError: the transaction was aborted; do its work again.
+            TransactionOutcomeUnknownError: the commit of this transaction, or of the one before it,
+                was not answered within `max.block.ms`.
+            TransactionTimeoutError: another step took longer than `max.block.ms`.
             ProducerFencedError: another producer has taken over the `transactional.id`.
             TransactionStateError: a transaction is open already, or there is no `transactional.id`.
-            TransactionTimeoutError: a step took longer than `max.block.ms`.
         """
-        engine = self._engine
-        with engine.lock:
-            self._settle_transaction()
-            if self._transactional().state is State.UNINITIALIZED:
-                self._finish("init_transactions", self._transactional().init_transactions)
-            self._transactional().begin()
-        try:
+        with self._transactions.transaction():
             yield
-            with engine.lock:
-                self._finish("commit", self._transactional().commit)
-        except BaseException:
-            with engine.lock:
-                if self._given_up is None and self._can_abort():
-                    self._finish("abort", self._transactional().abort)
-            raise
 
-    def _settle_transaction(self) -> None:
-        """See to the end of a step that took too long, and of the transaction that it was in."""
-        if self._given_up is not None:
-            what, pending = self._given_up
-            with suppress(TailraceError):
-                self._finish(what, lambda: pending)
-            if not pending.is_done:
-                raise TransactionTimeoutError(why_no_end(self._engine, what))
-            if self._can_abort():
-                self._finish("abort", self._transactional().abort)
+    def finish_transaction(self) -> None:
+        """Wait again for a commit whose outcome is not known, for `max.block.ms` at most.
+
+        Call it after a TransactionOutcomeUnknownError. When it returns, the transaction is
+        committed, and its work is done.
+
+            try:
+                with producer.transaction():
+                    ...
+            except TransactionOutcomeUnknownError:
+                producer.finish_transaction()
+
+        Raises:
+            TransactionOutcomeUnknownError: it is still not known; ask again, unless `is_final`.
+            TransactionAbortableError: it was not committed, and is aborted; do its work again.
+            TransactionTimeoutError: it was not committed, and its abort takes too long; likewise.
+            ProducerFencedError: another producer has taken over the `transactional.id`.
+            TransactionStateError: no commit is without an outcome.
+        """
+        self._transactions.finish()
 
     def send_offsets_to_transaction(
         self,
@@ -227,27 +231,7 @@ class Producer(Face):
             TransactionStateError: no transaction is open.
             TransactionTimeoutError: it took longer than `max.block.ms`.
         """
-        committed, consumer = offsets_of(offsets), group_of(group)
-        engine = self._engine
-        with engine.lock:
-            try:
-                self._finish(
-                    "send_offsets_to_transaction",
-                    lambda: self._transactional().send_offsets(committed, consumer),
-                )
-            finally:
-                self._given_up = None
-
-    def _finish(self, what: str, start: Callable[[], Pending]) -> None:
-        """Start a step of a transaction and wait for its end, under the lock."""
-        engine = self._engine
-        with engine.flushing():
-            pending = start()
-            self._given_up = what, pending
-            if not self._driver.until(lambda: pending.is_done, _max_block(engine)):
-                raise TransactionTimeoutError(why_no_end(engine, what))
-        self._given_up = None
-        pending.take()
+        self._transactions.send_offsets(offsets, group)
 
     def close(self, timeout: float | None = None) -> None:
         """Send what waits, wait for the outcomes, and end; again does nothing.

@@ -242,6 +242,7 @@ class Sender:
             assert answer is not None, "the requests of a transaction are answered"
             transactions.answered(request, answer, self._monotonic())
 
+        request.is_sent = True
         self._nodes.send(
             node.id, request.body, now=now, done=done, timeout_ms=self._config.request_timeout_ms
         )

@@ -3,7 +3,7 @@
 `TransactionManager` is what the rest of the producer sees.
 """
 
-from tailrace.client.producer.transactions.manager import TransactionManager
+from tailrace.client.producer.transactions.manager import COMMIT, TransactionManager
 from tailrace.client.producer.transactions.state import State
 
-__all__ = ["State", "TransactionManager"]
+__all__ = ["COMMIT", "State", "TransactionManager"]

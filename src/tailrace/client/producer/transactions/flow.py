@@ -24,6 +24,7 @@ from tailrace.client.producer.errors import (
 from tailrace.client.producer.transactions.queue import RequestQueue
 from tailrace.client.producer.transactions.requests import (
     GROUP_MEMBER_SINCE,
+    PERHAPS_COMMITTED,
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     Pending,
@@ -45,7 +46,7 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from tailrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
-from tailrace.protocol.messages.end_txn import EndTxnRequest
+from tailrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tailrace.protocol.messages.find_coordinator import CoordinatorKeyType
 from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
@@ -131,6 +132,12 @@ class TransactionFlow:
         if self.queue.in_flight is not request:
             return
         self.queue.in_flight = None
+        if request.is_sent and request.is_commit:
+            is_lost = isinstance(answer, RetriableError)
+            request.pending.is_in_doubt |= is_lost or (
+                isinstance(answer, EndTxnResponse) and answer.error_code in PERHAPS_COMMITTED
+            )
+        request.is_sent = False
         if self.state is State.FATAL_ERROR:
             request.pending.finish(self.error)
         elif isinstance(answer, RetriableError):
@@ -344,6 +351,7 @@ class TransactionFlow:
                     committed=is_commit,
                 ),
                 accept=lambda _: self._ended(pending),
+                is_commit=is_commit,
             )
         )
         return pending
@@ -388,6 +396,7 @@ class TransactionFlow:
         self.state, self.error = State.FATAL_ERROR, error
         request = request or self.queue.in_flight
         if request is not None:
+            request.pending.is_in_doubt |= request.is_sent and request.is_commit
             request.pending.finish(error)
         self.queue.drop(error)
 

@@ -17,7 +17,7 @@ nothing is sent after a fatal error.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tailrace.client.nodes import Backoff
 from tailrace.client.producer.errors import (
@@ -40,6 +40,10 @@ from tailrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from tailrace.client.producer.batch import ProducerBatch
+
+
+COMMIT: Final = "commit_transaction"
+"""The name of the operation whose outcome decides whether its work may be done again."""
 
 
 class TransactionManager:
@@ -66,6 +70,7 @@ class TransactionManager:
         self.next_request = self._flow.next_request
         self.answered = self._flow.answered
         self.put_back = self._flow.queue.put_back
+        self.close = self._flow.fail
         self.next_deadline = self._flow.queue.next_deadline
         self.note_coordinator = self._flow.note_coordinator
         self.assign = self._sequences.assign
@@ -145,11 +150,11 @@ class TransactionManager:
         """Commit, once every batch is in the log."""
 
         def start() -> Pending:
-            self._check_error("commit_transaction")
+            self._check_error(COMMIT)
             self._flow.move(State.COMMITTING)
             return self._flow.ask_for_end(is_commit=True)
 
-        return self._operate("commit_transaction", start)
+        return self._operate(COMMIT, start)
 
     def abort(self) -> Pending:
         """Abort, once no batch is in flight any more."""
@@ -165,17 +170,20 @@ class TransactionManager:
 
         return self._operate("abort_transaction", start)
 
-    def close(self, error: Exception) -> None:
-        """Fail everything that waits with `error`, and take nothing any more."""
-        self._flow.fail(error)
+    @property
+    def unsettled(self) -> tuple[str, Pending] | None:
+        """The operation whose outcome its caller has not learnt, by its name; None if all have."""
+        operation = self._operation
+        return None if operation is None or operation[1].is_taken else operation
 
     def _operate(self, name: str, start: Callable[[], Pending]) -> Pending:
         """Start an operation, or find the one that its caller gave up waiting for."""
         self._check_transactional()
         self._check_settled(name)
-        if self._operation is None or self._operation[1].is_taken:
-            self._operation = (name, start())
-        return self._operation[1]
+        operation = self.unsettled
+        if operation is None:
+            operation = self._operation = (name, start())
+        return operation[1]
 
     def _check_call(self, name: str) -> None:
         self._check_transactional()
@@ -187,12 +195,11 @@ class TransactionManager:
             raise TransactionStateError("set transactional.id to use transactions")
 
     def _check_settled(self, name: str) -> None:
-        if self._operation is None or self._operation[1].is_taken:
-            return
-        before = self._operation[0]
-        if before != name:
+        operation = self.unsettled
+        if operation is not None and operation[0] != name:
             raise TransactionStateError(
-                f"{name}: nobody has waited for the outcome of {before}: repeat that first"
+                f"{name}: nobody has waited for the outcome of {operation[0]}: repeat that first"
+                + " (finish_transaction)" * (operation[0] == COMMIT)
             )
 
     def _check_error(self, name: str) -> None:

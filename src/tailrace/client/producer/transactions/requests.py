@@ -22,6 +22,7 @@ from tailrace.client.producer.errors import (
     BrokerRefusedError,
     ProducerFencedError,
     TransactionAbortableError,
+    TransactionOutcomeUnknownError,
 )
 from tailrace.client.producer.transactions.sequences import Producer
 from tailrace.model import TopicPartition
@@ -86,7 +87,7 @@ def group_of(group: str | ConsumerGroupMetadata) -> ConsumerGroupMetadata:
 class Pending:
     """An operation that has been asked for and whose outcome comes later."""
 
-    __slots__ = ("error", "is_done", "is_taken")
+    __slots__ = ("error", "is_done", "is_in_doubt", "is_taken")
 
     def __init__(self) -> None:
         self.is_done = False
@@ -94,6 +95,8 @@ class Pending:
         """Whether the caller has learnt the outcome; until then only the same call may follow."""
         self.error: Exception | None = None
         """Why it failed, if it is done and did."""
+        self.is_in_doubt = False
+        """Whether a commit was sent whose answer did not come, or leaves open if it was done."""
 
     def finish(self, error: Exception | None = None) -> None:
         """It succeeded, or failed with `error`; the first outcome counts."""
@@ -101,9 +104,19 @@ class Pending:
             self.is_done, self.error = True, error
 
     def take(self) -> None:
-        """Return if it succeeded; raises why it failed."""
+        """Return if it succeeded; raises why it failed.
+
+        Raises:
+            TransactionOutcomeUnknownError: a commit that failed after it may have been carried out.
+        """
         assert self.is_done, "asked for an outcome that is not there"
         self.is_taken = True
+        if self.error is not None and self.is_in_doubt:
+            raise TransactionOutcomeUnknownError(
+                f"a commit was sent and not answered, then this came: {self.error}; the "
+                "transaction may be committed: read the topic before its work is done again",
+                is_final=True,
+            ) from self.error
         if self.error is not None:
             raise self.error
 
@@ -138,6 +151,9 @@ class TransactionRequest:
     """Takes an answer without an error."""
     failures: int = 0
     """Attempts so far."""
+    is_commit: bool = False
+    is_sent: bool = False
+    """Whether it is on its way to a broker, so that it may be carried out."""
     ready_at: float = 0.0
     """Monotonic seconds; it is not sent before."""
 
@@ -173,6 +189,16 @@ _UNAUTHORIZED = frozenset(
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+PERHAPS_COMMITTED: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Codes in the answer to a commit that the coordinator may have written down all the same: its own
+log did not have it in time."""
+
 FATAL_IN_PRODUCE: Final = frozenset(
     {
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,

@@ -1,0 +1,263 @@
+"""Transactions as the two producers offer them: a block, and how to ask again for its outcome.
+
+    READY ── transaction() ── block ──┬── commit ── READY
+                                      ├── exception: abort ── READY, and the exception goes on
+                                      └── commit not answered in time: outcome unknown
+    outcome unknown ── finish_transaction() ──┬── returns: it was committed
+                                              ├── not committed: abort ── READY, and an error
+                                              └── still unknown
+
+Not here: what is asked of the coordinator (`transactions`).
+
+Invariant: no transaction begins while nobody has learnt what became of the commit before it.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+from tailrace.client.producer.driver import ThreadDriver
+from tailrace.client.producer.engine import Engine
+from tailrace.client.producer.errors import (
+    TransactionAbortedError,
+    TransactionOutcomeUnknownError,
+    TransactionStateError,
+    TransactionTimeoutError,
+)
+from tailrace.client.producer.explanations import why_no_end
+from tailrace.client.producer.transactions import COMMIT, State, TransactionManager
+from tailrace.client.producer.transactions.requests import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    Pending,
+    group_of,
+    offsets_of,
+)
+from tailrace.errors import TailraceError
+from tailrace.model import TopicPartition
+
+INIT = "init_transactions"
+ABORT = "abort_transaction"
+OFFSETS = "send_offsets_to_transaction"
+
+Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
+
+
+class _Transactions:
+    """What both have in common: everything that does not wait."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def _manager(self) -> TransactionManager:
+        """The transactions of a producer that has a `transactional.id`.
+
+        Raises:
+            TransactionStateError: it has none.
+        """
+        self._engine.check_open()
+        found = self._engine.transactions
+        if found is None or not found.is_transactional:
+            raise TransactionStateError("transactions need the setting transactional.id")
+        return found
+
+    def _can_abort(self) -> bool:
+        """Whether a transaction is open, failed or not, whose end was not asked for."""
+        return self._engine.closed_error is None and self._manager.state in {
+            State.IN_TRANSACTION,
+            State.ABORTABLE_ERROR,
+        }
+
+    def _unknown_commit(self) -> Pending | None:
+        """The commit whose outcome nobody has learnt, if there is one."""
+        found = self._engine.transactions
+        unsettled = None if found is None else found.unsettled
+        return unsettled[1] if unsettled is not None and unsettled[0] == COMMIT else None
+
+    def _commit_to_finish(self) -> Pending:
+        """What `finish` waits for.
+
+        Raises:
+            TransactionStateError: no commit is without an outcome.
+            TransactionOutcomeUnknownError: the producer was closed before there was one.
+        """
+        pending = self._unknown_commit()
+        if pending is None:
+            raise TransactionStateError("finish_transaction: no commit is without an outcome")
+        if self._engine.closed_error is not None and not pending.is_done:
+            raise TransactionOutcomeUnknownError(
+                "the producer ended before the coordinator said what became of the commit; read "
+                f"the topic before its work is done again: {self._engine.closed_error}",
+                is_final=True,
+            )
+        return pending
+
+    def _unsettled(self) -> tuple[str, Pending] | None:
+        """The step of an earlier transaction that took too long.
+
+        Raises:
+            TransactionOutcomeUnknownError: it is the commit, of which the caller has to know.
+        """
+        if self._unknown_commit() is not None:
+            raise TransactionOutcomeUnknownError(
+                "the outcome of the transaction before this one is not known: "
+                "finish_transaction() first",
+                is_final=False,
+            )
+        return self._manager.unsettled
+
+    def _no_end(self, step: str) -> Exception:
+        """The error of a step that took too long."""
+        why = why_no_end(self._engine, step)
+        if step == COMMIT:
+            return TransactionOutcomeUnknownError(
+                f"{why}; the transaction may be committed: finish_transaction() asks again, and "
+                "its work must not be done again before that has said no",
+                is_final=False,
+            )
+        return TransactionTimeoutError(why)
+
+
+class ThreadTransactions(_Transactions):
+    """Those of `Producer`."""
+
+    def __init__(self, engine: Engine, driver: ThreadDriver) -> None:
+        super().__init__(engine)
+        self._driver = driver
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """See `Producer.transaction`."""
+        with self._engine.lock:
+            self._settle()
+            if self._manager.state is State.UNINITIALIZED:
+                self._take(INIT, self._manager.init_transactions)
+            self._manager.begin()
+        with self._aborting():
+            yield
+            with self._engine.lock:
+                self._take(COMMIT, self._manager.commit)
+
+    def finish(self) -> None:
+        """See `Producer.finish_transaction`."""
+        pending = self._commit_to_finish()
+        with self._aborting(), self._engine.lock:
+            self._take(COMMIT, lambda: pending)
+
+    def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:
+        """See `Producer.send_offsets_to_transaction`."""
+        committed, consumer = offsets_of(offsets), group_of(group)
+        with self._engine.lock:
+            self._take(OFFSETS, lambda: self._manager.send_offsets(committed, consumer))
+
+    @contextmanager
+    def _aborting(self) -> Iterator[None]:
+        """Abort the transaction if the block fails and the end of it was not asked for."""
+        try:
+            yield
+        except BaseException:
+            with self._engine.lock:
+                if self._can_abort():
+                    self._take(ABORT, self._manager.abort)
+            raise
+
+    def _settle(self) -> None:
+        """See to the end of a step that took too long, and of the transaction that it was in."""
+        unsettled = self._unsettled()
+        if unsettled is None:
+            return
+        step, pending = unsettled
+        with suppress(TailraceError):
+            self._take(step, lambda: pending)
+        if not pending.is_done:
+            raise self._no_end(step)
+        if self._can_abort():
+            self._take(ABORT, self._manager.abort)
+
+    def _take(self, step: str, start: Callable[[], Pending]) -> None:
+        """Start a step and wait for its outcome, under the lock."""
+        engine = self._engine
+        with engine.flushing():
+            pending = start()
+            deadline = time.monotonic() + engine.config.max_block_ms / 1000
+            if not pending.is_done and not self._driver.until(lambda: pending.is_done, deadline):
+                raise self._no_end(step)
+        pending.take()
+
+
+class LoopTransactions(_Transactions):
+    """Those of `AsyncProducer`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        until: Callable[[Callable[[], bool]], Awaitable[None]],
+        serve_lines: Callable[[], Awaitable[None]],
+        end_lines: Callable[[Exception], None],
+    ) -> None:
+        super().__init__(engine)
+        self._until = until
+        self._serve_lines = serve_lines
+        self._end_lines = end_lines
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """See `Producer.transaction`."""
+        await self._settle()
+        if self._manager.state is State.UNINITIALIZED:
+            await self._take(INIT, self._manager.init_transactions)
+        self._manager.begin()
+        async with self._aborting():
+            yield
+            await self._serve_lines()
+            await self._take(COMMIT, self._manager.commit)
+
+    async def finish(self) -> None:
+        """See `Producer.finish_transaction`."""
+        pending = self._commit_to_finish()
+        async with self._aborting():
+            await self._take(COMMIT, lambda: pending)
+
+    async def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:
+        """See `Producer.send_offsets_to_transaction`."""
+        committed, consumer = offsets_of(offsets), group_of(group)
+        await self._take(OFFSETS, lambda: self._manager.send_offsets(committed, consumer))
+
+    @asynccontextmanager
+    async def _aborting(self) -> AsyncIterator[None]:
+        """Abort the transaction if the block fails and the end of it was not asked for."""
+        try:
+            yield
+        except BaseException:
+            self._end_lines(TransactionAbortedError("not sent: its transaction was aborted"))
+            if self._can_abort():
+                await self._take(ABORT, self._manager.abort)
+            raise
+
+    async def _settle(self) -> None:
+        """See to the end of a step that took too long, and of the transaction that it was in."""
+        unsettled = self._unsettled()
+        if unsettled is None:
+            return
+        step, pending = unsettled
+        with suppress(TailraceError):
+            await self._take(step, lambda: pending)
+        if not pending.is_done:
+            raise self._no_end(step)
+        if self._can_abort():
+            await self._take(ABORT, self._manager.abort)
+
+    async def _take(self, step: str, start: Callable[[], Pending]) -> None:
+        """Start a step and wait for its outcome."""
+        engine = self._engine
+        with engine.flushing():
+            pending = start()
+            try:
+                async with asyncio.timeout(engine.config.max_block_ms / 1000):
+                    await self._until(lambda: pending.is_done)
+            except TimeoutError:
+                raise self._no_end(step) from None
+        pending.take()

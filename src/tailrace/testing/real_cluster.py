@@ -1,0 +1,49 @@
+"""`real_cluster`: a `ScriptedCluster` on real sockets, for clients that have threads.
+
+    with real_cluster() as cluster:
+        cluster.create_topic("t")
+        cluster.script.add(ApiKey.END_TXN, How.LOSE_REPLY)
+        with Producer(bootstrap_servers=cluster.bootstrap) as producer: ...
+
+Time is real: a test that waits for a timeout sets a short one. What runs on virtual time is better
+there; see `cluster`.
+"""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+from tailrace.runtime.network import SocketNetwork
+from tailrace.testing.cluster import ScriptedCluster
+
+if TYPE_CHECKING:
+    from tailrace.testing.outside import Outside
+
+
+@contextmanager
+def real_cluster(*, nodes: int = 1) -> Iterator[ScriptedCluster]:
+    """A cluster on 127.0.0.1 that lives on a thread of its own until the end of the block."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="cluster", daemon=True)
+    thread.start()
+
+    async def start() -> ScriptedCluster:
+        # A cluster asks its surroundings for these two.
+        outside = cast("Outside", SimpleNamespace(loop=loop, network=SocketNetwork()))
+        return ScriptedCluster(outside, nodes=nodes, host="127.0.0.1")
+
+    async def stop() -> None:
+        for node in cluster.nodes.values():
+            node.kill()
+        loop.call_soon(loop.stop)
+
+    cluster = asyncio.run_coroutine_threadsafe(start(), loop).result()
+    try:
+        yield cluster
+    finally:
+        asyncio.run_coroutine_threadsafe(stop(), loop)
+        thread.join()
+        loop.close()

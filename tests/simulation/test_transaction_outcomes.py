@@ -1,0 +1,247 @@
+"""Commits whose outcome nobody knows: what is said of them, and how to ask again."""
+# ruff: noqa: PT012 - a transaction is a block of several statements
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from tailrace.client.producer.aio import AsyncProducer
+from tailrace.client.producer.errors import (
+    ProducerFencedError,
+    TransactionAbortableError,
+    TransactionOutcomeUnknownError,
+    TransactionStateError,
+    TransactionTimeoutError,
+)
+from tailrace.client.producer.producer import Producer
+from tailrace.errors import RetriableError
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.testing.cluster import ScriptedCluster
+from tailrace.testing.real_cluster import real_cluster
+from tailrace.testing.script import How
+from tests.simulation.stage import Stage, play
+
+SHORT = {"transactional_id": "x", "max_block_ms": 2000, "request_timeout_ms": 1000}
+ALWAYS = 1 << 30
+
+
+def visible(stage: Stage) -> list[bytes | None]:
+    """What readers of committed records see."""
+    return [each.value for each in stage.cluster.log().visible()]
+
+
+async def commit(stage: Stage, producer: AsyncProducer) -> None:
+    """A transaction of one record."""
+    async with producer.transaction():
+        stage.send(producer)
+
+
+@pytest.mark.parametrize("how", [How.LOSE, How.LOSE_REPLY, How.CUT_AFTER])
+def test_a_transaction_whose_commit_is_late_is_written_once(how: How) -> None:
+    """Its error is no RetriableError, and whoever asks again learns that it was committed."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(**SHORT) as producer:
+            stage.cluster.script.add(ApiKey.END_TXN, how, times=ALWAYS)
+            with pytest.raises(TransactionOutcomeUnknownError, match="finish_transaction") as found:
+                await commit(stage, producer)
+            assert not isinstance(found.value, RetriableError | TimeoutError)
+            assert not found.value.is_final
+            with pytest.raises(TransactionOutcomeUnknownError):
+                await producer.finish_transaction()
+            stage.cluster.script.heal()
+            await producer.finish_transaction()
+            assert visible(stage) == [b"0"]
+            await commit(stage, producer)
+        assert visible(stage) == [b"0", b"1"]
+
+    play(main)
+
+
+def test_a_new_transaction_does_not_pass_over_an_unknown_outcome() -> None:
+    """Also when the commit has succeeded meanwhile, the next transaction says so until asked."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(**SHORT) as producer:
+            stage.cluster.script.add(ApiKey.END_TXN, How.DELAY, delay_s=2.5, times=1)
+            stage.cluster.script.add(ApiKey.END_TXN, How.LOSE, times=2)
+            with pytest.raises(TransactionOutcomeUnknownError):
+                await commit(stage, producer)
+            for _ in range(2):
+                with pytest.raises(TransactionOutcomeUnknownError):
+                    await commit(stage, producer)
+                await stage.pass_time(60)
+            assert visible(stage) == [b"0"]
+            await producer.finish_transaction()
+            await commit(stage, producer)
+        assert visible(stage) == [b"0", b"1"]
+
+    play(main)
+
+
+def test_a_late_commit_that_was_refused_may_be_done_again() -> None:
+    """The coordinator says for sure that it did not commit: an abort, and an error that retries."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(**SHORT) as producer:
+            stage.cluster.script.add(
+                ApiKey.END_TXN,
+                How.ERROR,
+                error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                times=ALWAYS,
+            )
+            with pytest.raises(TransactionOutcomeUnknownError):
+                await commit(stage, producer)
+            stage.cluster.script.heal()
+            stage.cluster.script.add(
+                ApiKey.END_TXN, How.ERROR, error=ErrorCode.TRANSACTION_ABORTABLE
+            )
+            with pytest.raises(TransactionAbortableError):
+                await producer.finish_transaction()
+            await commit(stage, producer)
+        assert visible(stage) == [b"1"]
+
+    play(main)
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [(How.LOSE_REPLY, TransactionOutcomeUnknownError), (How.ERROR, ProducerFencedError)],
+)
+def test_fenced_after_an_answer_was_lost_is_not_called_uncommitted(
+    how: How, kind: type[Exception]
+) -> None:
+    """A commit may have been done before the fence; only one that was never sent was not."""
+
+    async def main(stage: Stage) -> None:
+        producer = stage.producer(**SHORT)
+        stage.cluster.script.add(ApiKey.END_TXN, how, error=ErrorCode.NOT_COORDINATOR)
+        stage.cluster.script.add(ApiKey.END_TXN, How.ERROR, error=ErrorCode.PRODUCER_FENCED)
+        with pytest.raises(kind) as found:
+            await commit(stage, producer)
+        if isinstance(found.value, TransactionOutcomeUnknownError):
+            assert found.value.is_final
+            assert isinstance(found.value.__cause__, ProducerFencedError)
+        with pytest.raises(TransactionStateError, match="no commit"):
+            await producer.finish_transaction()
+        await producer.close()
+
+    play(main)
+
+
+def test_a_commit_that_is_cancelled_has_an_unknown_outcome() -> None:
+    """A timeout around the block cuts the wait for the commit, not the commit."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(**SHORT) as producer:
+            stage.cluster.script.add(ApiKey.END_TXN, How.DELAY, delay_s=0.5)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await commit(stage, producer)
+            with pytest.raises(TransactionOutcomeUnknownError, match="before this one"):
+                await commit(stage, producer)
+            await producer.finish_transaction()
+        assert visible(stage) == [b"0"]
+
+    play(main)
+
+
+def test_after_a_close_the_outcome_is_told_if_it_came() -> None:
+    """Asking a closed producer is final; a commit that was answered while it closed is told."""
+
+    async def main(stage: Stage) -> None:
+        for end, ends in ((How.DELAY, True), (How.LOSE, False)):
+            producer = stage.producer(**SHORT)
+            stage.cluster.script.add(ApiKey.END_TXN, end, delay_s=0.9, times=ALWAYS)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await commit(stage, producer)
+            await producer.close(1)
+            if ends:
+                await producer.finish_transaction()
+            else:
+                with pytest.raises(TransactionOutcomeUnknownError) as found:
+                    await producer.finish_transaction()
+                assert found.value.is_final
+            stage.cluster.script.heal()
+
+    play(main)
+
+
+def test_an_abort_that_is_late_is_waited_for_and_its_work_is_done_again() -> None:
+    """Nothing of an aborted transaction is committed, so its error may be retried."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(**SHORT) as producer:
+            stage.cluster.script.add(ApiKey.END_TXN, How.LOSE_REPLY, times=ALWAYS)
+            with pytest.raises(TransactionTimeoutError):
+                async with producer.transaction():
+                    await stage.send(producer)[0]
+                    raise LookupError
+            with pytest.raises(TransactionStateError, match="no commit"):
+                await producer.finish_transaction()
+            stage.cluster.script.heal()
+            await commit(stage, producer)
+        assert visible(stage) == [b"1"]
+
+    play(main)
+
+
+def test_asking_in_an_open_transaction_changes_nothing() -> None:
+    """finish_transaction without an unknown outcome is refused, and the transaction goes on."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(**SHORT) as producer:
+            async with producer.transaction():
+                stage.send(producer)
+                with pytest.raises(TransactionStateError):
+                    await producer.finish_transaction()
+            assert visible(stage) == [b"0"]
+
+    play(main)
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    """A cluster on real sockets, with a topic `t`."""
+    with real_cluster() as found:
+        found.create_topic("t")
+        yield found
+
+
+def test_a_late_commit_of_threads_is_written_once(cluster: ScriptedCluster) -> None:
+    """A Producer says the same as an AsyncProducer, and its next transaction does not go on."""
+
+    def write() -> None:
+        with producer.transaction():
+            producer.send("t", b"once", partition=0)
+
+    with Producer(
+        bootstrap_servers=cluster.bootstrap,
+        transactional_id="x",
+        max_block_ms=500,
+        request_timeout_ms=100,
+        reconnect_backoff_max_ms=50,
+        retry_backoff_ms=50,
+    ) as producer:
+        with producer.transaction():
+            producer.send("t", b"first", partition=0)
+        cluster.script.add(ApiKey.END_TXN, How.LOSE_REPLY, times=ALWAYS)
+        with pytest.raises(TransactionOutcomeUnknownError):
+            write()
+        with pytest.raises(TransactionOutcomeUnknownError):
+            write()
+        with pytest.raises(TransactionOutcomeUnknownError):
+            producer.finish_transaction()
+        cluster.script.heal()
+        is_known = False
+        while not is_known:
+            with suppress(TransactionOutcomeUnknownError):
+                producer.finish_transaction()
+                is_known = True
+        with pytest.raises(TransactionStateError):
+            producer.finish_transaction()
+    assert [each.value for each in cluster.log().visible()] == [b"first", b"once"]
