@@ -366,25 +366,55 @@ def fail(_: object) -> bytes:
 
 BAD: dict[str, dict[str, Any]] = {
     "too large": {"value": b"x" * 2_000_000},
-    "wrong type": {"value": Odd()},
     "lone surrogate": {"value": "\ud800"},
     "no such partition": {"partition": 99},
     "negative partition": {"partition": -3},
-    "no number as partition": {"partition": "0"},
-    "text as timestamp": {"timestamp": "now"},
     "huge timestamp": {"timestamp": 1 << 70},
     "negative timestamp": {"timestamp": -5},
-    "header value": {"headers": [("h", 5)]},
-    "header text value": {"headers": [("h", "text")]},
-    "header name": {"headers": [(b"h", b"")]},
     "header surrogate": {"headers": [("\udcff", b"")]},
-    "header shape": {"headers": ["abc"]},
     "illegal topic": {"topic": "a b"},
     "empty topic": {"topic": ""},
     "long topic": {"topic": "x" * 40_000},
     "surrogate topic": {"topic": "\ud800"},
-    "bytes as topic": {"topic": b"t"},
 }
+
+WRONG_TYPES: dict[str, dict[str, Any]] = {
+    "value is a Odd; it has to be bytes, .* set value_serializer": {"value": Odd()},
+    "key is a int; it has to be bytes, .* set key_serializer": {"key": 5},
+    "partition is a str": {"partition": "0"},
+    "partition is a bool": {"partition": True},
+    "timestamp is a str": {"timestamp": "now"},
+    "timestamp is a float; it has to be an int, milliseconds": {"timestamp": 1.7e9},
+    "the value of a header is a int": {"headers": [("h", 5)]},
+    "the value of a header is a str": {"headers": {"h": "text"}},
+    "the name of a header is a bytes": {"headers": [(b"h", b"")]},
+    "a header is a str": {"headers": ["abc"]},
+    "a header is a tuple": {"headers": [("h", b"", b"")]},
+    "headers is a str": {"headers": "h"},
+    "headers is a int": {"headers": 5},
+    "topic is a bytes": {"topic": b"t"},
+    "topic is a NoneType": {"topic": None},
+    "topic is a list": {"topic": ["t"]},
+    "on_delivery is a str": {"on_delivery": "call me"},
+}
+"""What the error says, and the arguments."""
+
+
+@pytest.mark.parametrize("words", WRONG_TYPES)
+def test_an_argument_of_a_wrong_type_is_an_error_of_the_call(words: str) -> None:
+    """One sentence names the argument and what it has to be; the producer goes on."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer() as producer:
+            for _ in range(2):
+                given: dict[str, Any] = {"topic": "t", "value": b"v"} | WRONG_TYPES[words]
+                with pytest.raises(TypeError, match=f"^{words}"):
+                    producer.send(given.pop("topic"), given.pop("value"), **given)
+                await stage.send(producer, partition=None)[0]
+            check_empty(producer)
+        stage.check_log()
+
+    play(main)
 
 
 @pytest.mark.parametrize("case", BAD)

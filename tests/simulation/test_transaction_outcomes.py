@@ -4,7 +4,9 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any, cast
 
+import confluent_kafka
 import pytest
 
 from tailrace.client.producer.aio import AsyncProducer
@@ -16,7 +18,9 @@ from tailrace.client.producer.errors import (
     TransactionTimeoutError,
 )
 from tailrace.client.producer.producer import Producer
+from tailrace.client.producer.transactions.requests import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.errors import RetriableError
+from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.cluster import ScriptedCluster
@@ -26,6 +30,8 @@ from tests.simulation.stage import Stage, play
 
 SHORT = {"transactional_id": "x", "max_block_ms": 2000, "request_timeout_ms": 1000}
 ALWAYS = 1 << 30
+OPAQUE = confluent_kafka.Consumer({"group.id": "g"}).consumer_group_metadata()
+"""Nothing but librdkafka can read it."""
 
 
 def visible(stage: Stage) -> list[bytes | None]:
@@ -245,3 +251,47 @@ def test_a_late_commit_of_threads_is_written_once(cluster: ScriptedCluster) -> N
         with pytest.raises(TransactionStateError):
             producer.finish_transaction()
     assert [each.value for each in cluster.log().visible()] == [b"first", b"once"]
+
+
+PLACE = TopicPartition("in", 0)
+WRONG: dict[str, tuple[Any, Any]] = {
+    "group is a bytes; .* confluent-kafka gives cannot be read": ({PLACE: 1}, OPAQUE),
+    "group is a int": ({PLACE: 1}, 5),
+    "the id of group is a bytes": ({PLACE: 1}, ConsumerGroupMetadata(cast("Any", b"g"))),
+    "the generation of group is a str": ({PLACE: 1}, ConsumerGroupMetadata("g", cast("Any", "1"))),
+    "the id of group is a str that UTF-8": ({PLACE: 1}, "\ud800"),
+    "the member id of group has 40000 bytes": (
+        {PLACE: 1},
+        ConsumerGroupMetadata("g", member_id="m" * 40_000),
+    ),
+    "the offset of in-0 is a float": ({PLACE: 1.0}, "g"),
+    "the offset of in-0 is a bool": ({PLACE: True}, "g"),
+    "the offset of in-0 is a NoneType": ({PLACE: None}, "g"),
+    "the offset of in-0 is -1": ({PLACE: -1}, "g"),
+    "the offset of in-0 is 9223372036854775808": ({PLACE: 1 << 63}, "g"),
+    "the leader epoch in .* is a str": ({PLACE: OffsetAndMetadata(1, cast("Any", "2"))}, "g"),
+    "the metadata in .* is a dict": ({PLACE: OffsetAndMetadata(1, 2, cast("Any", {}))}, "g"),
+    "the partition of an offset is a str": ({("in", "0"): 1}, "g"),
+    "the topic of an offset is a int": ({(1, 0): 1}, "g"),
+    "a key of offsets is a str": ({"in": 1}, "g"),
+    "offsets is a list": ([(PLACE, 1)], "g"),
+}
+"""What the error says, then offsets and a group."""
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_offsets_of_a_wrong_type_harm_nothing(words: str) -> None:
+    """The call is refused in one sentence, and its transaction goes on and is committed."""
+    offsets, group = WRONG[words]
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(**SHORT) as producer:
+            async with producer.transaction():
+                stage.send(producer)
+                with pytest.raises((TypeError, ValueError), match=f"^{words}"):
+                    await producer.send_offsets_to_transaction(offsets, group)
+                await producer.send_offsets_to_transaction({PLACE: 7}, "g")
+            assert visible(stage) == [b"0"]
+            assert stage.cluster.coordinator.offsets == {("g", PLACE): 7}
+
+    play(main)

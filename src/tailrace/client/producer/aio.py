@@ -26,6 +26,7 @@ from tailrace.client.producer.errors import (
     BufferExhaustedError,
     ClosedProducerError,
     MetadataTimeoutError,
+    RejectedRecordError,
 )
 from tailrace.client.producer.explanations import why_no_memory, why_no_topic
 from tailrace.client.producer.face import Face
@@ -42,6 +43,7 @@ from tailrace.client.producer.transactions.requests import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
 )
+from tailrace.client.producer.user_code import call_user_code
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.runtime import Runtime, system_runtime
@@ -126,6 +128,12 @@ class LoopDriver:
                 handle.cancel()
         self._end_turn()
 
+    def abandon(self) -> None:
+        """End everything: nobody holds the producer any more."""
+        if self._engine.begin_close():
+            self._engine.end_close()
+            self.stop()
+
     def _turn(self) -> None:
         self._turn_handle = None
         engine = self._engine
@@ -134,7 +142,9 @@ class LoopDriver:
             try:
                 engine.sender.poll(now)
             except BaseException as error:
+                self._is_over = True
                 engine.give_up(error)
+                self._end_turn()
                 raise
             deadline = engine.sender.next_deadline(now)
         load_beside()
@@ -150,7 +160,7 @@ class LoopDriver:
             turned.set_result(None)
         calls = self._engine.sender.calls
         while calls:
-            calls.popleft()()
+            call_user_code(calls.popleft(), about="a callback")
 
     # -- Waiting, for receipts ----------------------------------------------------------------
 
@@ -160,9 +170,14 @@ class LoopDriver:
 
     def call_back(self, outcome: Outcome, index: int, callback: DeliveryCallback) -> None:
         """Have the callback called by the loop."""
-        outcome.add_callback(index, callback)
         if outcome.is_done:
-            self.loop.call_soon(outcome.run_callbacks)
+            self.loop.call_soon(outcome.tell, index, callback)
+        else:
+            outcome.add_callback(index, callback)
+
+    def forked(self) -> None:
+        """In a child process nothing turns: its loop is a copy, and the sockets are shared."""
+        self._is_over = True
 
     def awaiting(self, outcome: Outcome) -> Generator[object, None, None]:
         """Give way until the outcome is there."""
@@ -441,6 +456,15 @@ class AsyncProducer(Face):
                     await self._serve(queued)
                 except TailraceError as error:
                     self._end_queued(queued, error)
+                except asyncio.CancelledError as error:
+                    # Unless the line was ended, the loop ends, or a partitioner has raised it.
+                    for each in line if self._lines.get(topic) is line else ():
+                        self._end_queued(each, _unserved(each, error))
+                        self._line_bytes -= each.prepared.size
+                    raise
+                except BaseException as error:  # noqa: BLE001 - nobody awaits this task
+                    # A partitioner has raised SystemExit or the like.
+                    self._end_queued(queued, _unserved(queued, error))
                 line.popleft()
                 self._line_bytes -= queued.prepared.size
         finally:
@@ -542,9 +566,13 @@ class AsyncProducer(Face):
             await self._driver.turned()
 
     def _dropped(self) -> None:
-        engine = self._engine
-        engine.begin_close()
-        # Without its loop, a socket cannot be taken off it, and is closed when it is collected.
+        # A finalizer runs between any two steps, of any thread. Without its loop, a socket cannot
+        # be taken off it, and is closed when it is collected.
         with suppress(RuntimeError):
-            engine.end_close()
-            self._driver.stop()
+            self._driver.loop.call_soon_threadsafe(self._driver.abandon)
+
+
+def _unserved(queued: Queued, error: BaseException) -> RejectedRecordError:
+    found = RejectedRecordError(f"{queued.partition.topic}: choosing a partition failed: {error!r}")
+    found.__cause__ = error
+    return found

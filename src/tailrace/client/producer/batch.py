@@ -8,7 +8,6 @@ Not here: which batch a record goes to (`accumulator`), and what its bytes look 
 Invariant: `is_done` is set last, so whoever sees it set sees the whole outcome.
 """
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
@@ -26,13 +25,12 @@ from tailrace.client.producer.receipts import (
     RecordMetadata,
     Waiting,
 )
+from tailrace.client.producer.user_code import call_user_code
 from tailrace.model import TopicPartition
 from tailrace.records import layout
 
 if TYPE_CHECKING:
     from tailrace.client.producer.slices import ColumnSlice
-
-log = logging.getLogger(__name__)
 
 NO_SEQUENCE: Final = -1
 _SEQUENCES: Final = 1 << 31
@@ -121,13 +119,15 @@ class Outcome:
         self.watchers.append(wake)
 
     def run_callbacks(self) -> None:
-        """Call the callbacks in the order they were given; their errors are logged."""
+        """Call the callbacks in the order they were given; what they raise is logged."""
         callbacks, self.callbacks = self.callbacks, None
         for index, callback in callbacks or ():
-            try:
-                callback(self.place_of(index), self.error_of(index))
-            except Exception:
-                log.exception("a delivery callback for %s failed", self.partition)
+            self.tell(index, callback)
+
+    def tell(self, index: int, callback: DeliveryCallback) -> None:
+        """Call one callback; what it raises is logged."""
+        place, error = self.place_of(index), self.error_of(index)
+        call_user_code(callback, place, error, about=f"a delivery callback for {self.partition}")
 
 
 class Refused(Outcome):

@@ -20,8 +20,10 @@ from math import inf
 
 from tailrace.client.producer.batch import Outcome
 from tailrace.client.producer.engine import Engine
+from tailrace.client.producer.errors import ReentrantCallError
 from tailrace.client.producer.loading import load_beside
 from tailrace.client.producer.receipts import DeliveryCallback
+from tailrace.client.producer.user_code import call_user_code
 from tailrace.runtime.polling import PollingNetwork
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ class ThreadDriver:
     def __init__(self, network: PollingNetwork) -> None:
         self._network = network
         self._is_led = False
+        self._leader = 0
+        """The thread that leads, while one does."""
         self._is_parked = False
         """The own thread waits in the kernel, until `_planned` if nothing happens."""
         self._planned = inf
@@ -46,6 +50,7 @@ class ThreadDriver:
         """How often a caller has moved bytes; tells the own thread that it is not needed."""
         self._is_over = False
         self._is_abandoned = False
+        self._is_forked = False
         self._engine: Engine
 
     def start(self, engine: Engine) -> None:
@@ -62,6 +67,8 @@ class ThreadDriver:
 
     def move(self) -> None:
         """Send what may be sent and take in what has come, without waiting."""
+        if self._is_forked:
+            return
         self._moves += 1
         self._turn(self._network.wait(0) if self._engine.sender.in_flight else [])
 
@@ -84,6 +91,11 @@ class ThreadDriver:
                 if not self._is_led:
                     self._moves += 1
                     self._lead(deadline)
+                elif self._leader == threading.get_ident():
+                    raise ReentrantCallError(
+                        "a producer is waited for by a signal handler or a finalizer that has "
+                        "interrupted a wait for the same producer; let it set a flag instead"
+                    )
                 else:
                     if self._is_parked:
                         self._network.wake()
@@ -110,12 +122,17 @@ class ThreadDriver:
         self._network.wake()
         self._engine.give_up(error)
 
+    def forked(self) -> None:
+        """In a child process: there is no own thread and no leader, and the sockets are shared."""
+        self._is_over = self._is_forked = True
+        self._is_led = self._is_parked = False
+
     def join(self) -> None:
         """Wait for the own thread, and for callers who lead; without the lock.
 
         In a callback it does nothing, since that is called by the own thread.
         """
-        if self._thread is not threading.current_thread():
+        if self._thread is not threading.current_thread() and not self._is_forked:
             self._thread.join()
             with self._engine.lock:
                 while self._is_led:
@@ -124,12 +141,10 @@ class ThreadDriver:
 
     def abandon(self) -> None:
         """Let the own thread deliver what there is, and end; nobody waits for it."""
-        with self._engine.lock:
-            self._engine.begin_close()
-            self._is_abandoned = True
-            self._tick.notify()
-            if self._is_parked:
-                self._network.wake()
+        # A finalizer runs between any two steps of any thread, this producer's own included: it
+        # takes no lock and changes nothing but this.
+        self._is_abandoned = True
+        self._network.wake()
 
     # -- leading ------------------------------------------------------------------------------
 
@@ -146,6 +161,8 @@ class ThreadDriver:
         now = time.monotonic()
         self._planned = self._engine.sender.next_deadline(now)
         timeout = max(0.0, min(deadline, self._planned, _FAR_S + now) - now)
+        self._leader = threading.get_ident()
+        # Ctrl-C comes behind a call: there is none from here to the `try`.
         self._is_led = True
         lock = self._engine.lock
         try:
@@ -181,25 +198,35 @@ class ThreadDriver:
     # -- the own thread -----------------------------------------------------------------------
 
     def _run(self) -> None:
-        engine = self._engine
-        seen = -1
-        with engine.lock:
-            while not self._is_over:
-                if self._moves != seen or self._is_led:
-                    seen = self._moves
-                    self._tick.wait(TICK_S)
-                else:
-                    self._is_parked = True
-                    self._lead(inf)
-                    self._is_parked = False
-                self._call_back()
-                load_beside()
-                if self._is_abandoned and engine.is_idle():
-                    engine.end_close()
-                    self._is_over = True
+        with self._engine.lock:
+            try:
+                self._work()
+            except BaseException as error:
+                self.give_up(error)
+                log.critical("a producer's thread has ended", exc_info=error)
             self._call_back()
         if self._is_abandoned:
             self._network.close()
+
+    def _work(self) -> None:
+        """Move bytes while no caller does, and run callbacks, until the end."""
+        engine = self._engine
+        seen = -1
+        while not self._is_over:
+            if self._moves != seen or self._is_led:
+                seen = self._moves
+                self._tick.wait(TICK_S)
+            else:
+                self._is_parked = True
+                self._lead(inf)
+                self._is_parked = False
+            self._call_back()
+            load_beside()
+            if self._is_abandoned:
+                engine.begin_close()
+                if engine.is_idle():
+                    engine.end_close()
+                    self._is_over = True
 
     def _call_back(self) -> None:
         """Run the callbacks that are due, without the lock."""
@@ -208,7 +235,7 @@ class ThreadDriver:
             call = calls.popleft()
             self._engine.lock.release()
             try:
-                call()
+                call_user_code(call, about="a callback")
             finally:
                 self._engine.lock.acquire()
 
@@ -234,8 +261,7 @@ class ThreadDriver:
             if not outcome.is_done:
                 outcome.add_callback(index, callback)
                 return
-        outcome.add_callback(index, callback)
-        outcome.run_callbacks()
+        outcome.tell(index, callback)
 
     def awaiting(self, outcome: Outcome) -> Generator[object, None, None]:
         """Refused: a `Producer` belongs to no event loop."""

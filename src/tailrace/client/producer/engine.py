@@ -28,6 +28,7 @@ from tailrace.client.nodes import (
     Nodes,
 )
 from tailrace.client.producer.accumulator import Accumulator
+from tailrace.client.producer.arguments import plain_record
 from tailrace.client.producer.batch import Outcome, Prepared, ProducerBatch, Refused
 from tailrace.client.producer.buffer_pool import BufferPool
 from tailrace.client.producer.config import ProducerConfig
@@ -172,17 +173,22 @@ class Engine:
             ProducerError: the record cannot be sent as it is.
         """
         if self.interceptors:
-            record = self.interceptors.on_send(record)
-        self._check_fields(record)
+            record = self._intercepted(record)
+        self.check_name(record.topic)
+        if record.timestamp is not None and not 0 <= record.timestamp <= INT64_MAX:
+            raise RejectedRecordError(
+                f"{record.topic}: timestamp {record.timestamp} is no number of ms since 1970-01-01 "
+                "UTC in 64 bits"
+            )
         key = serialize(record.key, self.parts.key_serializer, setting="key_serializer")
         value = serialize(record.value, self.parts.value_serializer, setting="value_serializer")
         try:
             size = record_size_bound(
                 key, value, record.headers, has_timestamp=record.timestamp is not None
             )
-        except (AttributeError, TypeError, ValueError) as error:
+        except UnicodeEncodeError as error:
             raise RejectedRecordError(
-                f"{record.topic}: headers are pairs of a str and bytes or None: {error}"
+                f"{record.topic}: a name of a header that UTF-8 cannot encode: {error}"
             ) from error
         for limit, setting in (
             (self.config.max_request_size, "max.request.size"),
@@ -195,24 +201,29 @@ class Engine:
                 )
         return Prepared(record, key, value, size)
 
-    def _check_fields(self, record: ProducerRecord) -> None:
-        """Refuse what would be a record, or a request, that cannot be written."""
-        if self.metadata.partition_count(record.topic) is None:
-            topic: object = record.topic
-            if not isinstance(topic, str) or not _TOPIC_NAME.fullmatch(topic):
-                raise InvalidTopicError(
-                    f"topic {record.topic!r}: a name has 1 to 249 of the characters a-z, A-Z, 0-9, "
-                    "'.', '_' and '-'"
-                )
-        partition: object = record.partition
-        if partition is not None and not isinstance(partition, int):
-            raise RejectedRecordError(f"{record.topic}: partition {partition!r} is no int")
-        timestamp: object = record.timestamp
-        if timestamp is not None and not (
-            isinstance(timestamp, int) and 0 <= timestamp <= INT64_MAX
-        ):
-            raise RejectedRecordError(
-                f"{record.topic}: timestamp {timestamp!r} is no number of ms since 1970-01-01 UTC"
+    def plain(self, record: ProducerRecord) -> ProducerRecord:
+        """The record of exactly the types that it is declared with; raises TypeError if it is not.
+
+        It calls the caller's code, so it is for before a lock is taken.
+        """
+        return plain_record(
+            record,
+            key_serializer=self.parts.key_serializer,
+            value_serializer=self.parts.value_serializer,
+        )
+
+    def _intercepted(self, record: ProducerRecord) -> ProducerRecord:
+        try:
+            return self.plain(self.interceptors.on_send(record))
+        except TypeError as error:
+            raise RejectedRecordError(f"{record.topic}: after the interceptors, {error}") from error
+
+    def check_name(self, topic: str) -> None:
+        """Raises InvalidTopicError for a name that would spoil the requests about other topics."""
+        if self.metadata.partition_count(topic) is None and not _TOPIC_NAME.fullmatch(topic):
+            raise InvalidTopicError(
+                f"topic {topic!r}: a name has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' "
+                "and '-'"
             )
 
     def append(
@@ -457,6 +468,7 @@ class Engine:
         """In a child process: nothing here is ours; the sockets are the parent's too."""
         self.lock._at_fork_reinit()  # type: ignore[attr-defined]
         self.gate.reset()
+        self.waiting.forked()
         self.closed_error = ClosedProducerError(
             "this process is a fork of the one that made the producer; make a producer of its own "
             "after the fork"

@@ -32,6 +32,10 @@ class ClosedProducerError(ProducerError, FatalError):
     """The producer was closed, or this process is a fork of the one that made it."""
 
 
+class ReentrantCallError(ProducerError, FatalError, RuntimeError):
+    """A signal handler or a finalizer called a producer in the middle of a step of the same one."""
+
+
 class SerializationError(ProducerError, FatalError, ValueError):
     """The key or value cannot be made into bytes; the cause is chained."""
 

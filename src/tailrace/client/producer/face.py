@@ -8,8 +8,9 @@ face may have to wait.
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Literal, overload
+from typing import Any, Literal, cast, overload
 
+from tailrace.client.producer.arguments import check_callback
 from tailrace.client.producer.batch import Outcome
 from tailrace.client.producer.encoding import RECORD_OVERHEAD
 from tailrace.client.producer.engine import Engine
@@ -82,13 +83,16 @@ class Face:
         the event loop; while it blocks, the bytes lie still. `receipt=False` returns None
         instead, which is cheaper: errors are then logged and counted.
 
-        Whatever is wrong with the record itself becomes the outcome of its receipt.
+        Whatever is wrong with the record itself becomes the outcome of its receipt; an argument of
+        a wrong type is an error of the call.
 
         Raises:
+            TypeError: an argument is of a type that cannot be sent; the message names it.
             ClosedProducerError: the producer is closed, or was made before a fork.
         """
         if (
             type(value) is bytes
+            and type(topic) is str  # Another type may run code of its own inside of the gate.
             and key is None
             and partition is None
             and headers is None
@@ -122,7 +126,11 @@ class Face:
                         return Receipt(batch, index)
                     batch.is_forgotten = True
                     return None
-        record = ProducerRecord(topic, value, key, _headers(headers), timestamp, partition)
+        check_callback(on_delivery)
+        record = self._engine.plain(
+            # What the caller gives is of these types only after this.
+            ProducerRecord(topic, value, key, cast("Any", headers), timestamp, partition)
+        )
         outcome, index = self._send(record, on_delivery)
         if receipt:
             return Receipt(outcome, index)
@@ -174,6 +182,7 @@ class Face:
         if engine is None or engine.closed_error is not None:
             return
         held = self.held()
+        self._dropped()
         if held:
             warnings.warn(
                 f"a producer was dropped with {held} records that are not acknowledged; close it, "
@@ -181,10 +190,3 @@ class Face:
                 ResourceWarning,
                 stacklevel=2,
             )
-        self._dropped()
-
-
-def _headers(headers: HeadersLike | None) -> tuple[Header, ...]:
-    if not headers:
-        return ()
-    return tuple(headers.items() if isinstance(headers, Mapping) else headers)

@@ -19,10 +19,19 @@ Invariant: what is in `open` is not closed, and its columns only change inside o
 """
 
 import time
-from typing import TYPE_CHECKING
+from itertools import count
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from tailrace.client.producer.errors import ReentrantCallError
 
 if TYPE_CHECKING:
     from tailrace.client.producer.batch import ProducerBatch
+
+PATIENCE_S: Final = 1.0
+_TURNS: Final = 1000
+"""How often to look before the time is taken, and at least once more in it: a process that was
+stopped meanwhile has lost time, but no turns."""
 
 
 class Gate:
@@ -39,11 +48,24 @@ class Gate:
         self.leave = self._element.append
 
     def wait(self) -> None:
-        """Be inside, after whoever is; `leave` must follow, whatever happens."""
-        while True:
+        """Be inside, after whoever is; `leave` must follow, whatever happens.
+
+        Raises:
+            ReentrantCallError: nobody has left for `PATIENCE_S`. Sections take microseconds, so a
+                signal handler or a finalizer has interrupted one on this very thread.
+        """
+        deadline = inf
+        for turn in count():
             try:
                 self.enter()
             except IndexError:
+                if turn == _TURNS:
+                    deadline = time.monotonic() + PATIENCE_S
+                elif turn > 2 * _TURNS and time.monotonic() > deadline:
+                    raise ReentrantCallError(
+                        "a producer was called by a signal handler or a finalizer that has "
+                        "interrupted a call of the same producer; let it set a flag instead"
+                    ) from None
                 time.sleep(0)
             except BaseException:
                 self.leave(None)
@@ -53,10 +75,12 @@ class Gate:
 
     def mend(self, topic: str) -> None:
         """Undo what an interrupted caller has half done to a topic's batch, and leave."""
-        batch = self.open.get(topic)
-        if batch is not None:
-            batch.mend()
-        self.leave(None)
+        try:
+            batch = self.open.get(topic)
+            if batch is not None:
+                batch.mend()
+        finally:
+            self.leave(None)
 
     def reset(self) -> None:
         """Nobody is inside and nothing is open: in a process that was just forked."""

@@ -6,16 +6,14 @@ a time. What a hook raises is logged and otherwise without effect. Without hooks
 Not here: changing records (`interceptors`), and counts that are kept anyway (`metrics`).
 """
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tailrace.client.producer.user_code import call_user_code
 from tailrace.model import TopicPartition
 
 if TYPE_CHECKING:
     from tailrace.client.producer.batch import ProducerBatch
-
-log = logging.getLogger(__name__)
 
 
 class BatchInfo(NamedTuple):
@@ -70,15 +68,9 @@ class BatchHooks:
     def on_send(self, batch: BatchInfo) -> None:
         """Tell all."""
         for each in self._hooks:
-            try:
-                each.on_send(batch)
-            except Exception:
-                log.exception("%s.on_send failed", type(each).__name__)
+            call_user_code(each.on_send, batch, about=f"{type(each).__name__}.on_send")
 
     def on_done(self, batch: BatchInfo, error: Exception | None) -> None:
         """Tell all."""
         for each in self._hooks:
-            try:
-                each.on_done(batch, error)
-            except Exception:
-                log.exception("%s.on_done failed", type(each).__name__)
+            call_user_code(each.on_done, batch, error, about=f"{type(each).__name__}.on_done")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tailrace.client.producer.receipts import ProducerRecord, RecordMetadata
+from tailrace.client.producer.user_code import call_user_code
 
 log = logging.getLogger(__name__)
 
@@ -69,10 +70,12 @@ class ProducerInterceptors:
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
         """Tell all what became of a record that was to be sent."""
         for each in self._interceptors:
-            try:
-                each.on_acknowledgement(metadata, error)
-            except Exception:
-                log.exception("%s.on_acknowledgement failed", type(each).__name__)
+            call_user_code(
+                each.on_acknowledgement,
+                metadata,
+                error,
+                about=f"{type(each).__name__}.on_acknowledgement",
+            )
 
     def on_send_error(self, record: ProducerRecord, error: Exception) -> None:
         """Tell all that a record failed before it was in a batch.
@@ -85,7 +88,4 @@ class ProducerInterceptors:
     def close(self) -> None:
         """Tell all that the producer was closed."""
         for each in self._interceptors:
-            try:
-                each.close()
-            except Exception:
-                log.exception("%s.close failed", type(each).__name__)
+            call_user_code(each.close, about=f"{type(each).__name__}.close")

@@ -56,6 +56,10 @@ class Waiting(Protocol):
         """Give way to the event loop until the outcome is there."""
         ...
 
+    def forked(self) -> None:
+        """This process is a child of the one where the producer was made: wait for nothing."""
+        ...
+
 
 class Receipt:
     """The outcome of one record, now or later.
@@ -95,7 +99,8 @@ class Receipt:
         """Have `callback(metadata, error)` called once it ends; at once if it has ended.
 
         Called by the producer's own thread, or by the event loop of an `AsyncProducer`, one at a
-        time and without blocking; an error that it raises is logged.
+        time and without blocking. If the record has ended already, a `Producer` calls it here and
+        now. Whatever it raises is logged.
         """
         self._outcome.waiting.call_back(self._outcome, self._index, callback)
 

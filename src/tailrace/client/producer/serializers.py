@@ -44,11 +44,15 @@ def serialize(data: object, serializer: Serializer | None, *, setting: str) -> b
         return data
     if isinstance(data, str):
         try:
-            return data.encode()
+            return str.encode(data)
         except UnicodeEncodeError as error:
             raise SerializationError(f"a str that UTF-8 cannot encode: {error}") from error
     if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
+        try:
+            # A memoryview, since a subclass may make other bytes of itself.
+            return bytes(memoryview(data))
+        except ValueError as error:
+            raise SerializationError(f"a memoryview that was released: {error}") from error
     kind = type(data).__qualname__
     if serializer is not None:
         raise SerializationError(f"{setting} returned a {kind}, not bytes, str or None")

@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 
+from tailrace.client.producer.arguments import plain_group, plain_offsets
 from tailrace.client.producer.driver import ThreadDriver
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.errors import (
@@ -31,8 +32,6 @@ from tailrace.client.producer.transactions.requests import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     Pending,
-    group_of,
-    offsets_of,
 )
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
@@ -148,7 +147,7 @@ class ThreadTransactions(_Transactions):
 
     def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:
         """See `Producer.send_offsets_to_transaction`."""
-        committed, consumer = offsets_of(offsets), group_of(group)
+        committed, consumer = plain_offsets(offsets), plain_group(group)
         with self._engine.lock:
             self._take(OFFSETS, lambda: self._manager.send_offsets(committed, consumer))
 
@@ -223,7 +222,7 @@ class LoopTransactions(_Transactions):
 
     async def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:
         """See `Producer.send_offsets_to_transaction`."""
-        committed, consumer = offsets_of(offsets), group_of(group)
+        committed, consumer = plain_offsets(offsets), plain_group(group)
         await self._take(OFFSETS, lambda: self._manager.send_offsets(committed, consumer))
 
     @asynccontextmanager

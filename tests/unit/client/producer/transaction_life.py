@@ -51,6 +51,10 @@ class NobodyWaits:
         """Not asked for here."""
         raise NotImplementedError(outcome)
 
+    def forked(self) -> None:
+        """Not asked for here."""
+        raise NotImplementedError
+
 
 def closed_batch(partition: TopicPartition = T0, count: int = 1) -> ProducerBatch:
     """A batch of `count` records that takes no more."""

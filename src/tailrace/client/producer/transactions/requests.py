@@ -69,21 +69,6 @@ class ConsumerGroupMetadata(NamedTuple):
         return self != ConsumerGroupMetadata(self.group_id)
 
 
-def offsets_of(
-    offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets with or without more about them, as ones with it."""
-    return {
-        TopicPartition(*partition): OffsetAndMetadata(each) if isinstance(each, int) else each
-        for partition, each in offsets.items()
-    }
-
-
-def group_of(group: str | ConsumerGroupMetadata) -> ConsumerGroupMetadata:
-    """A group by its name alone, or with what is known of the member."""
-    return ConsumerGroupMetadata(group) if isinstance(group, str) else group
-
-
 class Pending:
     """An operation that has been asked for and whose outcome comes later."""
 

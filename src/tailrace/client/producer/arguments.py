@@ -1,0 +1,177 @@
+"""What callers pass, checked and made plain, before a lock is taken or anything is changed.
+
+A subclass of `str` or `int` may run its own code whenever it is hashed, compared or encoded, and a
+sequence may change later. So what goes on from here is of exactly the built-in types. Whatever the
+caller's code raises meanwhile goes on up to the caller.
+
+Not here: values that no broker takes, which are the record's own error (`engine`).
+"""
+
+from collections.abc import Iterable, Mapping
+from operator import index
+from typing import Any, Final, NoReturn
+
+from tailrace.client.producer.receipts import Header, ProducerRecord
+from tailrace.client.producer.serializers import Serializer
+from tailrace.client.producer.transactions.requests import ConsumerGroupMetadata, OffsetAndMetadata
+from tailrace.config.settings import INT32_MAX, INT64_MAX
+from tailrace.model import TopicPartition
+
+INT16_MAX: Final = 32_767
+
+
+def plain_record(
+    record: ProducerRecord,
+    *,
+    key_serializer: Serializer | None,
+    value_serializer: Serializer | None,
+) -> ProducerRecord:
+    """The record with fields of exactly the types that it is declared with.
+
+    Raises:
+        TypeError: a field cannot be that; the message names it.
+    """
+    for name, data, serializer in (
+        ("key", record.key, key_serializer),
+        ("value", record.value, value_serializer),
+    ):
+        is_known = data is None or isinstance(data, bytes | str | bytearray | memoryview)
+        if serializer is None and not is_known:
+            _refuse(name, data, f"bytes, str or None, or set {name}_serializer")
+    return ProducerRecord(
+        plain_topic(record.topic),
+        record.value,
+        record.key,
+        _plain_headers(record.headers),
+        _plain_int("timestamp", record.timestamp, "an int, milliseconds since 1970-01-01 UTC"),
+        _plain_int("partition", record.partition, "an int or None"),
+    )
+
+
+def plain_topic(topic: object) -> str:
+    """The topic as a `str`; raises TypeError if it is none."""
+    return _plain_text("topic", topic)
+
+
+def check_callback(callback: object) -> None:
+    """Raises TypeError if `on_delivery` cannot be called."""
+    if callback is not None and not callable(callback):
+        _refuse("on_delivery", callback, "callable")
+
+
+def plain_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets by partition, with or without more about them, as ones with it.
+
+    Raises:
+        TypeError: something is of another type; the message names it.
+        ValueError: a number or a text is not one that a request can carry.
+    """
+    if not isinstance(offsets, Mapping):
+        _refuse("offsets", offsets, "a mapping of TopicPartition to an offset")
+    found = {}
+    for key, given in offsets.items():
+        if not isinstance(key, tuple) or len(key) != 2:
+            _refuse("a key of offsets", key, "a tailrace.model.TopicPartition")
+        partition = TopicPartition(
+            _sendable("the topic of an offset", key[0]),
+            _bounded("the partition of an offset", key[1], 0, INT32_MAX),
+        )
+        consumed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+        offset, epoch, metadata = consumed
+        about = f"the offset of {partition}"
+        found[partition] = OffsetAndMetadata(
+            _bounded(about, offset, 0, INT64_MAX),
+            _bounded(f"the leader epoch in {about}", epoch, -1, INT32_MAX),
+            None if metadata is None else _sendable(f"the metadata in {about}", metadata),
+        )
+    return found
+
+
+def plain_group(group: object) -> ConsumerGroupMetadata:
+    """A group by its name alone, or with what is known of the member.
+
+    Raises:
+        TypeError: it is neither; the message names what it has to be.
+        ValueError: a number or a text is not one that a request can carry.
+    """
+    if isinstance(group, str):
+        group = ConsumerGroupMetadata(group)
+    if not isinstance(group, ConsumerGroupMetadata):
+        wanted = "the name of the group, or a ConsumerGroupMetadata"
+        if isinstance(group, bytes) and group.startswith(b"CGMD"):
+            wanted += ": what confluent-kafka gives cannot be read, so pass the name (an old member"
+            wanted += " of the group is not refused then)"
+        _refuse("group", group, wanted)
+    instance = group.group_instance_id
+    return ConsumerGroupMetadata(
+        _sendable("the id of group", group.group_id),
+        _bounded("the generation of group", group.generation_id, -1, INT32_MAX),
+        _sendable("the member id of group", group.member_id),
+        None if instance is None else _sendable("the instance id of group", instance),
+    )
+
+
+def _sendable(name: str, text: object) -> str:
+    """A text that a request can carry."""
+    found = _plain_text(name, text)
+    try:
+        size = len(found.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} is a str that UTF-8 cannot encode: {error}") from error
+    if size > INT16_MAX:
+        raise ValueError(f"{name} has {size} bytes; a request carries {INT16_MAX} at most")
+    return found
+
+
+def _bounded(name: str, number: object, first: int, last: int) -> int:
+    """A number that a request can carry."""
+    found = _plain_int(name, number, "an int")
+    if found is None:
+        _refuse(name, number, "an int")
+    if not first <= found <= last:
+        raise ValueError(f"{name} is {found}; it has to be from {first} to {last}")
+    return found
+
+
+def _plain_headers(headers: object) -> tuple[Header, ...]:
+    if headers is None:
+        return ()
+    if isinstance(headers, str | bytes | bytearray) or not isinstance(headers, Iterable):
+        _refuse("headers", headers, "pairs of a str and bytes or None, or a mapping of them")
+    pairs: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers
+    found = []
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            _refuse("a header", pair, "a pair of a str and bytes or None")
+        name, content = pair
+        if content is not None and not isinstance(content, bytes | bytearray | memoryview):
+            _refuse("the value of a header", content, "bytes or None")
+        found.append(
+            (_plain_text("the name of a header", name), None if content is None else bytes(content))
+        )
+    return tuple(found)
+
+
+def _plain_text(name: str, text: object) -> str:
+    if type(text) is str:
+        return text
+    if not isinstance(text, str):
+        _refuse(name, text, "a str")
+    return str.__str__(text)
+
+
+def _plain_int(name: str, number: object, wanted: str) -> int | None:
+    if number is None or type(number) is int:
+        return number
+    try:
+        found = None if isinstance(number, bool) else index(number)  # type: ignore[arg-type]
+    except TypeError:
+        found = None
+    if found is None:
+        _refuse(name, number, wanted)
+    # An int of a subclass is its own index.
+    return int.__int__(found)
+
+
+def _refuse(name: str, given: object, wanted: str) -> NoReturn:
+    raise TypeError(f"{name} is a {type(given).__qualname__}; it has to be {wanted}")
