@@ -106,7 +106,7 @@ def test_an_event_loop_goes_on(
                 if receipt is not None:
                     receipts.append(receipt)
             await producer.flush(60)
-            await asyncio.sleep(0)
+            await stage.pass_time(0)
             assert all(each.done() for each in receipts)
             fuse.calls_left = 0
             last = producer.send("t")

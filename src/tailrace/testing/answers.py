@@ -47,6 +47,11 @@ from tailrace.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from tailrace.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tailrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -384,8 +389,28 @@ def _check(
     return cluster.coordinator.check(name, *producer)
 
 
+def sasl_handshake(
+    cluster: "ScriptedCluster", node: "ScriptedNode", body: SaslHandshakeRequest
+) -> SaslHandshakeResponse:
+    """PLAIN, which is taken."""
+    del cluster, node, body
+    return SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",))
+
+
+def sasl_authenticate(
+    cluster: "ScriptedCluster", node: "ScriptedNode", body: SaslAuthenticateRequest
+) -> SaslAuthenticateResponse:
+    """Whether it is the cluster's password."""
+    del node
+    is_right = bytes(body.auth_bytes).rpartition(b"\0")[2] == cluster.password
+    code = ErrorCode.NONE if is_right else ErrorCode.SASL_AUTHENTICATION_FAILED
+    return SaslAuthenticateResponse(error_code=code, error_message=None, session_lifetime_ms=0)
+
+
 ANSWERS: Final[dict[ApiKey, Callable[..., Message | None]]] = {
     ApiKey.METADATA: metadata,
+    ApiKey.SASL_HANDSHAKE: sasl_handshake,
+    ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
     ApiKey.PRODUCE: produce,
     ApiKey.INIT_PRODUCER_ID: init_producer_id,
     ApiKey.FIND_COORDINATOR: find_coordinator,

@@ -229,6 +229,8 @@ class ScriptedCluster:
         self.script = Script()
         self.partitions: dict[TopicPartition, Led] = {}
         self.coordinator = ScriptedCoordinator(lambda partition: self.partitions[partition].log)
+        self.password = b"secret"
+        """For those who log in with PLAIN; nobody has to."""
         self.coordinator_id = 1
         """The node that coordinates all transactions and groups."""
         self.gives_hints = True

@@ -170,6 +170,12 @@ class Nodes:
         state = self._states.get(node_id)
         return None if state is None else state.failure
 
+    def login_error(self, nodes: Sequence[Node]) -> NodeError | None:
+        """Why none of these nodes takes who we are; None if one may."""
+        failures = [self.failure(each.id) for each in nodes]
+        is_refused = all(isinstance(each, AuthenticationError) for each in failures)
+        return failures[0] if failures and is_refused else None
+
     def next_deadline(self) -> float | None:
         """When `poll` must be called at the latest, in its own time; None if only for news.
 

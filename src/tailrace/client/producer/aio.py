@@ -19,21 +19,23 @@ from types import TracebackType
 from typing import Self
 
 from tailrace import kernels
+from tailrace.client.producer.arguments import plain_topic
 from tailrace.client.producer.batch import Outcome, Prepared, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.producer.engine import Engine, Parts, abort_open_transaction
+from tailrace.client.producer.engine import Engine, Parts
 from tailrace.client.producer.errors import (
     BufferExhaustedError,
     ClosedProducerError,
     MetadataTimeoutError,
     RejectedRecordError,
+    TransactionAbortedError,
 )
 from tailrace.client.producer.explanations import why_no_memory, why_no_topic
 from tailrace.client.producer.face import Face
 from tailrace.client.producer.hooks import BatchHook
 from tailrace.client.producer.interceptors import ProducerInterceptor
 from tailrace.client.producer.loading import is_worth_waiting, load_beside
-from tailrace.client.producer.many import SendSummary
+from tailrace.client.producer.many import SendSummary, check_columns
 from tailrace.client.producer.partitioners import Partitioner
 from tailrace.client.producer.placement import NO_PARTITION
 from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord, RecordMetadata
@@ -251,35 +253,38 @@ class AsyncProducer(Face):
         from tailrace.client.producer.columns import chunks_of
 
         engine, driver = self._engine, self._driver
-        engine.check_columns()
+        check_columns(engine.parts)
+        topic = plain_topic(topic)
+        engine.check_name(topic)
         summary = SendSummary(topic, progress)
-        for chunk in chunks_of(rows):
-            engine.check_open()
-            await self._wait_for_topic(ProducerRecord(topic), self._max_block())
-            summary.row_count += chunk.row_count
-            if is_worth_waiting(summary.row_count):
-                await asyncio.to_thread(kernels.load)
-            plan = engine.plan(topic, chunk)
-            summary.refuse(plan.refused)
-            for columns in plan.slices:
+        with summary.accounting():
+            for chunk in chunks_of(rows):
                 engine.check_open()
-                batch = engine.append_slice(topic, columns, now=driver.loop.time())
-                if batch is None:
-                    size = engine.accumulator.supply.memory_for_slice(columns)
-                    granted = await self._wait_for_memory(size, self._max_block())
-                    with engine.returning(granted):
-                        batch = engine.append_slice(
-                            topic, columns, now=driver.loop.time(), granted=granted
-                        )
-                    assert batch is not None, "memory was granted for this batch"
-                summary.add(batch)
-                driver.move()
-                summary.settle()
+                await self._wait_for_topic(ProducerRecord(topic), self._max_block())
+                summary.row_count += chunk.row_count
+                if is_worth_waiting(summary.row_count):
+                    await asyncio.to_thread(kernels.load)
+                plan = engine.plan(topic, chunk)
+                summary.refuse(plan.refused)
+                for columns in plan.slices:
+                    engine.check_open()
+                    batch = engine.append_slice(topic, columns, now=driver.loop.time())
+                    if batch is None:
+                        size = engine.accumulator.supply.memory_for_slice(columns)
+                        granted = await self._wait_for_memory(size, self._max_block())
+                        with engine.returning(granted):
+                            batch = engine.append_slice(
+                                topic, columns, now=driver.loop.time(), granted=granted
+                            )
+                        assert batch is not None, "memory was granted for this batch"
+                    summary.add(batch)
+                    driver.move()
+                    summary.settle()
+                    summary.tell()
+                await asyncio.sleep(0)
+            while not summary.is_over:
+                await self._until(summary.has_news)
                 summary.tell()
-            await asyncio.sleep(0)
-        while not summary.is_over:
-            await self._until(summary.has_news)
-            summary.tell()
         return summary
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as `Producer`
@@ -323,22 +328,25 @@ class AsyncProducer(Face):
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as `Producer`
         """Send what waits, wait for the outcomes, and end; again does nothing.
 
-        A transaction that is still open is aborted.
-
         Whatever has no outcome after `timeout` seconds gets a `ClosedProducerError`; 0 gives up
-        everything at once.
+        everything at once. A transaction that is open is aborted, so that readers of committed
+        records need not wait for `transaction.timeout.ms`: its records that are not sent yet get a
+        `TransactionAbortedError`. For the end of a transaction it waits `max.block.ms` at most;
+        what became of a commit under way `finish_transaction` tells, also after the close.
         """
         engine = self._engine
         if engine.closed_error is not None:
             return
         try:
             async with asyncio.timeout(timeout):
+                if timeout != 0 and engine.abort_open():
+                    self._end_lines(TransactionAbortedError("not sent: the producer was closed"))
                 while self._lines:
                     await self._serve_lines()
                 engine.begin_close()
-                await self._until(engine.is_idle)
-                if abort_open_transaction(engine):
-                    await self._until(engine.is_idle)
+                await self._until(lambda: not engine.accumulator.incomplete)
+                async with asyncio.timeout_at(self._max_block()):
+                    await self._until(engine.is_settled)
         except TimeoutError:
             pass
         finally:

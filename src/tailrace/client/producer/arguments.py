@@ -9,31 +9,30 @@ Not here: values that no broker takes, which are the record's own error (`engine
 
 from collections.abc import Iterable, Mapping
 from operator import index
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from tailrace.client.producer.receipts import Header, ProducerRecord
-from tailrace.client.producer.serializers import Serializer
 from tailrace.client.producer.transactions.requests import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.model import TopicPartition
 
+if TYPE_CHECKING:
+    from tailrace.client.producer.engine import Parts
+
 INT16_MAX: Final = 32_767
 
 
-def plain_record(
-    record: ProducerRecord,
-    *,
-    key_serializer: Serializer | None,
-    value_serializer: Serializer | None,
-) -> ProducerRecord:
+def plain_record(record: ProducerRecord, parts: "Parts") -> ProducerRecord:
     """The record with fields of exactly the types that it is declared with.
+
+    Key and value may be of any type where `parts` has a serializer for it.
 
     Raises:
         TypeError: a field cannot be that; the message names it.
     """
     for name, data, serializer in (
-        ("key", record.key, key_serializer),
-        ("value", record.value, value_serializer),
+        ("key", record.key, parts.key_serializer),
+        ("value", record.value, parts.value_serializer),
     ):
         is_known = data is None or isinstance(data, bytes | str | bytearray | memoryview)
         if serializer is None and not is_known:
@@ -74,14 +73,14 @@ def plain_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
             _refuse("a key of offsets", key, "a tailrace.model.TopicPartition")
         partition = TopicPartition(
             _sendable("the topic of an offset", key[0]),
-            _bounded("the partition of an offset", key[1], 0, INT32_MAX),
+            _bounded("the partition of an offset", key[1], first=0, last=INT32_MAX),
         )
         consumed = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
         offset, epoch, metadata = consumed
         about = f"the offset of {partition}"
         found[partition] = OffsetAndMetadata(
-            _bounded(about, offset, 0, INT64_MAX),
-            _bounded(f"the leader epoch in {about}", epoch, -1, INT32_MAX),
+            _bounded(about, offset, first=0, last=INT64_MAX),
+            _bounded(f"the leader epoch in {about}", epoch, first=-1, last=INT32_MAX),
             None if metadata is None else _sendable(f"the metadata in {about}", metadata),
         )
     return found
@@ -105,7 +104,7 @@ def plain_group(group: object) -> ConsumerGroupMetadata:
     instance = group.group_instance_id
     return ConsumerGroupMetadata(
         _sendable("the id of group", group.group_id),
-        _bounded("the generation of group", group.generation_id, -1, INT32_MAX),
+        _bounded("the generation of group", group.generation_id, first=-1, last=INT32_MAX),
         _sendable("the member id of group", group.member_id),
         None if instance is None else _sendable("the instance id of group", instance),
     )
@@ -123,7 +122,7 @@ def _sendable(name: str, text: object) -> str:
     return found
 
 
-def _bounded(name: str, number: object, first: int, last: int) -> int:
+def _bounded(name: str, number: object, *, first: int, last: int) -> int:
     """A number that a request can carry."""
     found = _plain_int(name, number, "an int")
     if found is None:

@@ -5,7 +5,7 @@ is a key. Text is written as UTF-8.
 
     value, key   bytes or text; null for none
     headers      Arrow: list<struct<key, value>> or map; else sequences of (name, content)
-    timestamp    milliseconds as integers, or any timestamp of Arrow or numpy; null for now
+    timestamp    milliseconds as integers, or timestamps or dates of Arrow or numpy; null for now
     partition    integers; null to have it chosen
 
 A row of an iterable is a value, a pair of key and value, or a named tuple with these fields.
@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from tailrace.client.producer.encoding import column_of, encode_headers
+from tailrace.config.settings import INT64_MAX
 from tailrace.kernels import encoding
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -43,6 +44,15 @@ _ROWS_FIRST: Final = 1024
 _HEADER_OVERHEAD: Final = 10
 _COUNT_SIZE_MAX: Final = 5
 _NONE: Final = np.empty(0, np.int64)
+
+TOO_LARGE: Final = -(2**63) + 1
+"""In place of a number that 64 bits cannot hold; such a row is refused."""
+
+_NOT_A_TIME: Final = -(2**63)
+"""numpy's NaT."""
+
+_LONG_UNITS: Final = frozenset({"s", "m", "h", "D", "W", "M", "Y"})
+"""numpy's units that are longer than a millisecond."""
 
 
 class Binaries(NamedTuple):
@@ -238,13 +248,24 @@ def _integers(name: str, column: Untyped) -> Array:
             return _NONE
         array = np.array([-1 if item is None else item for item in column])
     if array.dtype.kind == "M" and name == "timestamp":
-        missing = np.isnat(array)
-        numbers = array.astype("datetime64[ms]").astype(np.int64)
-        numbers[missing] = -1
-        return numbers
+        return _datetimes(array)
     if array.dtype.kind not in "iu":
         raise TypeError(f"column {name!r} is {array.dtype}; it has to be integers")
-    return array.astype(np.int64)
+    numbers = array.astype(np.int64)
+    if array.dtype == np.uint64:
+        numbers[array > INT64_MAX] = TOO_LARGE
+    return numbers
+
+
+def _datetimes(array: Array) -> Array:
+    """Milliseconds since 1970; what 64 bits cannot hold of a longer unit is `TOO_LARGE`."""
+    times = array.astype("datetime64[ms]")
+    numbers = times.astype(np.int64)
+    if np.datetime_data(array.dtype)[0] in _LONG_UNITS:
+        # numpy goes round at the end of 64 bits, and then not back to the same.
+        numbers[times.astype(array.dtype) != array] = TOO_LARGE
+    numbers[np.isnat(array)] = -1
+    return cast("Array", numbers)
 
 
 def _headers(column: Untyped) -> Binaries:
@@ -312,10 +333,20 @@ def _arrow_integers(name: str, array: Untyped) -> Array:
 
     if pa.types.is_null(array.type):
         return _NONE
-    if name == "timestamp" and pa.types.is_temporal(array.type):
-        array = array.cast(pa.timestamp("ms", getattr(array.type, "tz", None)), safe=False)
-    elif not pa.types.is_integer(array.type):
+    types = pa.types
+    if name == "timestamp" and (types.is_timestamp(array.type) or types.is_date(array.type)):
+        # numpy has the same units; days are those of both.
+        array = array.cast(pa.timestamp("ms")) if types.is_date(array.type) else array
+        filled = array.cast(pa.int64()).fill_null(_NOT_A_TIME).to_numpy(zero_copy_only=False)
+        return _datetimes(filled.astype(np.int64).view(f"datetime64[{array.type.unit}]"))
+    if not types.is_integer(array.type):
         raise TypeError(f"column {name!r} is {array.type}; it has to be integers")
+    if types.is_uint64(array.type):
+        kept = array.fill_null(0).to_numpy(zero_copy_only=False)
+        numbers = np.where(kept > INT64_MAX, 0, kept).astype(np.int64)
+        numbers[kept > INT64_MAX] = TOO_LARGE
+        numbers[array.is_null().to_numpy(zero_copy_only=False)] = -1
+        return cast("Array", numbers)
     filled = array.cast(pa.int64()).fill_null(-1)
     return cast("Array", filled.to_numpy(zero_copy_only=False).astype(np.int64))
 

@@ -211,20 +211,25 @@ class ThreadDriver:
     def _work(self) -> None:
         """Move bytes while no caller does, and run callbacks, until the end."""
         engine = self._engine
-        seen = -1
+        seen, end_by = -1, inf
         while not self._is_over:
             if self._moves != seen or self._is_led:
                 seen = self._moves
                 self._tick.wait(TICK_S)
             else:
                 self._is_parked = True
-                self._lead(inf)
+                self._lead(end_by)
                 self._is_parked = False
             self._call_back()
             load_beside()
             if self._is_abandoned:
-                engine.begin_close()
-                if engine.is_idle():
+                if engine.begin_close():
+                    engine.abort_open()
+                    config = engine.config
+                    limit_ms = config.delivery_timeout_ms + config.max_block_ms
+                    end_by = time.monotonic() + limit_ms / 1000
+                is_idle = not engine.accumulator.incomplete and engine.is_settled()
+                if is_idle or time.monotonic() >= end_by:
                     engine.end_close()
                     self._is_over = True
 

@@ -15,18 +15,13 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os import register_at_fork
 from typing import TYPE_CHECKING, Final
 
 from tailrace.client.config import nodes_config
-from tailrace.client.nodes import (
-    AuthenticationError,
-    Backoff,
-    Node,
-    Nodes,
-)
+from tailrace.client.nodes import Backoff, Node, Nodes
 from tailrace.client.producer.accumulator import Accumulator
 from tailrace.client.producer.arguments import plain_record
 from tailrace.client.producer.batch import Outcome, Prepared, ProducerBatch, Refused
@@ -37,7 +32,6 @@ from tailrace.client.producer.errors import (
     ClosedProducerError,
     InvalidTopicError,
     RejectedRecordError,
-    TransactionStateError,
 )
 from tailrace.client.producer.gate import Gate
 from tailrace.client.producer.hooks import BatchHook, BatchHooks
@@ -50,8 +44,9 @@ from tailrace.client.producer.receipts import ProducerRecord, Waiting
 from tailrace.client.producer.sender import Sender
 from tailrace.client.producer.serializers import Serializer, serialize
 from tailrace.client.producer.supply import BatchSupply
-from tailrace.client.producer.transactions import State, TransactionManager
+from tailrace.client.producer.transactions import TransactionManager
 from tailrace.config.settings import INT64_MAX
+from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.runtime.network import Connector
 
@@ -173,7 +168,12 @@ class Engine:
             ProducerError: the record cannot be sent as it is.
         """
         if self.interceptors:
-            record = self._intercepted(record)
+            try:
+                record = plain_record(self.interceptors.on_send(record), self.parts)
+            except TypeError as error:
+                raise RejectedRecordError(
+                    f"{record.topic}: after the interceptors, {error}"
+                ) from error
         self.check_name(record.topic)
         if record.timestamp is not None and not 0 <= record.timestamp <= INT64_MAX:
             raise RejectedRecordError(
@@ -200,23 +200,6 @@ class Engine:
                     f"than {setting} ({limit}) allows"
                 )
         return Prepared(record, key, value, size)
-
-    def plain(self, record: ProducerRecord) -> ProducerRecord:
-        """The record of exactly the types that it is declared with; raises TypeError if it is not.
-
-        It calls the caller's code, so it is for before a lock is taken.
-        """
-        return plain_record(
-            record,
-            key_serializer=self.parts.key_serializer,
-            value_serializer=self.parts.value_serializer,
-        )
-
-    def _intercepted(self, record: ProducerRecord) -> ProducerRecord:
-        try:
-            return self.plain(self.interceptors.on_send(record))
-        except TypeError as error:
-            raise RejectedRecordError(f"{record.topic}: after the interceptors, {error}") from error
 
     def check_name(self, topic: str) -> None:
         """Raises InvalidTopicError for a name that would spoil the requests about other topics."""
@@ -310,20 +293,6 @@ class Engine:
             choose=choose,
         )
 
-    def check_columns(self) -> None:
-        """Raises TypeError if rows cannot go as columns: something wants to see each record."""
-        parts = self.parts
-        if (
-            parts.interceptors
-            or parts.partitioner
-            or parts.key_serializer
-            or parts.value_serializer
-        ):
-            raise TypeError(
-                "send_many writes columns as they are; a producer with serializers, interceptors "
-                "or a partitioner of its own sends record by record: use send"
-            )
-
     def _batch_for(self, topic: str, partition: int) -> ProducerBatch | None:
         if partition != NO_PARTITION:
             return self.accumulator.open_batch(TopicPartition(topic, partition))
@@ -372,11 +341,7 @@ class Engine:
 
     def check_topic(self, topic: str) -> None:
         """Raises what makes waiting for a topic vain: its name, its rights, a login refused."""
-        error = self.metadata.topic_error(topic)
-        if error is None:
-            failures = [self.nodes.failure(each.id) for each in self.metadata.nodes]
-            if all(isinstance(each, AuthenticationError) for each in failures):
-                error = failures[0]
+        error = self.metadata.topic_error(topic) or self.nodes.login_error(self.metadata.nodes)
         if error is not None:
             raise error
 
@@ -418,11 +383,17 @@ class Engine:
         self.accumulator.hurry_all()
         return True
 
-    def is_idle(self) -> bool:
-        """Whether nothing is on its way any more."""
-        return not self.accumulator.incomplete and (
-            self.transactions is None or not self.transactions.is_completing
-        )
+    def is_settled(self) -> bool:
+        """Whether no end of a transaction is under way."""
+        return self.transactions is None or not self.transactions.is_completing
+
+    def abort_open(self) -> bool:
+        """Abort the transaction that is open, whose readers wait for its end; False if none is."""
+        with suppress(TailraceError):
+            if self.transactions is not None and self.transactions.is_transactional:
+                self.transactions.abort()
+                return True
+        return False
 
     def end_close(self) -> None:
         """Give up what is left, with an error for each receipt, and close the connections."""
@@ -480,8 +451,10 @@ class Engine:
 
     def check_open(self) -> None:
         """Raises ClosedProducerError once the producer was closed, or in a fork of its process."""
-        if self.closed_error is not None:
-            raise self.closed_error
+        error = self.closed_error
+        if error is not None:
+            # A new one, as whoever catches it may change it, and each raise makes it longer.
+            raise ClosedProducerError(*error.args)
 
     def _batch_closed(self, batch: ProducerBatch) -> None:
         topic = batch.partition.topic
@@ -497,18 +470,3 @@ def _forked() -> None:
 
 
 register_at_fork(after_in_child=_forked)
-
-
-def abort_open_transaction(engine: Engine) -> bool:
-    """Begin to abort a transaction that a close finds open; False if there is none.
-
-    Else its records would hold up readers of committed records for `transaction.timeout.ms`.
-    """
-    manager = engine.transactions
-    if manager is None or manager.state not in {State.IN_TRANSACTION, State.ABORTABLE_ERROR}:
-        return False
-    try:
-        manager.abort()
-    except TransactionStateError:
-        return False  # A step of it was given up, and its outcome is the coordinator's to know.
-    return True

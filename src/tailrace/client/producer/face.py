@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast, overload
 
-from tailrace.client.producer.arguments import check_callback
+from tailrace.client.producer.arguments import check_callback, plain_record
 from tailrace.client.producer.batch import Outcome
 from tailrace.client.producer.encoding import RECORD_OVERHEAD
 from tailrace.client.producer.engine import Engine
@@ -127,10 +127,9 @@ class Face:
                     batch.is_forgotten = True
                     return None
         check_callback(on_delivery)
-        record = self._engine.plain(
-            # What the caller gives is of these types only after this.
-            ProducerRecord(topic, value, key, cast("Any", headers), timestamp, partition)
-        )
+        # What the caller gives has the types of a record only after this.
+        given = ProducerRecord(topic, value, key, cast("Any", headers), timestamp, partition)
+        record = plain_record(given, self._engine.parts)
         outcome, index = self._send(record, on_delivery)
         if receipt:
             return Receipt(outcome, index)

@@ -6,18 +6,33 @@ Invariant: every row is counted once, as acknowledged or as one of the errors.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tailrace.client.producer.errors import RejectedRecordError
 
 if TYPE_CHECKING:
     from tailrace.client.producer.batch import ProducerBatch
+    from tailrace.client.producer.engine import Parts
     from tailrace.client.producer.slices import RefusedRow
 
 
+def check_columns(parts: "Parts") -> None:
+    """Raises TypeError if rows cannot go as columns: something wants to see each record."""
+    if parts.interceptors or parts.partitioner or parts.key_serializer or parts.value_serializer:
+        raise TypeError(
+            "send_many writes columns as they are; a producer with serializers, interceptors "
+            "or a partitioner of its own sends record by record: use send"
+        )
+
+
 class SendSummary:
-    """The outcome of `send_many`."""
+    """The outcome of `send_many`.
+
+    Where `send_many` raises, the error has it as `summary`: what became of the rows until then. The
+    rows of `pending_count` go on; after `flush()`, `settle()` takes their outcomes too.
+    """
 
     def __init__(self, topic: str, progress: Callable[[int], object] | None = None) -> None:
         self.topic = topic
@@ -50,6 +65,28 @@ class SendSummary:
     def add(self, batch: "ProducerBatch") -> None:
         """Note a batch on its way."""
         self._pending.append(batch)
+
+    @property
+    def pending_count(self) -> int:
+        """Rows on their way, whose outcome is not known yet."""
+        return sum(batch.record_count for batch in self._pending)
+
+    @property
+    def unsent_count(self) -> int:
+        """Rows that were read and are not on their way; not 0 only where `send_many` raised."""
+        return self.row_count - self._ended_count - self.pending_count
+
+    @contextmanager
+    def accounting(self) -> Iterator[None]:
+        """Have whatever the block raises carry the summary."""
+        try:
+            yield
+        except BaseException as error:
+            self.settle()
+            # An exception of the caller's may refuse to have one more attribute.
+            with suppress(Exception):
+                error.summary = self  # type: ignore[attr-defined]
+            raise
 
     def settle(self) -> bool:
         """Take the outcomes that are there; whether that is all of them."""
@@ -97,5 +134,6 @@ class SendSummary:
     def __repr__(self) -> str:
         return (
             f"<SendSummary of {self.topic}: {self.acknowledged_count} of {self.row_count} rows "
-            f"written, {len(self.errors)} errors>"
+            f"written, {self.pending_count} on their way, {self.unsent_count} not sent, "
+            f"{len(self.errors)} errors>"
         )

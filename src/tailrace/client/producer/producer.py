@@ -17,10 +17,11 @@ from math import inf
 from typing import TYPE_CHECKING, Self
 
 from tailrace import kernels
+from tailrace.client.producer.arguments import plain_topic
 from tailrace.client.producer.batch import Outcome, Prepared, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.driver import ThreadDriver
-from tailrace.client.producer.engine import Engine, Parts, abort_open_transaction
+from tailrace.client.producer.engine import Engine, Parts
 from tailrace.client.producer.errors import (
     BufferExhaustedError,
     ClosedProducerError,
@@ -31,7 +32,7 @@ from tailrace.client.producer.face import Face
 from tailrace.client.producer.hooks import BatchHook
 from tailrace.client.producer.interceptors import ProducerInterceptor
 from tailrace.client.producer.loading import is_worth_waiting
-from tailrace.client.producer.many import SendSummary
+from tailrace.client.producer.many import SendSummary, check_columns
 from tailrace.client.producer.partitioners import Partitioner
 from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord
 from tailrace.client.producer.serializers import Serializer
@@ -111,7 +112,9 @@ class Producer(Face):
         Each batch is encoded in one piece, without a Python object per row. `progress` is called
         with the number of rows that have got their outcome since the last call.
 
-        Returns what became of them; a row that cannot be sent leaves the others unharmed.
+        Returns what became of them; a row that cannot be sent leaves the others unharmed. Whatever
+        it raises, also out of `rows` or `progress`, has the account until then as `summary`: rows
+        that were acknowledged and where, that are still on their way, and that were not sent.
 
         Raises:
             TypeError, ValueError: rows of a kind or with columns that cannot be records'.
@@ -122,37 +125,41 @@ class Producer(Face):
         from tailrace.client.producer.columns import chunks_of
 
         engine, driver = self._engine, self._driver
-        engine.check_columns()
+        check_columns(engine.parts)
+        topic = plain_topic(topic)
+        engine.check_name(topic)
         summary = SendSummary(topic, progress)
-        for chunk in chunks_of(rows):
-            deadline = _max_block(engine)
-            with engine.lock:
-                engine.check_open()
-                self._wait_for_topic(ProducerRecord(topic), deadline)
-            summary.row_count += chunk.row_count
-            if is_worth_waiting(summary.row_count):
-                kernels.load()
-            plan = engine.plan(topic, chunk)
-            summary.refuse(plan.refused)
-            for columns in plan.slices:
+        with summary.accounting():
+            for chunk in chunks_of(rows):
+                deadline = _max_block(engine)
                 with engine.lock:
                     engine.check_open()
-                    batch = self._append_slice(topic, columns)
-                    if batch is None:
-                        granted = self._wait_for_memory(
-                            engine.accumulator.supply.memory_for_slice(columns), _max_block(engine)
-                        )
-                        with engine.returning(granted):
-                            batch = self._append_slice(topic, columns, granted)
-                        assert batch is not None, "memory was granted for this batch"
-                    summary.add(batch)
-                    driver.move()
-                    summary.settle()
+                    self._wait_for_topic(ProducerRecord(topic), deadline)
+                summary.row_count += chunk.row_count
+                if is_worth_waiting(summary.row_count):
+                    kernels.load()
+                plan = engine.plan(topic, chunk)
+                summary.refuse(plan.refused)
+                for columns in plan.slices:
+                    with engine.lock:
+                        engine.check_open()
+                        batch = self._append_slice(topic, columns)
+                        if batch is None:
+                            granted = self._wait_for_memory(
+                                engine.accumulator.supply.memory_for_slice(columns),
+                                _max_block(engine),
+                            )
+                            with engine.returning(granted):
+                                batch = self._append_slice(topic, columns, granted)
+                            assert batch is not None, "memory was granted for this batch"
+                        summary.add(batch)
+                        driver.move()
+                        summary.settle()
+                    summary.tell()
+            while not summary.is_over:
+                with engine.lock:
+                    driver.until(summary.has_news, inf)
                 summary.tell()
-        while not summary.is_over:
-            with engine.lock:
-                driver.until(summary.has_news, inf)
-            summary.tell()
         return summary
 
     def flush(self, timeout: float | None = None) -> None:
@@ -236,21 +243,23 @@ class Producer(Face):
     def close(self, timeout: float | None = None) -> None:
         """Send what waits, wait for the outcomes, and end; again does nothing.
 
-        A transaction that is still open is aborted.
-
         Whatever has no outcome after `timeout` seconds gets a `ClosedProducerError`; 0 gives up
-        everything at once.
+        everything at once. A transaction that is open is aborted, so that readers of committed
+        records need not wait for `transaction.timeout.ms`: its records that are not sent yet get a
+        `TransactionAbortedError`. For the end of a transaction it waits `max.block.ms` at most;
+        what became of a commit under way `finish_transaction` tells, also after the close.
         """
-        engine = self._engine
+        engine, driver = self._engine, self._driver
+        deadline = _deadline(timeout)
         with engine.lock:
             if engine.begin_close():
-                deadline = _deadline(timeout)
-                is_idle = self._driver.until(engine.is_idle, deadline)
-                if is_idle and abort_open_transaction(engine):
-                    self._driver.until(engine.is_idle, deadline)
+                if timeout != 0:
+                    engine.abort_open()
+                driver.until(lambda: not engine.accumulator.incomplete, deadline)
+                driver.until(engine.is_settled, min(deadline, _max_block(engine)))
                 engine.end_close()
-                self._driver.stop()
-        self._driver.join()
+                driver.stop()
+        driver.join()
 
     def __enter__(self) -> Self:
         return self

@@ -219,7 +219,14 @@ class Sender:
             node = request.node
         if node is None or not self._nodes.connect(node, now):
             failure = None if node is None else self._nodes.failure(node.id)
-            if failure is None or request.coordinator is None:
+            if request.coordinator is None:
+                # Without transactions, each record says so itself.
+                failure = (
+                    self._nodes.login_error(self._metadata.nodes)
+                    if transactions.is_transactional
+                    else None
+                )
+            if failure is None:
                 transactions.put_back(request)
             else:
                 transactions.answered(request, failure, now)

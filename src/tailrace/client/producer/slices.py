@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from tailrace.client.producer.columns import Array, Chunk
+from tailrace.client.producer.columns import TOO_LARGE, Array, Chunk
 from tailrace.client.producer.encoding import (
     BATCH_OVERHEAD,
     KEY_OVERHEAD,
@@ -200,6 +200,14 @@ def _refusals(
                 f"it takes up to {BATCH_OVERHEAD + sizes[row]} bytes, more than "
                 f"max.request.size ({request_size_max})"
             ),
+        ),
+        (
+            chunk.timestamps == TOO_LARGE,
+            lambda _: "its timestamp, in milliseconds, does not fit 64 bits",
+        ),
+        (
+            chunk.partitions == TOO_LARGE,
+            lambda _: "its partition does not fit 64 bits",
         ),
         (
             chunk.timestamps < NO_TIMESTAMP,

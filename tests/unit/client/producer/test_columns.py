@@ -240,6 +240,37 @@ def test_timestamps_are_milliseconds(column: object) -> None:
     assert records[1].timestamp == NOW_MS
 
 
+FAR_S = 2**54 + 2**53
+"""Seconds that come to a multiple of 2^64 milliseconds, or near it."""
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([2**62, 5, None, FAR_S], pa.timestamp("s")),
+        pa.array([2**62, 5, None, FAR_S], pa.timestamp("s", "UTC")),
+        np.array([2**62, 5, -(2**63), FAR_S], np.int64).view("datetime64[s]"),
+        np.array([2**62, 5, -(2**63), FAR_S], np.int64).view("datetime64[Y]"),
+        np.array([2**63, 5, 7, 2**64 - 1], np.uint64),
+        pa.array([2**63, 5, None, 2**64 - 1], pa.uint64()),
+    ],
+    ids=["arrow", "zoned", "seconds", "years", "unsigned", "arrow-unsigned"],
+)
+def test_a_timestamp_that_does_not_fit_is_an_error_of_its_row(column: object) -> None:
+    """It is not taken for another time, and the other rows are sent."""
+    result = sent({"value": [b"a", b"b", b"c", b"d"], "timestamp": column})
+    assert [(each.row, each.rule) for each in result.refused] == [
+        (row, "its timestamp, in milliseconds, does not fit 64 bits") for row in (0, 3)
+    ]
+    assert sorted(result.records) == [1, 2]
+
+
+def test_a_partition_that_does_not_fit_is_an_error_of_its_row() -> None:
+    """2^64 - 1 is not the -1 that leaves the choice to the producer."""
+    result = sent({"value": [b"a", b"b"], "partition": np.array([2**64 - 1, 0], np.uint64)})
+    assert [each.row for each in result.refused] == [0]
+
+
 def test_timestamps_go_with_their_rows() -> None:
     """Each record carries its own row's, whatever the order in which partitions are sent."""
     columns = {"value": [b"v"] * 5, "partition": [2, 0, 1, 2, 0], "timestamp": [5, 4, 3, 2, 1]}
@@ -457,6 +488,11 @@ def test_wrong_columns_are_refused(source: object, words: str) -> None:
         ({"value": [b"v"], "partition": pa.array(["a"])}, "'partition' is string"),
         ({"value": [b"v"], "timestamp": ["now"]}, "'timestamp' is"),
         ({"value": [b"v"], "timestamp": pa.array([1.5])}, "'timestamp' is double"),
+        ({"value": [b"v"], "timestamp": pa.array([1], pa.time64("us"))}, "'timestamp' is time64"),
+        (
+            {"value": [b"v"], "timestamp": pa.array([1], pa.duration("s"))},
+            "'timestamp' is duration",
+        ),
         ({"value": [b"v"], "headers": pa.array([["a"]])}, "list<struct<key, value>> or map"),
     ],
 )

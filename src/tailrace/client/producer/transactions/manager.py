@@ -19,7 +19,7 @@ nothing is sent after a fatal error.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from tailrace.client.nodes import Backoff
+from tailrace.client.nodes import AuthenticationError, Backoff
 from tailrace.client.producer.errors import (
     ProducerFencedError,
     TransactionAbortableError,
@@ -208,8 +208,9 @@ class TransactionManager:
                 f"{name}: the transaction has failed, abort it: {self.error}"
             ) from self.error
         if self.state is State.FATAL_ERROR:
-            is_fenced = isinstance(self.error, ProducerFencedError)
-            raise (ProducerFencedError if is_fenced else TransactionStateError)(
+            kinds = (ProducerFencedError, AuthenticationError)
+            kind = next((each for each in kinds if isinstance(self.error, each)), None)
+            raise (kind or TransactionStateError)(
                 f"{name}: the producer has failed, close it: {self.error}"
             ) from self.error
 
