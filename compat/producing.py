@@ -5,7 +5,9 @@ does, so that a producer finds it again.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,18 +24,34 @@ from compat.kafka import NODE_ID, Kafka
 from compat.processes import free_ports
 from compat.report import Report
 from compat.topics import CODECS, create_topics
-from tailrace.client.producer.errors import ProducerFencedError
+from tailrace.client.nodes import AuthenticationError
+from tailrace.client.producer.errors import (
+    ClosedProducerError,
+    ProducerFencedError,
+    TransactionOutcomeUnknownError,
+)
 from tailrace.client.producer.producer import Producer
 from tailrace.client.producer.receipts import Receipt
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.testing.proxy import Action, Direction, Proxy
 from tests.unit.client.nodes.certificates import BROKER, BROKER_KEY
 
 RECORDS = 600
+AT_ONCE_S = 10.0
+"""Far from `max.block.ms`, which is a minute."""
 BETWEEN_RESTARTS = 20_000
 USER, PASSWORD = "alice", "secret"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-TOPICS = (*(f"produced-{codec}" for codec in CODECS), "rows", "restarted", "moved", "secured")
+TOPICS = (
+    *(f"produced-{codec}" for codec in CODECS),
+    "rows",
+    "restarted",
+    "moved",
+    "secured",
+    "late",
+)
 _JAAS = "org.apache.kafka.common.security"
 
 
@@ -43,32 +61,38 @@ class Addresses(NamedTuple):
     plain: str
     sasl: str
     tls: str
+    proxied: str
+    """A listener whose clients are sent to a proxy before it."""
     controller: str
 
 
 def check(report: Report, kafka: Kafka, directory: Path) -> None:
     """All checks, on a Kafka whose directory is new."""
-    at = Addresses(*(f"127.0.0.1:{port}" for port in free_ports(4)))
-    kafka.settings |= _settings(at)
-    with kafka:
+    at = Addresses(*(f"127.0.0.1:{port}" for port in free_ports(5)))
+    proxy = Proxy(at.proxied)
+    kafka.settings |= _settings(at, proxy)
+    with kafka, proxy:
         create_topics(at.plain, {topic: {} for topic in TOPICS})
         _check_codecs(report, at)
         _check_rows(report, at)
         _check_restarts(report, kafka, at)
+        _check_late_commit(report, at, proxy)
+        _check_close_in_transaction(report, at)
         _check_transactions(report, kafka, at)
         _check_logins(report, at, directory)
 
 
-def _settings(at: Addresses) -> dict[str, str]:
+def _settings(at: Addresses, proxy: Proxy) -> dict[str, str]:
     public = f"PLAINTEXT://{at.plain},SASL_PLAINTEXT://{at.sasl},SSL://{at.tls}"
     return {
-        "listeners": f"{public},CONTROLLER://{at.controller}",
-        "advertised.listeners": public,
+        "listeners": f"{public},PROXIED://{at.proxied},CONTROLLER://{at.controller}",
+        "advertised.listeners": f"{public},PROXIED://{proxy.address}",
         "controller.quorum.voters": f"{NODE_ID}@{at.controller}",
         "listener.security.protocol.map": ",".join(
             f"{name}:{protocol}"
             for name, protocol in (
                 ("CONTROLLER", "PLAINTEXT"),
+                ("PROXIED", "PLAINTEXT"),
                 ("PLAINTEXT", "PLAINTEXT"),
                 ("SASL_PLAINTEXT", "SASL_PLAINTEXT"),
                 ("SSL", "SSL"),
@@ -160,6 +184,55 @@ def _check_restarts(report: Report, kafka: Kafka, at: Addresses) -> None:
     report.check("nothing is lost, doubled or moved where Kafka is stopped and killed", differences)
 
 
+def _check_late_commit(report: Report, at: Addresses, proxy: Proxy) -> None:
+    """The answer to a commit is held for longer than anyone waits, and the work is tried again."""
+    values = [b"%d" % number for number in range(100)]
+    differences: list[str] = []
+    with Producer(
+        bootstrap_servers=proxy.address,
+        transactional_id="late",
+        max_block_ms=2000,
+        request_timeout_ms=1000,
+    ) as producer:
+
+        def write() -> None:
+            with producer.transaction():
+                for each in values:
+                    producer.send("late", each)
+
+        proxy.disturb(Direction.ANSWER, Action.HOLD, {ApiKey.END_TXN})
+        for attempt in ("first", "second"):
+            error = _error_of(write)
+            if not isinstance(error, TransactionOutcomeUnknownError):
+                differences.append(f"{attempt} attempt: {error!r}")
+        proxy.heal()
+        while isinstance(
+            error := _error_of(producer.finish_transaction), TransactionOutcomeUnknownError
+        ):
+            pass
+        differences += _told(error)
+    differences += _differences(values, _values(at, "late"))
+    report.check("a transaction whose commit is answered late is written once", differences)
+
+
+def _check_close_in_transaction(report: Report, at: Addresses) -> None:
+    """Readers of committed records pass an open transaction once its producer is closed."""
+    producer = Producer(bootstrap_servers=at.plain, transactional_id="closed")
+    try:
+        with producer.transaction():
+            producer.send("late", b"open").result()
+            producer.close()
+    except ClosedProducerError:
+        pass
+    before = _values(at, "late")
+    with Producer(bootstrap_servers=at.plain) as other:
+        other.send("late", b"behind").result()
+    report.check(
+        "a close in an open transaction lets readers see what comes behind it",
+        list(_differences([*before, b"behind"], _values(at, "late"))),
+    )
+
+
 def _check_transactions(report: Report, kafka: Kafka, at: Addresses) -> None:
     """Commit, abort, offsets, a restart in between, and two producers of one name."""
     source = TopicPartition("source", 0)
@@ -229,6 +302,14 @@ def _check_logins(report: Report, at: Addresses, directory: Path) -> None:
             f"a wrong password is told as one with {mechanism}",
             [] if "sasl.password" in str(refused) else [repr(refused)],
         )
+        began = time.monotonic()
+        told = _error_of(partial(_open_transaction, login))
+        seconds = time.monotonic() - began
+        is_told = isinstance(told, AuthenticationError) and seconds < AT_ONCE_S
+        report.check(
+            f"a wrong password with {mechanism} is told at once in a transaction",
+            [] if is_told else [f"{told!r} after {seconds:.1f} s"],
+        )
     trusted = directory / "trusted.pem"
     trusted.write_text(BROKER)
     error = _send_one(
@@ -239,6 +320,12 @@ def _check_logins(report: Report, at: Addresses, directory: Path) -> None:
         }
     )
     report.check("Kafka takes records through TLS", _told(error))
+
+
+def _open_transaction(login: dict[str, object]) -> None:
+    wrong = login | {"sasl.password": "wrong", "transactional.id": "stranger"}
+    with Producer(wrong) as producer, producer.transaction():
+        pass
 
 
 def _send_one(settings: dict[str, object]) -> Exception | None:
@@ -273,8 +360,8 @@ def _error_of(call: Callable[[], None]) -> Exception | None:
     return None
 
 
-def _values(at: Addresses) -> list[bytes | None]:
-    return [each.value for each in read_back(at.plain, "moved", is_committed=True).records]
+def _values(at: Addresses, topic: str = "moved") -> list[bytes | None]:
+    return [each.value for each in read_back(at.plain, topic, is_committed=True).records]
 
 
 def _committed(at: Addresses, partition: TopicPartition) -> int:
