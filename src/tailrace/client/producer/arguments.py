@@ -9,7 +9,7 @@ Not here: values that no broker takes, which are the record's own error (`engine
 
 from collections.abc import Iterable, Mapping
 from operator import index
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from tailrace.client.producer.receipts import Header, ProducerRecord
 from tailrace.client.producer.transactions.requests import ConsumerGroupMetadata, OffsetAndMetadata
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 INT16_MAX: Final = 32_767
 
+_PLAIN: Final = frozenset({bytes, str, type(None)})
+_BYTES: Final = (bytes, bytearray, memoryview)
+_SENDABLE: Final = (*_BYTES, str)
+_NUMBERS: Final = frozenset({int, type(None)})
+
 
 def plain_record(record: ProducerRecord, parts: "Parts") -> ProducerRecord:
     """The record with fields of exactly the types that it is declared with.
@@ -30,11 +35,22 @@ def plain_record(record: ProducerRecord, parts: "Parts") -> ProducerRecord:
     Raises:
         TypeError: a field cannot be that; the message names it.
     """
+    topic, value, key, headers, timestamp, partition = record
+    if (
+        type(topic) is str
+        and type(value) in _PLAIN
+        and type(key) in _PLAIN
+        and type(headers) is tuple
+        and not headers
+        and type(timestamp) in _NUMBERS
+        and type(partition) in _NUMBERS
+    ):
+        return record
     for name, data, serializer in (
         ("key", record.key, parts.key_serializer),
         ("value", record.value, parts.value_serializer),
     ):
-        is_known = data is None or isinstance(data, bytes | str | bytearray | memoryview)
+        is_known = data is None or isinstance(data, _SENDABLE)
         if serializer is None and not is_known:
             _refuse(name, data, f"bytes, str or None, or set {name}_serializer")
     return ProducerRecord(
@@ -135,15 +151,16 @@ def _bounded(name: str, number: object, *, first: int, last: int) -> int:
 def _plain_headers(headers: object) -> tuple[Header, ...]:
     if headers is None:
         return ()
-    if isinstance(headers, str | bytes | bytearray) or not isinstance(headers, Iterable):
+    is_plain = type(headers) in {list, tuple, dict}
+    if not is_plain and (isinstance(headers, _SENDABLE) or not isinstance(headers, Iterable)):
         _refuse("headers", headers, "pairs of a str and bytes or None, or a mapping of them")
-    pairs: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers
+    pairs = cast("Iterable[Any]", headers.items() if isinstance(headers, Mapping) else headers)
     found = []
     for pair in pairs:
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             _refuse("a header", pair, "a pair of a str and bytes or None")
         name, content = pair
-        if content is not None and not isinstance(content, bytes | bytearray | memoryview):
+        if content is not None and not isinstance(content, _BYTES):
             _refuse("the value of a header", content, "bytes or None")
         found.append(
             (_plain_text("the name of a header", name), None if content is None else bytes(content))

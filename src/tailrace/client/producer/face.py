@@ -128,7 +128,8 @@ class Face:
                     return None
         check_callback(on_delivery)
         # What the caller gives has the types of a record only after this.
-        given = ProducerRecord(topic, value, key, cast("Any", headers), timestamp, partition)
+        named = () if headers is None else cast("Any", headers)
+        given = ProducerRecord(topic, value, key, named, timestamp, partition)
         record = plain_record(given, self._engine.parts)
         outcome, index = self._send(record, on_delivery)
         if receipt:
