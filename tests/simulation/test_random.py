@@ -6,7 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tailrace.client.producer.aio import AsyncProducer
-from tailrace.errors import TailraceError
+from tailrace.client.producer.errors import TransactionOutcomeUnknownError
+from tailrace.errors import RetriableError, TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -253,18 +254,40 @@ class ChangedMindError(Exception):
 async def transact(
     stage: Stage, producer: AsyncProducer, steps: list[Step], *, is_abort: bool
 ) -> bool | None:
-    """Whether a transaction was committed; None if nobody can know."""
+    """Whether a transaction was committed; None if nobody can know.
+
+    An error that may be retried says that it was not.
+    """
     try:
         async with producer.transaction():
             for step in steps:
                 await act(stage, producer, step)
             if is_abort:
                 raise ChangedMindError
-    except ChangedMindError:
+    except (ChangedMindError, RetriableError):
         return False
+    except TransactionOutcomeUnknownError:
+        return await ask_again(stage, producer)
     except TailraceError:
         return None
     return True
+
+
+async def ask_again(stage: Stage, producer: AsyncProducer) -> bool | None:
+    """What became of a commit, from a cluster that is well in the end."""
+    while True:
+        try:
+            await producer.finish_transaction()
+        except TransactionOutcomeUnknownError as error:
+            if error.is_final:
+                return None
+            stage.cluster.heal()
+        except RetriableError:
+            return False
+        except TailraceError:
+            return None
+        else:
+            return True
 
 
 @given(st.lists(TRANSACTION, max_size=3), SETTINGS)
