@@ -77,6 +77,7 @@ def send(producer: Any, code: Code, wanted: frozenset[str]) -> Receipt | None:
     sends=[frozenset(), frozenset()],
     waits=False,
 )
+@example(kind=SilentExit, at=1, parts=frozenset({"partitioner"}), sends=[frozenset()], waits=False)
 @example(
     kind=SystemExit,
     at=3,
@@ -99,12 +100,12 @@ def test_an_event_loop_goes_on(
     async def main(stage: Stage) -> None:
         receipts = []
         async with stage.producer(max_block_ms=3000, **code.parts(parts)) as producer:
-            if waits:
-                await producer.send("t", partition=0)
             for wanted in sends:
                 receipt = send(producer, code, wanted)
                 if receipt is not None:
                     receipts.append(receipt)
+                    if waits:
+                        await ended(receipt)
             await producer.flush(60)
             await stage.pass_time(0)
             assert all(each.done() for each in receipts)

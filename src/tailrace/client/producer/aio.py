@@ -581,6 +581,9 @@ class AsyncProducer(Face):
 
 
 def _unserved(queued: Queued, error: BaseException) -> RejectedRecordError:
-    found = RejectedRecordError(f"{queued.partition.topic}: choosing a partition failed: {error!r}")
+    # By its class alone: the text of an exception is code of the program's as well.
+    found = RejectedRecordError(
+        f"{queued.partition.topic}: choosing a partition failed: {type(error).__name__}"
+    )
     found.__cause__ = error
     return found
