@@ -7,7 +7,7 @@
     transactions/ identity, numbers, transactions       metadata     topics and leaders
     supply        memory of the batches                 gate         the shortest way into one
     encoding      records to bytes                      columns, slices, many    rows to batches
-    driver, aio   who moves the bytes, and when
+    driver, aio   who moves the bytes, and when      lines        records that wait for a batch
 
 Not here: connections (`tailrace.client.nodes`).
 """

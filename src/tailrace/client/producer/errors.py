@@ -28,6 +28,10 @@ class BufferExhaustedError(ProducerError, RetriableError, TimeoutError):
     """`buffer.memory` stayed full for `max.block.ms`."""
 
 
+class SendCancelledError(ProducerError, RetriableError):
+    """The record was not sent: it waited for memory or metadata, and that wait was cancelled."""
+
+
 class ClosedProducerError(ProducerError, FatalError):
     """The producer was closed, or this process is a fork of the one that made it."""
 

@@ -16,6 +16,8 @@ def why_no_topic(engine: "Engine", record: "ProducerRecord", waited_s: float) ->
         partition=record.partition,
         failure=_last_failure(engine),
     )
+    if engine.metadata.partition_count(record.topic) is not None:
+        return f"{said}; send to one that is there, or add partitions to the topic"
     return f"{said}; check bootstrap.servers, or raise max.block.ms"
 
 

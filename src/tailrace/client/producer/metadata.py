@@ -177,7 +177,8 @@ class ProducerMetadata:
         elif known.error:
             reason = known.error
         else:
-            reason = f"its partition count is {len(known.leaders)}"
+            count = len(known.leaders)
+            reason = f"it has {count} partition{'s' * (count != 1)}, numbered from 0"
             if partition is not None:
                 reason += f", so there is no partition {partition}"
         if last := failure or self._failure:

@@ -264,7 +264,7 @@ WAITS: Mapping[str, tuple[Callable[[Life], object], str]] = {
     "it is left out": (lambda life: life.round(answer()), "leaves it out"),
     "no such partition": (
         lambda life: life.round(answer(topic("t", part(0)))),
-        "its partition count is 1, so there is no partition 7",
+        "it has 1 partition, numbered from 0, so there is no partition 7",
     ),
 }
 

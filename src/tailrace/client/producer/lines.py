@@ -1,0 +1,386 @@
+"""`Lines`: records of an `AsyncProducer` that cannot get into a batch yet, in their order.
+
+A record waits in the line of its topic while nothing is known of that, or there is no memory. One
+for a partition that the topic does not have waits in a line of that partition.
+
+Who awaits a receipt holds one record, however long it waits. Who does not could pile up records
+without end, so of those no more than `buffer.memory` bytes may be in line.
+
+Not here: who moves the bytes (`aio`).
+
+Invariant: a record in line is in a batch later, or fails, or leaves the line because nobody awaits
+it any more; in each case its bytes and its memory are given back.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tailrace.client.producer.batch import Outcome, Prepared, ProducerBatch
+from tailrace.client.producer.errors import (
+    BufferExhaustedError,
+    MetadataTimeoutError,
+    RejectedRecordError,
+    SendCancelledError,
+)
+from tailrace.client.producer.explanations import why_no_memory, why_no_topic
+from tailrace.client.producer.placement import NO_PARTITION
+from tailrace.client.producer.receipts import ProducerRecord, RecordMetadata
+from tailrace.errors import TailraceError
+from tailrace.model import TopicPartition
+
+if TYPE_CHECKING:
+    from tailrace.client.producer.aio import LoopDriver
+    from tailrace.client.producer.engine import Engine
+
+
+class Queued(Outcome):
+    """A record in line, and later in a batch."""
+
+    __slots__ = ("batch", "deadline", "index", "is_counted", "leave", "prepared", "size", "wall_s")
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        driver: "LoopDriver",
+        *,
+        wall_s: float,
+        deadline: float,
+        leave: "Callable[[Queued], None]",
+    ) -> None:
+        super().__init__(TopicPartition(prepared.record.topic, NO_PARTITION), driver)
+        self.prepared: Prepared | None = prepared
+        """The record, while it is in line."""
+        self.size = prepared.size
+        self.is_counted = False
+        """Its bytes are among those in line that nobody awaits."""
+        self.leave = leave
+        """Told that it is awaited, or that nobody awaits it any more."""
+        self.deadline = deadline
+        """The loop's time at which it gives up waiting in line."""
+        self.wall_s = wall_s
+        self.batch: ProducerBatch | None = None
+        self.index = 0
+
+    def add_watcher(self, wake: Callable[[], None]) -> None:
+        """Somebody awaits it."""
+        super().add_watcher(wake)
+        if self.prepared is not None:
+            self.leave(self)
+
+    def remove_watcher(self, wake: Callable[[], None]) -> None:
+        """Somebody awaits it no more; the last one takes it out of the line."""
+        super().remove_watcher(wake)
+        if self.prepared is not None and not self.watchers:
+            self.leave(self)
+
+    def place_of(self, index: int) -> RecordMetadata:
+        """The record's place in its batch's partition."""
+        return super().place_of(index) if self.batch is None else self.batch.place_of(self.index)
+
+    def error_of(self, index: int) -> Exception | None:
+        """Why the record failed, or None."""
+        return super().error_of(index) if self.batch is None else self.batch.error_of(self.index)
+
+
+class Lines:
+    """The lines of one producer, each served by a task of its own while there is anybody in it."""
+
+    def __init__(self, engine: "Engine", driver: "LoopDriver") -> None:
+        self._engine = engine
+        self._driver = driver
+        self._lines: dict[TopicPartition, deque[Queued]] = {}
+        """Records in line, by topic; and those for a partition that is not there, by that."""
+        self._bytes = 0
+        """Of the records in line that nobody awaits."""
+        self._beyond: Queued | None = None
+        """A record for which the line is too full, unless it is awaited at once."""
+        self._pumps: set[asyncio.Task[None]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def max_block(self) -> float:
+        """The loop's time at which who begins to wait now gives up."""
+        return self._driver.loop.time() + self._engine.config.max_block_ms / 1000
+
+    def put(self, prepared: Prepared, wall_s: float) -> tuple[Outcome, int]:
+        """Put a record into a batch if that is possible now, and else in line; then `set_off`.
+
+        Raises:
+            TailraceError: it can be in neither.
+        """
+        placed: tuple[Outcome, int] | None = None
+        if self._line_of(prepared.record) is None:
+            placed = self._place(prepared, wall_s, granted=0)
+        return placed or (self._get_in_line(prepared, wall_s), 0)
+
+    def _place(
+        self, prepared: Prepared, wall_s: float, *, granted: int
+    ) -> tuple[ProducerBatch, int] | None:
+        """Put the record into a batch if that is possible now; then `set_off` is due."""
+        engine = self._engine
+        record = prepared.record
+        count = engine.metadata.partition_count(record.topic)
+        if count is None or (record.partition or 0) >= count:
+            return None
+        partition = engine.placement.choose(prepared, count)
+        with engine.lock:
+            now = self._driver.loop.time()
+            return engine.append(prepared, partition, now=now, wall_s=wall_s, granted=granted)
+
+    def set_off(self) -> None:
+        """Send what a record has made ready, now that all who want to hear of it are noted."""
+        with self._engine.lock:
+            if self._engine.should_move():
+                self._driver.move()
+            else:
+                self._driver.noticed()
+
+    def _line_of(self, record: ProducerRecord) -> TopicPartition | None:
+        """The line that a record has to stand in, for order's sake; None if there is none."""
+        for partition in (NO_PARTITION, record.partition):
+            place = TopicPartition(record.topic, partition or 0)
+            if place in self._lines:
+                return place
+        return None
+
+    def _get_in_line(self, prepared: Prepared, wall_s: float) -> Queued:
+        record = prepared.record
+        topic = TopicPartition(record.topic, NO_PARTITION)
+        if self._engine.transactions is not None:
+            self._engine.transactions.may_append(topic)
+        queued = Queued(
+            prepared,
+            self._driver,
+            wall_s=wall_s,
+            deadline=self.max_block(),
+            leave=self._awaited,
+        )
+        if self._bytes + queued.size > self._engine.config.buffer_memory:
+            self._refuse_beyond()
+            self._beyond = queued
+            self._driver.loop.call_soon(self._refuse_beyond)
+        else:
+            queued.is_counted = True
+            self._bytes += queued.size
+        self._stand_in(self._line_of(record) or self._aside(record) or topic, queued)
+        return queued
+
+    def _aside(self, record: ProducerRecord) -> TopicPartition | None:
+        """The line of a partition that the topic does not have; None if it has it, or nobody knows.
+
+        Whoever waits for that waits alone, and holds up no other record of the topic.
+        """
+        count = self._engine.metadata.partition_count(record.topic)
+        if count is None or (record.partition or 0) < count:
+            return None
+        return TopicPartition(record.topic, record.partition or 0)
+
+    def _stand_in(self, place: TopicPartition, queued: Queued) -> None:
+        """Go to the end of a line, which is served from then on."""
+        line = self._lines.get(place)
+        if line is not None:
+            line.append(queued)
+            return
+        self._lines[place] = deque((queued,))
+        pump = self._driver.loop.create_task(self._pump(place), name=f"line-of-{place}")
+        self._pumps.add(pump)
+        pump.add_done_callback(self._pumps.discard)
+
+    def _refuse_beyond(self) -> None:
+        """Fail the record for which the line is too full, unless somebody awaits it by now."""
+        queued, self._beyond = self._beyond, None
+        if queued is not None and queued.prepared is not None and not queued.watchers:
+            error = BufferExhaustedError(
+                f"buffer.memory is full, and {self._bytes} bytes wait in line for it: await "
+                "each send, or use send_many(), or raise buffer.memory"
+            )
+            self._end_queued(queued, error)
+
+    def _awaited(self, queued: Queued) -> None:
+        """Somebody awaits a record in line, or the last one who did was cancelled."""
+        self._discount(queued)
+        if not queued.watchers:
+            error = SendCancelledError(
+                "not sent: it was in line, and the wait for it was cancelled"
+            )
+            self._end_queued(queued, error)
+
+    def _discount(self, queued: Queued) -> None:
+        if queued.is_counted:
+            queued.is_counted = False
+            self._bytes -= queued.size
+
+    async def served(self) -> None:
+        """Wait until all that is in line now is in a batch, or has failed."""
+        seen: set[asyncio.Task[None]] = set()
+        # One that is served may have moved to another line.
+        while new := self._pumps - seen:
+            seen |= new
+            await asyncio.wait(new)
+
+    def end(self, error: Exception) -> None:
+        """Fail all that is in line."""
+        for pump in self._pumps:
+            pump.cancel()
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            for queued in line:
+                self._end_queued(queued, error)
+
+    async def _pump(self, place: TopicPartition) -> None:
+        """Serve a line until it is empty."""
+        line = self._lines[place]
+        try:
+            while line:
+                queued = line[0]
+                try:
+                    await self._serve(queued, place)
+                except TailraceError as error:
+                    self._end_queued(queued, error)
+                except asyncio.CancelledError as error:
+                    # Unless the line was ended, the loop ends, or a partitioner has raised it.
+                    for each in line if self._lines.get(place) is line else ():
+                        self._end_queued(each, _unserved(each, error))
+                    raise
+                except BaseException as error:  # noqa: BLE001 - nobody awaits this task
+                    # A partitioner has raised SystemExit or the like.
+                    self._end_queued(queued, _unserved(queued, error))
+                line.popleft()
+        finally:
+            if self._lines.get(place) is line:
+                del self._lines[place]
+
+    async def _serve(self, queued: Queued, place: TopicPartition) -> None:
+        """Put a record into a batch, or into the line of a partition that is not there."""
+        granted = 0
+        try:
+            while (prepared := queued.prepared) is not None:
+                record = prepared.record
+                is_aside = place.partition != NO_PARTITION
+                known = record if is_aside else ProducerRecord(record.topic)
+                if not await self.wait_for_topic(known, queued.deadline, queued):
+                    break
+                aside = None if is_aside else self._aside(record)
+                if aside is not None:
+                    self._stand_in(aside, queued)
+                    break
+                placed = self._place(prepared, queued.wall_s, granted=granted)
+                if placed is not None:
+                    granted = 0
+                    self._join(queued, *placed)
+                elif not granted:
+                    size = self._engine.accumulator.supply.memory_for(queued.size)
+                    granted = await self.wait_for_memory(size, queued.deadline, queued)
+        finally:
+            if granted:
+                self._engine.pool.deallocate(granted)
+
+    def _join(self, queued: Queued, batch: ProducerBatch, index: int) -> None:
+        """The record is in a batch now, and ends with it."""
+        self._discount(queued)
+        queued.prepared = None
+        queued.batch, queued.index, queued.partition = batch, index, batch.partition
+        batch.is_forgotten |= queued.is_forgotten
+
+        def finish() -> None:
+            ended = queued.finish()
+            self._engine.sender.calls += (each.run_callbacks for each in ended if each.callbacks)
+
+        batch.add_watcher(finish)
+        if queued.watchers:
+            self._engine.hurry(batch)
+        self.set_off()
+
+    def _end_queued(self, queued: Queued, error: Exception) -> None:
+        """Fail a record that is in line; again does nothing. Whoever serves the line passes it."""
+        if queued.prepared is None:
+            return
+        self._discount(queued)
+        queued.prepared = None
+        queued.failure = error
+        self._engine.note_refused(queued.partition.topic, error)
+        ended = queued.finish()
+        self._engine.sender.calls += (each.run_callbacks for each in ended if each.callbacks)
+        self._driver.stirred()
+
+    async def wait_for_topic(
+        self, record: ProducerRecord, deadline: float, queued: Queued | None = None
+    ) -> bool:
+        """Wait until the topic is known, and has the record's partition; False if that is in vain.
+
+        It is once the record in line has failed, or nobody awaits it any more.
+        """
+        engine = self._engine
+        topic, partition = record.topic, record.partition
+        started = self._driver.loop.time()
+
+        def is_known() -> bool:
+            if queued is not None and queued.is_done:
+                return True
+            engine.check_topic(topic)
+            count = engine.metadata.partition_count(topic)
+            if count is None or (partition or 0) < count:
+                return count is not None
+            engine.metadata.request_topic(topic)
+            self._driver.noticed()
+            return False
+
+        engine.metadata.add_topic(topic, started)
+        if not is_known():
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._driver.until(is_known)
+            except TimeoutError:
+                waited = self._driver.loop.time() - started
+                raise MetadataTimeoutError(why_no_topic(engine, record, waited)) from None
+        return queued is None or not queued.is_done
+
+    async def wait_for_memory(
+        self, size: int, deadline: float, queued: Queued | None = None
+    ) -> int:
+        """Take `size` bytes from the pool, after waiting in line for them; returns `size`.
+
+        Or 0, if the record in line that they were for has failed meanwhile.
+        """
+        engine = self._engine
+        started = self._driver.loop.time()
+        answers: list[Exception | None] = []
+        waiter = engine.pool.wait(size, answers.append)
+        engine.accumulator.hurry_all()
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._driver.until(
+                    lambda: bool(answers) or (queued is not None and queued.is_done)
+                )
+        except TimeoutError:
+            # Granted in the last instant, it is as good as in time.
+            if engine.pool.cancel(waiter):
+                engine.metrics.buffer_exhausted_total += 1
+                waited = self._driver.loop.time() - started
+                raise BufferExhaustedError(why_no_memory(engine, waited)) from None
+        except BaseException:
+            if not engine.pool.cancel(waiter) and answers == [None]:
+                engine.pool.deallocate(size)
+            raise
+        engine.metrics.bufferpool_wait_s += self._driver.loop.time() - started
+        if not answers and engine.pool.cancel(waiter):
+            return 0
+        if answers[0] is not None:
+            raise answers[0]
+        return size
+
+    async def ended(self) -> None:
+        """Wait for the tasks, after `end`."""
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+
+
+def _unserved(queued: Queued, error: BaseException) -> RejectedRecordError:
+    # By its class alone: the text of an exception is code of the program's as well.
+    found = RejectedRecordError(
+        f"{queued.partition.topic}: choosing a partition failed: {type(error).__name__}"
+    )
+    found.__cause__ = error
+    return found

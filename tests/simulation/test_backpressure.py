@@ -1,0 +1,228 @@
+"""A task that awaits `send` is held back by a full buffer, in its turn, and may be cancelled."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from tailrace.client.producer.errors import ProducerError
+from tailrace.client.producer.receipts import Receipt
+from tests.simulation.stage import T0, Stage, check_empty, outcomes, play
+
+SMALL: dict[str, Any] = {"batch_size": 1000, "buffer_memory": 10_000, "max_request_size": 8000}
+"""Room for two records of a kilobyte each, with what batches take besides."""
+
+
+async def wait_for(receipt: Receipt) -> None:
+    """Await a receipt in a task of its own."""
+    await receipt
+
+
+def begin(stage: Stage, producer: Any, count: int) -> list[asyncio.Task[None]]:
+    """As many tasks, each of which sends a kilobyte and awaits it."""
+    loop = asyncio.get_running_loop()
+
+    async def send() -> None:
+        await stage.send(producer, size=1000)[0]
+
+    return [loop.create_task(send()) for _ in range(count)]
+
+
+def test_tasks_that_await_wait_for_memory() -> None:
+    """Records of ten times the memory are all written, in the order in which they were sent."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(**SMALL) as producer:
+            await stage.send(producer)[0]
+            await asyncio.gather(*begin(stage, producer, 100))
+            assert producer.metrics()["waiting-threads"] == 0
+            check_empty(producer)
+        assert len(stage.cluster.log().records) == 101
+        stage.check_log()
+
+    play(main)
+
+
+def test_the_wait_for_memory_ends_after_max_block() -> None:
+    """While nothing gets out, tasks fail with the reason when `max.block.ms` is over."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(max_block_ms=1000, **SMALL) as producer:
+            await stage.send(producer)[0]
+            stage.cluster.move(T0, -1)
+            tasks = begin(stage, producer, 30)
+            await stage.pass_time(0.9)
+            assert not any(task.done() for task in tasks)
+            await stage.pass_time(0.2)
+            late = [task.exception() for task in tasks if task.done()]
+            assert {type(each).__name__ for each in late} == {"BufferExhaustedError"}
+            assert len(late) >= 25
+            stage.cluster.move(T0, 1)
+            await asyncio.gather(*tasks, return_exceptions=True)
+            check_empty(producer)
+        stage.check_log()
+
+    play(main)
+
+
+def test_a_cancelled_wait_gives_back_its_place_and_its_memory() -> None:
+    """Records whose tasks were cancelled in line are not sent; those behind them are."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(**SMALL) as producer:
+            await stage.send(producer)[0]
+            stage.cluster.move(T0, -1)
+            tasks = begin(stage, producer, 30)
+            await stage.pass_time(1)
+            queued = [each.receipt for each in stage.sent if each.receipt.partition < 0]
+            in_line = tasks[-len(queued) :]
+            # The first of the line waits for memory, the others behind it.
+            for task in in_line[:-5]:
+                task.cancel()
+            await stage.pass_time(1)
+            assert set(outcomes(queued[:-5])) == {"SendCancelledError"}
+            assert producer.metrics()["waiting-threads"] == 1
+            stage.cluster.move(T0, 1)
+            await asyncio.gather(*tasks, return_exceptions=True)
+            assert outcomes(queued[-5:]) == [""] * 5
+            check_empty(producer)
+        assert len(stage.cluster.log().records) == 1 + 30 - len(in_line) + 5
+        stage.check_log()
+
+    play(main)
+
+
+def test_a_wait_that_is_cancelled_as_memory_comes_keeps_none() -> None:
+    """At whatever turn of the loop the task is cancelled, all memory comes back."""
+
+    async def main(stage: Stage, *, turns: int) -> None:
+        async with stage.producer(**SMALL) as producer:
+            await stage.send(producer)[0]
+            tasks = begin(stage, producer, 6)
+            for _ in range(turns):
+                await stage.pass_time(0)
+            for task in tasks[1::2]:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            assert not any(isinstance(task.exception(), ProducerError) for task in tasks[::2])
+            await producer.flush()
+            check_empty(producer)
+        stage.check_log()
+
+    for turns in range(25):
+        play(partial(main, turns=turns))
+
+
+def test_a_record_in_a_batch_is_sent_though_its_wait_is_cancelled() -> None:
+    """Cancelling takes nothing out of a batch, and leaves nothing behind that waits."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(linger_ms=1000) as producer:
+            await stage.send(producer)[0]
+            stage.cluster.move(T0, -1)
+            (receipt,) = stage.send(producer)
+            for _ in range(3):
+                task = asyncio.get_running_loop().create_task(wait_for(receipt))
+                await stage.pass_time(0.1)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            assert not receipt.done()
+            stage.cluster.move(T0, 1)
+            await producer.flush()
+            assert outcomes([receipt]) == [""]
+        stage.check_log()
+
+    play(main)
+
+
+def test_a_record_that_somebody_else_awaits_stays_in_line() -> None:
+    """Only the last one who is cancelled takes the record out of the line."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer() as producer:
+            receipt = producer.send("u", b"v")
+            loop = asyncio.get_running_loop()
+            first, second = (loop.create_task(wait_for(receipt)) for _ in range(2))
+            await stage.pass_time(0.5)
+            first.cancel()
+            await stage.pass_time(0.5)
+            assert not receipt.done()
+            stage.cluster.create_topic("u")
+            await second
+            assert stage.cluster.log("u").values() == [b"v"]
+
+    play(main)
+
+
+def test_records_that_nobody_awaits_do_not_pile_up() -> None:
+    """Beyond `buffer.memory` in line a record fails by the next turn; one awaited does not."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(**SMALL) as producer:
+            await stage.send(producer)[0]
+            stage.cluster.move(T0, -1)
+            receipts = stage.send(producer, 30, size=1000)
+            kept = [each for each in receipts if not each.done()]
+            awaited = asyncio.get_running_loop().create_task(wait_for(kept[-1]))
+            assert len(kept) < 14
+            await stage.pass_time(0)
+            assert kept[-1].done()
+            (beyond,) = begin(stage, producer, 1)
+            await stage.pass_time(1)
+            assert not beyond.done()
+            stage.cluster.move(T0, 1)
+            await beyond
+            await producer.flush()
+            await asyncio.gather(awaited, return_exceptions=True)
+            assert outcomes(kept[:-1]) == [""] * (len(kept) - 1)
+            assert outcomes(kept[-1:]) == ["BufferExhaustedError"]
+            check_empty(producer)
+        stage.check_log()
+
+    play(main)
+
+
+def test_a_partition_that_is_not_there_holds_up_no_other_record() -> None:
+    """Records behind one for partition 9 of 2 are written at once; it fails after `max.block.ms`.
+
+    So it is when the topic is known, and when the record is the first to ask for it.
+    """
+
+    async def main(stage: Stage, *, is_known: bool) -> None:
+        async with stage.producer(max_block_ms=5000) as producer:
+            if is_known:
+                await stage.send(producer)[0]
+            wrong = [producer.send("t", b"v", partition=9) for _ in range(2)]
+            good = stage.send(producer, 2)
+            other = producer.send("t", b"w", partition=8)
+            await asyncio.gather(*map(wait_for, good))
+            assert stage.now < 0.5
+            await producer.flush()
+            assert 4.9 < stage.now < 5.5
+            assert outcomes([*wrong, other]) == ["MetadataTimeoutError"] * 3
+            text = str(wrong[0].exception())
+            assert "2 partitions" in text
+            assert "partition 9" in text
+            assert "bootstrap" not in text
+            check_empty(producer)
+
+    play(partial(main, is_known=True))
+    play(partial(main, is_known=False))
+
+
+def test_records_for_a_partition_that_is_added_keep_their_order() -> None:
+    """Those that waited for it come before those that were sent when it was there."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer() as producer:
+            await stage.send(producer)[0]
+            stage.send(producer, 3, partition=2)
+            await stage.pass_time(1)
+            stage.cluster.create_topic("t", partitions=3)
+            for _ in range(40):
+                stage.send(producer, 1, partition=2)
+                await stage.pass_time(0.05)
+            await producer.flush()
+        stage.check_log()
+        assert len(stage.cluster.log("t", 2).records) == 43
+
+    play(main)
