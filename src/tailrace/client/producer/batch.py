@@ -5,9 +5,11 @@ keys and headers only once there are any. It becomes bytes when the batch is dra
 
 Not here: which batch a record goes to (`accumulator`), and what its bytes look like (`encoding`).
 
-Invariant: `is_done` is set last, so whoever sees it set sees the whole outcome.
+Invariant: `is_done` is set last, so whoever sees it set sees the whole outcome. A batch that
+is done keeps what its receipts can be asked for, and neither records nor bytes.
 """
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
@@ -91,7 +93,8 @@ class Outcome:
         """Where the record is; raises why it is nowhere."""
         error = self.error_of(index)
         if error is not None:
-            raise error
+            # Many receipts share an error, and each raise would add its frames, and what they hold.
+            raise error.with_traceback(None)
         return self.place_of(index)
 
     def place_of(self, index: int) -> RecordMetadata:  # noqa: ARG002 - a batch knows more
@@ -117,6 +120,11 @@ class Outcome:
         if self.watchers is None:
             self.watchers = []
         self.watchers.append(wake)
+
+    def remove_watcher(self, wake: Callable[[], None]) -> None:
+        """Whoever gave it waits no more; under the lock."""
+        if self.watchers is not None and wake in self.watchers:
+            self.watchers.remove(wake)
 
     def run_callbacks(self) -> None:
         """Call the callbacks in the order they were given; what they raise is logged."""
@@ -207,7 +215,7 @@ class ProducerBatch(Outcome):
         self.count_limit = count_limit
         """Records that there is memory for."""
         self.values: list[bytes | None] = []
-        self.times: list[float] = []
+        self.times: list[float] | array[float] = []
         """Wall clock seconds at `send`."""
         self.keys: list[bytes | None] | None = None
         """Up to the last record that has one."""
@@ -377,6 +385,7 @@ class ProducerBatch(Outcome):
             part.parent = self
             part._take_from(self, start, stop)
             self.parts.append((start, part))
+        self._give_up_records()
         return self.parts
 
     def _take_from(self, whole: "ProducerBatch", start: int, stop: int) -> None:
@@ -395,11 +404,22 @@ class ProducerBatch(Outcome):
 
     def finish(self) -> list[Outcome]:
         """It is over, and so is the batch that it was split off, if it was the last part."""
+        self._give_up_records()
         ended = super().finish()
         parent = self.parent
         if parent is not None and all(part.is_done for _, part in parent.parts or ()):
             ended += parent.finish()
         return ended
+
+    def _give_up_records(self) -> None:
+        """Keep the timestamps alone: a receipt may be held for long, and it holds its batch.
+
+        Columns of a failed batch stay, since `send_many` names their rows; it has no receipts.
+        """
+        self.values, self.times = [], array("d", self.times if self.log_append_time < 0 else ())
+        self.keys = self.headers = self.encoded = None
+        if self.failure is None or self.parts is not None:
+            self.columns = None
 
     def place_of(self, index: int) -> RecordMetadata:
         """The record's partition, offset and timestamp."""
@@ -408,7 +428,7 @@ class ProducerBatch(Outcome):
             return part.place_of(index - start)
         offset = self.base_offset + index if self.base_offset >= 0 else -1
         timestamp = self.log_append_time
-        if timestamp < 0 and self.times:
+        if timestamp < 0 and index < len(self.times):
             explicit = self.explicit or {}
             timestamp = explicit.get(index, int(self.times[index] * 1000))
         return RecordMetadata(*self.partition, offset, timestamp)

@@ -456,12 +456,13 @@ class Sender:
         codec = self._config.compression_type
         self._accumulator.supply.ratios.reset(batch.partition.topic, codec, batch.ratio)
         self._accumulator.supply.note_too_large(batch.partition.topic, batch.size)
+        info = info_of(batch) if self._hooks else None
         parts = [part for _, part in batch.split()]
         if self._transactions is not None:
             self._transactions.split(batch, parts)
         self._metrics.batch_split_total += 1
-        if self._hooks:
-            self.calls.append(partial(self._hooks.on_done, info_of(batch), batch.last_error))
+        if info is not None:
+            self.calls.append(partial(self._hooks.on_done, info, batch.last_error))
         self._accumulator.end(batch)
         self._accumulator.put_parts(parts, now=now, place=self._place_of(parts[0]))
 
@@ -511,15 +512,14 @@ class Sender:
         self._end(batch)
 
     def _end(self, batch: ProducerBatch) -> None:
-        if batch.failure is None:
-            batch.columns = None
         self._accumulator.end(batch)
+        info = info_of(batch) if self._hooks else None
         self._metrics.ended(batch)
         if batch.is_forgotten and batch.failure is not None:
             log.warning("%d records were not written: %s", batch.record_count, batch.failure)
         self.calls += (each.run_callbacks for each in batch.finish() if each.callbacks)
-        if self._hooks:
-            self.calls.append(partial(self._hooks.on_done, info_of(batch), batch.failure))
+        if info is not None:
+            self.calls.append(partial(self._hooks.on_done, info, batch.failure))
 
     # -- time ---------------------------------------------------------------------------------
 

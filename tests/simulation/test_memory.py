@@ -1,0 +1,110 @@
+"""What a producer keeps: no record that has its outcome, and nothing of topics that nobody has."""
+
+import gc
+import sys
+import tracemalloc
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tailrace.client.producer.errors import BrokerRefusedError
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.testing.script import How
+from tests.simulation.stage import Stage, outcomes, play
+
+if TYPE_CHECKING:
+    from tailrace.client.producer.receipts import Receipt
+
+SIZE = 10_000
+
+
+def acknowledge(_: Stage) -> None:
+    """Nothing goes wrong."""
+
+
+def refuse(stage: Stage) -> None:
+    """Every batch is refused for good."""
+    stage.cluster.script.add(
+        ApiKey.PRODUCE, How.ERROR, error=ErrorCode.POLICY_VIOLATION, times=1000
+    )
+
+
+def split(stage: Stage) -> None:
+    """The topic takes only small batches, so larger ones are sent in parts."""
+    stage.cluster.log().batch_bytes_max = 2 * SIZE
+
+
+@pytest.mark.parametrize("begin", [acknowledge, refuse, split])
+def test_a_receipt_that_is_held_keeps_no_record(begin: Callable[[Stage], None]) -> None:
+    """Once a record has its outcome, nothing refers to its value, key or headers any more."""
+
+    async def main(stage: Stage) -> None:
+        begin(stage)
+        async with stage.producer(batch_size=8 * SIZE, linger_ms=10) as producer:
+            records = [
+                (bytes([n]) * SIZE, bytes([n]) * 20, (("h", bytes([n]) * 30),)) for n in range(20)
+            ]
+            parts = [part for record in records for part in (*record[:2], record[2][0][1])]
+            before = [sys.getrefcount(part) for part in parts]
+            receipts = []
+            for some in (records[:10], records[10:]):
+                # The first of them wait in line until the topic is known.
+                receipts += [
+                    producer.send("t", value, key, headers=headers, partition=0)
+                    for value, key, headers in some
+                ]
+                await producer.flush()
+            some.clear()
+            assert all(each.done() for each in receipts)
+            gc.collect()
+            assert [sys.getrefcount(part) for part in parts] == before
+
+    play(main)
+
+
+def test_receipts_that_are_held_cost_less_than_their_records() -> None:
+    """Of two hundred kilobytes that were acknowledged, the receipts hold not one in ten."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(batch_size=1 << 20, linger_ms=10) as producer:
+            await stage.send(producer)[0]
+            receipts: list[Receipt] = []
+            tracemalloc.start()
+            try:
+                for number in range(20):
+                    receipts.append(producer.send("t", bytes([number]) * SIZE, partition=0))
+                    await producer.flush()
+                taken = tracemalloc.take_snapshot().filter_traces(
+                    [tracemalloc.Filter(inclusive=True, filename_pattern="*/client/producer/*")]
+                )
+            finally:
+                tracemalloc.stop()
+            assert outcomes(receipts) == [""] * 20
+            held = sum(each.size for each in taken.statistics("filename"))
+            assert held < 20 * SIZE / 10
+
+    play(main)
+
+
+def test_an_error_that_many_receipts_share_does_not_grow() -> None:
+    """Raising the error of a batch by each of its receipts does not collect their frames."""
+
+    async def main(stage: Stage) -> None:
+        refuse(stage)
+        async with stage.producer(linger_ms=10) as producer:
+            receipts = stage.send(producer, 50)
+            await producer.flush()
+            depths = set()
+            for receipt in receipts:
+                try:
+                    receipt.result()
+                except BrokerRefusedError as error:
+                    depth, trace = 0, error.__traceback__
+                    while trace is not None:
+                        depth, trace = depth + 1, trace.tb_next
+                    depths.add(depth)
+            assert len(depths) == 1
+
+    play(main)
