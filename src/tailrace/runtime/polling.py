@@ -40,8 +40,12 @@ class PollingNetwork:
     """
 
     def __init__(self) -> None:
-        self._epoll = select.epoll()
         self._alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            self._epoll = select.epoll()
+        except OSError:  # no descriptor is left
+            os.close(self._alarm)
+            raise
         self._epoll.register(self._alarm, select.EPOLLIN)
         self._readers: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Callable[[], None]] = {}

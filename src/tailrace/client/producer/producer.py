@@ -80,25 +80,29 @@ class Producer(Face):
         config = parse_producer_config({**(settings or {}), **more_settings})
         network = PollingNetwork()
         self._driver = ThreadDriver(network)
-        engine = Engine(
-            config,
-            Parts(
-                key_serializer=key_serializer,
-                value_serializer=value_serializer,
-                partitioner=partitioner,
-                interceptors=interceptors,
-                hooks=hooks,
-            ),
-            network=network,
-            wall=time.time,
-            monotonic=time.monotonic,
-            chance=random.Random(os.urandom(16)),  # noqa: S311 - spreads load and pauses
-            waiting=self._driver,
-            stirred=_nothing,
-        )
-        self._transactions = ThreadTransactions(engine, self._driver)
-        self._settle(engine)
-        self._driver.start(engine)
+        try:
+            engine = Engine(
+                config,
+                Parts(
+                    key_serializer=key_serializer,
+                    value_serializer=value_serializer,
+                    partitioner=partitioner,
+                    interceptors=interceptors,
+                    hooks=hooks,
+                ),
+                network=network,
+                wall=time.time,
+                monotonic=time.monotonic,
+                chance=random.Random(os.urandom(16)),  # noqa: S311 - spreads load and pauses
+                waiting=self._driver,
+                stirred=_nothing,
+            )
+            self._transactions = ThreadTransactions(engine, self._driver)
+            self._settle(engine)
+            self._driver.start(engine)
+        except BaseException:
+            network.close()
+            raise
         _living.add(self)
 
     def send_many(
