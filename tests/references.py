@@ -64,8 +64,9 @@ def metrics() -> str:
         + GENERATED
         + "## Producer\n\nWhat `Producer.metrics()` and `AsyncProducer.metrics()` return: numbers "
         "by Kafka's names. Totals, averages and maxima are over the producer's whole life; take "
-        "differences of totals for rates. Those of a topic are `NAME{topic=TOPIC}`.\n\n"
-        + describe_metrics()
+        "differences of totals for rates. Those of a topic are `NAME{topic=TOPIC}`: there are none "
+        "of a topic that does not exist, and they begin anew after it was not used for "
+        "`metadata.max.idle.ms`.\n\n" + describe_metrics()
     )
 
 

@@ -108,3 +108,44 @@ def test_an_error_that_many_receipts_share_does_not_grow() -> None:
             assert len(depths) == 1
 
     play(main)
+
+
+def test_names_of_topics_that_do_not_exist_are_not_kept_as_metrics() -> None:
+    """However many names no topic has are tried, there are no more metrics; the total has them."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(max_block_ms=1000) as producer:
+            await stage.send(producer)[0]
+            before = set(producer.metrics())
+            for number in range(100):
+                producer.send(f"no such name: {number}", b"v")
+                producer.send(f"missing-{number}", b"v")
+            await producer.flush()
+            found = producer.metrics()
+            assert set(found) == before
+            assert found["record-error-total"] == 200
+            assert found["record-send-total{topic=t}"] == found["record-send-total"] == 1
+
+    play(main)
+
+
+def test_the_metrics_of_a_topic_that_is_not_used_any_more_are_dropped() -> None:
+    """After `metadata.max.idle.ms` a topic is forgotten, and the totals still count its records."""
+
+    async def main(stage: Stage) -> None:
+        stage.cluster.create_topic("u")
+        async with stage.producer(
+            metadata_max_idle_ms=10_000, metadata_max_age_ms=5000
+        ) as producer:
+            await producer.send("u", b"v")
+            for _ in range(30):
+                await stage.send(producer)[0]
+                await stage.pass_time(1)
+            found = producer.metrics()
+            assert "record-send-total{topic=u}" not in found
+            assert found["record-send-total{topic=t}"] == 30
+            assert found["record-send-total"] == 31
+            await producer.send("u", b"v")
+            assert producer.metrics()["record-send-total{topic=u}"] == 1
+
+    play(main)

@@ -335,7 +335,8 @@ class Engine:
         with self.lock:
             if self.transactions is not None:
                 self.transactions.record_refused(error)
-            self.metrics.topic(topic).record_error_total += 1
+            exists = self.metadata.partition_count(topic) is not None
+            self.metrics.refused(topic, exists=exists)
 
     # -- waiting, and ending ------------------------------------------------------------------
 

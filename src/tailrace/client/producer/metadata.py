@@ -14,7 +14,7 @@ epoch never falls while the topic stays the same one (KIP-320, KIP-516).
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -123,6 +123,11 @@ class ProducerMetadata:
     def nodes(self) -> tuple[Node, ...]:
         """The brokers that can be asked: those of the cluster, or the bootstrap list."""
         return tuple(self._nodes.values())
+
+    @property
+    def topics(self) -> Collection[str]:
+        """The topics that are in use, known or not."""
+        return self._used_at.keys()
 
     def node(self, node_id: int) -> Node | None:
         """Where a broker listens."""

@@ -3,6 +3,9 @@
 Counted per batch, never per record. A snapshot is plain numbers under Kafka's metric names, so a
 dashboard made for Kafka's producer finds them.
 
+A topic is counted apart while its metadata is kept (`metadata.max.idle.ms`), and never if there is
+no such topic: names come from the caller, and there is no end to them.
+
 Invariant: `record-send-total` + `record-error-total` + what is on its way = what was sent.
 """
 
@@ -10,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from tailrace.client.producer.batch import ProducerBatch
 
@@ -52,12 +55,12 @@ TOPIC_METRICS: Final = (
     "record-retry-total",
     "byte-total",
 )
-"""Those that there are for each topic too: the fields of `TopicMetrics` that are reported."""
+"""Those that there are for each topic too: the fields of `Counts` that are reported."""
 
 
 @dataclass(slots=True)
-class TopicMetrics:
-    """Counts of one topic."""
+class Counts:
+    """Counts of records, of one topic or of all."""
 
     record_send_total: int = 0
     """Records acknowledged."""
@@ -75,7 +78,10 @@ class Metrics:
     """Counts of one producer."""
 
     def __init__(self) -> None:
-        self.topics: dict[str, TopicMetrics] = {}
+        self.topics: dict[str, Counts] = {}
+        """Of each topic that is in use."""
+        self.total = Counts()
+        """Of all topics that ever were, and of records for none."""
         self.request_total = 0
         self.response_total = 0
         self.batch_split_total = 0
@@ -87,20 +93,30 @@ class Metrics:
         self.buffer_exhausted_total = 0
         self.bufferpool_wait_s = 0.0
 
-    def topic(self, name: str) -> TopicMetrics:
-        """The counts of a topic, made when they are first asked for."""
-        found = self.topics.get(name)
+    def _of(self, topic: str) -> "tuple[Counts, Counts]":
+        """The counts of all topics, and of this one, which exists."""
+        found = self.topics.get(topic)
         if found is None:
-            found = self.topics[name] = TopicMetrics()
-        return found
+            found = self.topics[topic] = Counts()
+        return self.total, found
+
+    def forget_all_but(self, topics: "Collection[str]") -> None:
+        """Drop the counts of topics that are not in use any more; the totals have them still."""
+        for name in [each for each in self.topics if each not in topics]:
+            del self.topics[name]
+
+    def refused(self, topic: str, *, exists: bool) -> None:
+        """A record got into no batch; of a topic that does not exist only the total is kept."""
+        for counts in self._of(topic) if exists else (self.total,):
+            counts.record_error_total += 1
 
     def sent(self, batches: "Iterable[ProducerBatch]") -> None:
         """A request with these batches goes out."""
         self.request_total += 1
         for batch in batches:
-            topic = self.topic(batch.partition.topic)
-            topic.byte_total += batch.size
-            topic.raw_byte_total += batch.size_limit - batch.bytes_left
+            for counts in self._of(batch.partition.topic):
+                counts.byte_total += batch.size
+                counts.raw_byte_total += batch.size_limit - batch.bytes_left
             self.batch_total += 1
             self.record_total += batch.record_count
 
@@ -113,15 +129,16 @@ class Metrics:
 
     def retried(self, batch: "ProducerBatch") -> None:
         """A batch will be sent again."""
-        self.topic(batch.partition.topic).record_retry_total += batch.record_count
+        for counts in self._of(batch.partition.topic):
+            counts.record_retry_total += batch.record_count
 
     def ended(self, batch: "ProducerBatch") -> None:
         """A batch has its outcome."""
-        topic = self.topic(batch.partition.topic)
-        if batch.failure is None:
-            topic.record_send_total += batch.record_count
-        else:
-            topic.record_error_total += batch.record_count
+        for counts in self._of(batch.partition.topic):
+            if batch.failure is None:
+                counts.record_send_total += batch.record_count
+            else:
+                counts.record_error_total += batch.record_count
 
     def snapshot(self, **gauges: float) -> dict[str, float]:
         """All numbers by Kafka's names; those of a topic as `NAME{topic=T}`."""
@@ -130,8 +147,7 @@ class Metrics:
             "response-total": self.response_total,
             "batch-split-total": self.batch_split_total,
             "records-per-request-avg": self.record_total / max(1, self.request_total),
-            "batch-size-avg": sum(t.byte_total for t in self.topics.values())
-            / max(1, self.batch_total),
+            "batch-size-avg": self.total.byte_total / max(1, self.batch_total),
             "request-latency-avg": 1000
             * self.request_latency_total_s
             / max(1, self.response_total),
@@ -142,12 +158,10 @@ class Metrics:
         }
         for name in TOPIC_METRICS:
             field = name.replace("-", "_")
-            found[name] = sum(getattr(each, field) for each in self.topics.values())
+            found[name] = getattr(self.total, field)
             for topic, counts in self.topics.items():
                 found[f"{name}{{topic={topic}}}"] = getattr(counts, field)
-        found["compression-rate-avg"] = sum(t.byte_total for t in self.topics.values()) / max(
-            1, sum(t.raw_byte_total for t in self.topics.values())
-        )
+        found["compression-rate-avg"] = self.total.byte_total / max(1, self.total.raw_byte_total)
         return found | {name.replace("_", "-"): value for name, value in gauges.items()}
 
 

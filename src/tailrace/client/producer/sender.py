@@ -138,6 +138,7 @@ class Sender:
         if self._metadata.version != self._seen_version:
             self._seen_version = self._metadata.version
             accumulator.wake_moved(self._metadata.leader, now)
+            self._metrics.forget_all_but(self._metadata.topics)
         accumulator.wake_timers(now)
         while accumulator.ready and self._drain(now):
             pass
