@@ -8,6 +8,8 @@
 Every message says what happened and which setting or call changes it.
 """
 
+from typing import Final
+
 from tailrace.errors import FatalError, RetriableError, TailraceError
 from tailrace.protocol.errors import ErrorCode
 
@@ -74,7 +76,11 @@ class OutOfOrderSequenceError(ProducerError, FatalError):
 
 
 class ProducerFencedError(ProducerError, FatalError):
-    """Another producer has taken over this `transactional.id`; this one can only be closed."""
+    """This producer can only be closed.
+
+    Another one has taken over its `transactional.id`, or the coordinator has ended its transaction
+    after `transaction.timeout.ms`.
+    """
 
 
 class TransactionStateError(ProducerError, FatalError):
@@ -119,7 +125,15 @@ _UNAUTHORIZED = frozenset(
 _REJECTED = frozenset(
     {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.MESSAGE_TOO_LARGE}
 )
+FENCED_ADVICE: Final = (
+    "either another producer has this transactional.id now, or the coordinator has ended the "
+    "transaction because it was open for longer than transaction.timeout.ms; close this producer"
+)
+"""Both have one code: the coordinator raises the epoch, and the old one is refused (KIP-360)."""
+
 _ADVICE = {
+    ErrorCode.INVALID_PRODUCER_EPOCH: FENCED_ADVICE,
+    ErrorCode.PRODUCER_FENCED: FENCED_ADVICE,
     ErrorCode.MESSAGE_TOO_LARGE: "max.message.bytes of the topic is the limit",
     ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas asks for",
     ErrorCode.REQUEST_TIMED_OUT: "the replicas did not have it within request.timeout.ms",

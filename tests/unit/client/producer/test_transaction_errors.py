@@ -266,7 +266,7 @@ def test_a_forgotten_producer_gets_a_new_epoch_after_the_abort(
     with pytest.raises(TransactionAbortableError):
         pending.take()
     pending_abort = life.manager.abort()
-    if key is END and code == ErrorCode.UNKNOWN_PRODUCER_ID:
+    if key is END:
         life.serve(END)
     life.producer = (7, 1)
     request = life.ask(INIT)
@@ -292,6 +292,43 @@ def test_an_old_coordinator_gives_a_forgotten_producer_nothing(
     with pytest.raises(BrokerRefusedError):
         pending.take()
     assert state_of(life) is State.FATAL_ERROR
+
+
+@pytest.mark.parametrize(
+    ("key", "upto"), [(PARTITIONS, upto_partitions), (OFFSETS, upto_offsets), (END, upto_end)]
+)
+def test_a_producer_whose_id_went_to_another_can_only_be_closed(
+    key: ApiKey, upto: Callable[[Life], Pending]
+) -> None:
+    """INVALID_PRODUCER_ID_MAPPING is fatal in every answer, as in Kafka 4.3, with advice."""
+    life = Life()
+    pending = upto(life)
+    life.serve(key, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    with pytest.raises(BrokerRefusedError, match="make a new one"):
+        pending.take()
+    assert state_of(life) is State.FATAL_ERROR
+    assert life.is_idle()
+
+
+def test_a_transaction_timeout_that_is_too_long_names_both_settings() -> None:
+    """INVALID_TRANSACTION_TIMEOUT tells the producer's setting and the broker's."""
+    life = Life()
+    pending = upto_init(life)
+    life.serve(INIT, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+    with pytest.raises(BrokerRefusedError) as caught:
+        pending.take()
+    assert "transaction.timeout.ms" in str(caught.value)
+    assert "transaction.max.timeout.ms" in str(caught.value)
+
+
+@pytest.mark.parametrize("code", FENCED)
+def test_a_fenced_producer_is_told_both_possible_reasons(code: int) -> None:
+    """An epoch that is not taken any more may be another producer's doing, or a time-out's."""
+    life = Life()
+    pending = upto_end(life)
+    life.serve(END, code)
+    with pytest.raises(ProducerFencedError, match=r"transaction\.timeout\.ms"):
+        pending.take()
 
 
 def test_find_coordinator_errors() -> None:

@@ -186,7 +186,7 @@ GROUP = ConsumerGroupMetadata("consumers", 3, "member", "instance")
 CONSUMED = {T0: OffsetAndMetadata(42, 5, "here"), T1: OffsetAndMetadata(7)}
 
 FENCED = [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH]
-FORGOTTEN = [ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+FORGOTTEN = [ErrorCode.UNKNOWN_PRODUCER_ID]
 LOST_COORDINATOR = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE]
 PASSING = [
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

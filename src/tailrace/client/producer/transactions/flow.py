@@ -91,8 +91,6 @@ class TransactionFlow:
         """Refusals of InitProducerId in a row."""
         self._is_started = False
         """Whether the coordinator has something in the transaction."""
-        self._is_forgotten = False
-        """Whether the coordinator does not know this producer, so that it has nothing to end."""
 
     @property
     def _id(self) -> str:
@@ -116,7 +114,7 @@ class TransactionFlow:
         if request is not None and request.priority is Priority.END_TXN:
             if has_incomplete:
                 return None
-            if self._is_forgotten or not self._is_started:
+            if not self._is_started:
                 self.queue.remove(request)
                 self._ended(request.pending)
         return self.queue.take(now)
@@ -188,9 +186,6 @@ class TransactionFlow:
             return
         if verdict is Verdict.ABORT_AND_BUMP:
             self.needs_bump = True
-            self._is_forgotten = any(
-                code == ErrorCode.INVALID_PRODUCER_ID_MAPPING for _, code in codes
-            )
         if request.key is ApiKey.INIT_PRODUCER_ID:
             self.init_failures += 1
         request.pending.finish(error)
@@ -359,7 +354,7 @@ class TransactionFlow:
     def _ended(self, pending: Pending) -> None:
         """The transaction is over, or the coordinator never knew of it."""
         needs_bump, self.needs_bump = self.needs_bump, False
-        self._is_started = self._is_forgotten = False
+        self._is_started = False
         self.new.clear()
         self.adding.clear()
         self.added.clear()

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from tailrace.client.nodes import Node
 from tailrace.client.producer.errors import (
+    FENCED_ADVICE,
     AuthorizationError,
     BrokerRefusedError,
     ProducerFencedError,
@@ -166,6 +167,17 @@ class Verdict(IntEnum):
 
 
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+_ADVICE = {
+    **dict.fromkeys(_FENCED, FENCED_ADVICE),
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
+        "transaction.timeout.ms of this producer is more than transaction.max.timeout.ms of the "
+        "broker: lower the one or raise the other"
+    ),
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: (
+        "the coordinator gave this transactional.id another producer id, or forgot it after "
+        "transactional.id.expiration.ms: close this producer and make a new one"
+    ),
+}
 _UNAUTHORIZED = frozenset(
     {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -203,7 +215,8 @@ _COMMON = {
 }
 _OF_TRANSACTION = {
     ErrorCode.UNKNOWN_PRODUCER_ID: Verdict.ABORT_AND_BUMP,
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Verdict.ABORT_AND_BUMP,
+    # As in Kafka 4.3 (KIP-1050); Kafka 4.0 still aborted and asked for a new epoch.
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Verdict.FATAL,
 }
 _OF_API: dict[ApiKey, dict[ErrorCode, Verdict]] = {
     ApiKey.FIND_COORDINATOR: {
@@ -283,8 +296,10 @@ def error_of(
     words = f"error {code}" if known is None else f"{known.message} ({known.name})"
     about = ", ".join(about for about, each in causes if about and each == code)
     message = f"{key.title}{' of ' * bool(about)}{about}: {words}"
+    if known in _ADVICE:
+        message += f"; {_ADVICE[known]}"
     if known in _FENCED:
-        return ProducerFencedError(f"{message}; another producer has this transactional.id now")
+        return ProducerFencedError(message)
     if known in _UNAUTHORIZED:
         return AuthorizationError(message)
     if is_fatal:
