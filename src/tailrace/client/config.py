@@ -5,13 +5,18 @@ Names may be written dotted or with underscores. What each means stands in `sett
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from tailrace.client.foreign import HINTS
 from tailrace.client.nodes import Credentials, NodesConfig, TlsSettings, tls_context
 from tailrace.client.settings import CONNECTION_SETTINGS, SECURITY_SETTINGS
 from tailrace.config import Setting, parse_settings
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError
+
+_PROTOCOLS: Final = next(
+    each.choices for each in SECURITY_SETTINGS if each.name == "security.protocol"
+)
 
 
 class BrokerAddress(NamedTuple):
@@ -96,10 +101,12 @@ def typed_settings(
     Raises:
         ConfigError: unknown names and values out of range, all of them.
     """
-    values = parse_settings(declared, texts)
+    values = parse_settings(declared, texts, hints=HINTS)
     typed: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
     try:
-        typed["bootstrap_servers"] = parse_bootstrap(str(values["bootstrap.servers"]))
+        typed["bootstrap_servers"] = parse_bootstrap(
+            str(values["bootstrap.servers"]), security_protocol=str(values["security.protocol"])
+        )
     except ConfigError as error:
         faults += [each.removeprefix("kafka.") for each in error.faults]
     if str(values["security.protocol"]).startswith("SASL") and not values["sasl.username"]:
@@ -144,17 +151,28 @@ def nodes_config(config: ClientConfig, *, in_flight_max: int = 5) -> NodesConfig
     )
 
 
-def parse_bootstrap(text: str) -> tuple[BrokerAddress, ...]:
+def parse_bootstrap(
+    text: str, *, security_protocol: str | None = None
+) -> tuple[BrokerAddress, ...]:
     """The addresses of `host1:9092,[::1]:9092`, in their order.
+
+    An address may begin with the protocol as listeners do, `SSL://host:9092`, if that is the
+    client's `security_protocol`.
 
     Raises:
         ConfigError: there is none, or one without a host or a port; all faults at once.
     """
     addresses, faults = [], []
     for part in filter(None, (each.strip() for each in text.split(","))):
-        host, _, port = part.rpartition(":")
+        protocol, separator, address = part.rpartition("://")
+        host, _, port = address.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        if host and port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16:
+        if separator and protocol != security_protocol:
+            why = f"names the listener {protocol}; give {address}"
+            if protocol in _PROTOCOLS and security_protocol is not None:
+                why = f"is {protocol}, and security.protocol is {security_protocol}; set the same"
+            faults.append(f"kafka.bootstrap.servers: {part!r} {why}")
+        elif host and port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16:
             addresses.append(BrokerAddress(host, int(port)))
         else:
             faults.append(f"kafka.bootstrap.servers: {part!r} is not HOST:PORT")

@@ -13,7 +13,10 @@ CONNECTION_SETTINGS: Final = (
         name="bootstrap.servers",
         kind="string",
         default="",
-        text="HOST:PORT of some brokers, with commas between; the others are learnt from them.",
+        text=(
+            "HOST:PORT of some brokers, with commas between; the others are learnt from them. "
+            "`PLAINTEXT://HOST:PORT` is taken where `security.protocol` is the same."
+        ),
     ),
     Setting(
         name="client.id",

@@ -9,6 +9,7 @@ of one call are reported together.
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, TypeVar
 
 from tailrace.errors import ConfigError
@@ -108,8 +109,15 @@ class Setting:
             raise ValueError(f"{self.name}: {text!r} is not one of {self.range_text}")
 
 
-def parse_settings(declared: Iterable[Setting], given: Mapping[str, str]) -> dict[str, Value]:
+def parse_settings(
+    declared: Iterable[Setting],
+    given: Mapping[str, str],
+    *,
+    hints: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Value]:
     """Every declared setting with its given or default value, by name.
+
+    `hints` say what to give instead of names that are known to be none.
 
     Raises:
         ConfigError: unknown names and bad values, all of them.
@@ -120,9 +128,11 @@ def parse_settings(declared: Iterable[Setting], given: Mapping[str, str]) -> dic
     for name, text in given.items():
         setting = known.get(name)
         if setting is None:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            faults.append(f"{name}: no such setting{hint}")
+            hint = hints.get(name, "")
+            if not hint:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {close[0]}?" if close else ""
+            faults.append(f"{name}: no such setting{'; ' * bool(hint)}{hint}")
             continue
         try:
             values[name] = setting.parse(text)
