@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from tailrace.client import nodes
+from tailrace.client.producer.errors import ProducerError, producer_error
+from tailrace.client.producer.producer import Producer
 from tailrace.client.producer.receipts import ProducerRecord, RecordMetadata
 from tailrace.errors import TailraceError
 from tailrace.protocol.apis import ApiKey
@@ -504,6 +507,12 @@ def test_a_partition_that_is_added_is_waited_for() -> None:
     play(main)
 
 
+def subclasses_of(kind: type[Exception]) -> list[type[Exception]]:
+    """All classes below one that are of the same module."""
+    found = [each for each in kind.__subclasses__() if each.__module__ == kind.__module__]
+    return found + [below for each in found for below in subclasses_of(each)]
+
+
 class Watching:
     """An interceptor that changes values and keeps what it hears."""
 
@@ -541,6 +550,133 @@ def test_interceptors_hear_once_of_each_record() -> None:
                 "MetadataTimeoutError": ("nowhere", -1, -1),
             }
             assert stage.cluster.log().values() == [b"marked v"]
+
+    play(main)
+
+
+class Closing(Watching):
+    """An interceptor, serializer and partitioner that can be closed, and fails at that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard_before_close: list[int] = []
+
+    def __call__(self, value: object) -> bytes:
+        """The value, which is bytes."""
+        assert isinstance(value, bytes)
+        return value
+
+    def partition(
+        self,
+        topic: str,  # noqa: ARG002
+        key: bytes | None,  # noqa: ARG002
+        value: bytes | None,  # noqa: ARG002
+        *,
+        partition_count: int,  # noqa: ARG002
+        available: object,  # noqa: ARG002
+    ) -> int:
+        """The first."""
+        return 0
+
+    def close(self) -> None:
+        """Note how many records were heard of until then."""
+        self.heard_before_close.append(len(self.heard))
+        raise OSError("cannot be closed")
+
+
+@pytest.mark.parametrize("timeout", [None, 0])
+def test_what_was_put_into_a_producer_is_closed_with_it(timeout: float | None) -> None:
+    """Interceptors, serializers and the partitioner are closed once, after the last outcome."""
+
+    async def main(stage: Stage) -> None:
+        watching, serializing, choosing = Closing(), Closing(), Closing()
+        producer = stage.producer(
+            interceptors=[watching],
+            key_serializer=serializing,
+            value_serializer=serializing,
+            partitioner=choosing,
+        )
+        for _ in range(3):
+            producer.send("t", b"v", b"k")
+        await producer.close(timeout)
+        await producer.close(timeout)
+        assert watching.heard_before_close == [3]
+        assert serializing.heard_before_close == [0]
+        assert choosing.heard_before_close == [0]
+
+    play(main)
+
+
+def test_what_was_put_into_a_producer_of_threads_is_closed_with_it() -> None:
+    """The same, by the producer's own thread, before `close` returns."""
+    watching, serializing = Closing(), Closing()
+    producer = Producer(
+        bootstrap_servers="127.0.0.1:1",
+        interceptors=[watching],
+        value_serializer=serializing,
+        max_block_ms=10,
+    )
+    assert producer.send("t", b"v").exception() is not None
+    producer.close()
+    producer.close()
+    assert watching.heard_before_close == [1]
+    assert serializing.heard_before_close == [0]
+
+
+def test_an_error_of_a_connection_is_a_producers() -> None:
+    """`except ProducerError` catches what a connection failed of, and so does its own class."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(retries=1, retry_backoff_ms=1) as producer:
+            await stage.send(producer)[0]
+            stage.cluster.script.add(ApiKey.PRODUCE, How.CUT, times=2)
+            (receipt,) = stage.send(producer)
+            with pytest.raises(ProducerError) as caught:
+                await receipt
+            assert isinstance(caught.value, nodes.DisconnectedError)
+
+    play(main)
+
+
+@pytest.mark.parametrize("kind", subclasses_of(nodes.NodeError), ids=lambda kind: kind.__name__)
+def test_every_error_of_a_connection_has_its_class_among_a_producers(
+    kind: type[nodes.NodeError],
+) -> None:
+    """What stands for an answer becomes a ProducerError of the same kind, name and words."""
+    error = producer_error(kind("node 1: the broker refused the login"))
+    assert isinstance(error, ProducerError)
+    assert isinstance(error, kind)
+    assert type(error).__name__ == kind.__name__
+    assert str(error) == "node 1: the broker refused the login"
+
+
+def test_a_broker_that_cannot_be_reached_is_said_to_be_that() -> None:
+    """The error of a record names the connection that fails, and not a missing leader."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(delivery_timeout_ms=20_000, request_timeout_ms=3000) as producer:
+            await stage.send(producer)[0]
+            stage.cluster.nodes[1].kill()
+            (receipt,) = stage.send(producer)
+            await producer.flush()
+            text = str(receipt.exception())
+            assert "no broker leads it" not in text
+            assert "no broker can be reached: node" in text
+            assert "no connection" in text
+
+    play(main)
+
+
+def test_a_partition_that_nobody_leads_is_said_to_be_that() -> None:
+    """With brokers that answer, it is the partition that has no leader."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(delivery_timeout_ms=20_000, request_timeout_ms=3000) as producer:
+            await stage.send(producer)[0]
+            stage.cluster.move(T0, -1)
+            (receipt,) = stage.send(producer)
+            await producer.flush()
+            assert "no broker leads it" in str(receipt.exception())
 
     play(main)
 

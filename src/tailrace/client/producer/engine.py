@@ -32,6 +32,7 @@ from tailrace.client.producer.errors import (
     ClosedProducerError,
     InvalidTopicError,
     RejectedRecordError,
+    producer_error,
 )
 from tailrace.client.producer.gate import Gate
 from tailrace.client.producer.hooks import BatchHook, BatchHooks
@@ -104,6 +105,8 @@ class Engine:
         """Whether a value needs nothing before it goes into a batch."""
         self.gate = Gate()
         self.closed_error: ClosedProducerError | None = None
+        self._is_emptied = False
+        """Whether what the user has put in was closed."""
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
         self.nodes = Nodes(
             nodes_config(config, in_flight_max=config.max_in_flight_requests_per_connection),
@@ -344,7 +347,7 @@ class Engine:
         """Raises what makes waiting for a topic vain: its name, its rights, a login refused."""
         error = self.metadata.topic_error(topic) or self.nodes.login_error(self.metadata.nodes)
         if error is not None:
-            raise error
+            raise producer_error(error)
 
     @contextmanager
     def returning(self, granted: int) -> Iterator[None]:
@@ -404,6 +407,8 @@ class Engine:
         if self.transactions is not None:
             self.transactions.close(error)
         self.nodes.close()
+        # After what they still hear of records.
+        self.sender.calls.append(self._close_parts)
 
     def give_up(self, error: BaseException) -> None:
         """A step was left in the middle: end every receipt with an error rather than guess."""
@@ -426,6 +431,7 @@ class Engine:
             self.nodes.close()
         except Exception:
             log.exception("what was left of the producer could not be closed")
+        self.sender.calls.append(self._close_parts)
 
     def lose(self, outcome: Outcome) -> None:
         """End what has no outcome, and never will have, since the producer has given up."""
@@ -456,6 +462,21 @@ class Engine:
         if error is not None:
             # A new one, as whoever catches it may change it, and each raise makes it longer.
             raise ClosedProducerError(*error.args)
+
+    def _close_parts(self) -> None:
+        """Close what the user has put in and can be closed, once; without the lock."""
+        if self._is_emptied:
+            return
+        self._is_emptied = True
+        self.interceptors.close()
+        parts = (self.parts.key_serializer, self.parts.value_serializer, self.parts.partitioner)
+        for part in {id(each): each for each in parts}.values():
+            close = None if isinstance(part, type) else getattr(part, "close", None)
+            if callable(close):
+                try:
+                    close()
+                except Exception:
+                    log.exception("%s.close failed", type(part).__name__)
 
     def _batch_closed(self, batch: ProducerBatch) -> None:
         topic = batch.partition.topic

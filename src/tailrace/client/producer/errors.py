@@ -10,12 +10,13 @@ Every message says what happened and which setting or call changes it.
 
 from typing import Final
 
+from tailrace.client.nodes import errors as of_nodes
 from tailrace.errors import FatalError, RetriableError, TailraceError
 from tailrace.protocol.errors import ErrorCode
 
 
 class ProducerError(TailraceError):
-    """Something that only a producer raises; always together with the branch of who must act."""
+    """Whatever a producer raises about records; always with the branch of who must act besides."""
 
 
 class DeliveryTimeoutError(ProducerError, RetriableError, TimeoutError):
@@ -125,6 +126,43 @@ _UNAUTHORIZED = frozenset(
 _REJECTED = frozenset(
     {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.MESSAGE_TOO_LARGE}
 )
+
+
+class AuthenticationError(ProducerError, of_nodes.AuthenticationError):
+    """No broker takes who we are, or we take none for who it is: SASL or TLS."""
+
+
+class DisconnectedError(ProducerError, of_nodes.DisconnectedError):
+    """The connection ended before the answer, `retries` times; it may be in the log."""
+
+
+class RequestTimedOutError(DisconnectedError, of_nodes.RequestTimedOutError):
+    """Likewise, after no answer came within `request.timeout.ms`."""
+
+
+class MalformedAnswerError(DisconnectedError, of_nodes.MalformedAnswerError):
+    """Likewise, after an answer that is none to what was asked."""
+
+
+class UnsupportedVersionError(ProducerError, of_nodes.UnsupportedVersionError):
+    """The broker takes no version of a request that could carry what was asked."""
+
+
+_OF_NODES: dict[type[Exception], type[ProducerError]] = {
+    of_nodes.AuthenticationError: AuthenticationError,
+    of_nodes.DisconnectedError: DisconnectedError,
+    of_nodes.RequestTimedOutError: RequestTimedOutError,
+    of_nodes.MalformedAnswerError: MalformedAnswerError,
+    of_nodes.UnsupportedVersionError: UnsupportedVersionError,
+}
+
+
+def producer_error(error: Exception) -> Exception:
+    """The error of a connection as one that `except ProducerError` catches; others as they are."""
+    kind = _OF_NODES.get(type(error))
+    return error if kind is None else kind(*error.args)
+
+
 FENCED_ADVICE: Final = (
     "either another producer has this transactional.id now, or the coordinator has ended the "
     "transaction because it was open for longer than transaction.timeout.ms; close this producer"

@@ -33,6 +33,7 @@ from tailrace.client.producer.errors import (
     DeliveryTimeoutError,
     RejectedRecordError,
     error_for,
+    producer_error,
 )
 from tailrace.client.producer.hooks import BatchHooks, info_of
 from tailrace.client.producer.metadata import Leader, ProducerMetadata
@@ -398,7 +399,7 @@ class Sender:
                 self._retry(batch, now)
             else:
                 is_overdue = now >= batch.created_at + self._delivery_timeout_s
-                reason = self._overdue(batch, now) if is_overdue else error
+                reason = self._overdue(batch, now) if is_overdue else producer_error(error)
                 self._fail(batch, reason, was_refused=False)
 
     def _judge(self, batch: ProducerBatch, part: PartitionProduceResponse, now: float) -> None:
@@ -536,20 +537,30 @@ class Sender:
 
     def _overdue(self, batch: ProducerBatch, now: float) -> DeliveryTimeoutError:
         waited = round(now - batch.created_at, 1)
-        leader = self._metadata.leader(batch.partition)
+        trouble = self._trouble(batch.partition)
         if batch.last_error is not None:
             reason = f"after {batch.attempts} attempts, the last one: {batch.last_error}"
+            reason += f"; by now {trouble}" * bool(trouble)
         elif batch.in_flight:
             reason = "it was sent, and no answer has come"
-        elif leader is None:
-            reason = "no broker leads it"
         else:
-            failure = self._nodes.failure(leader.node_id)
-            reason = str(failure or f"broker {leader.node_id} takes no more requests")
+            reason = trouble or "its broker takes no more requests"
         return DeliveryTimeoutError(
             f"{batch.partition}: {batch.record_count or len(batch.values)} records were not "
             f"acknowledged within {waited} s: {reason}; delivery.timeout.ms sets how long to try"
         )
+
+    def _trouble(self, partition: TopicPartition) -> str:
+        """What keeps a partition's leader from being asked, as far as is known; or nothing."""
+        leader = self._metadata.leader(partition)
+        if leader is not None:
+            return str(self._nodes.failure(leader.node_id) or "")
+        nodes = self._metadata.nodes
+        failures = [failure for each in nodes if (failure := self._nodes.failure(each.id))]
+        # A leader that is not known is no news while nobody can be asked.
+        if failures and len(failures) == len(nodes):
+            return f"no broker can be reached: {failures[0]}"
+        return "no broker leads it"
 
 
 def _by_topic(batches: Batches) -> tuple[TopicProduceData, ...]:

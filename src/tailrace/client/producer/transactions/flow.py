@@ -20,6 +20,7 @@ from tailrace.client.producer.errors import (
     TransactionAbortableError,
     TransactionAbortedError,
     TransactionStateError,
+    producer_error,
 )
 from tailrace.client.producer.transactions.queue import RequestQueue
 from tailrace.client.producer.transactions.requests import (
@@ -141,7 +142,7 @@ class TransactionFlow:
         elif isinstance(answer, RetriableError):
             self._retry(request, now, is_relocated=True)
         elif isinstance(answer, Exception):
-            self.fail(answer, request)
+            self.fail(producer_error(answer), request)
         else:
             self._judge(request, answer, now)
 
