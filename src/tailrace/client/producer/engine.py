@@ -73,6 +73,17 @@ class Parts:
     interceptors: Sequence[ProducerInterceptor] = ()
     hooks: Sequence[BatchHook] = ()
 
+    def close(self) -> None:
+        """Close serializers and the partitioner, those that have a `close`."""
+        parts = (self.key_serializer, self.value_serializer, self.partitioner)
+        for part in {id(each): each for each in parts}.values():
+            close = None if isinstance(part, type) else getattr(part, "close", None)
+            if callable(close):
+                try:
+                    close()
+                except Exception:
+                    log.exception("%s.close failed", type(part).__name__)
+
 
 class Engine:
     """State of one producer; a face calls it."""
@@ -105,8 +116,8 @@ class Engine:
         """Whether a value needs nothing before it goes into a batch."""
         self.gate = Gate()
         self.closed_error: ClosedProducerError | None = None
-        self._is_emptied = False
-        """Whether what the user has put in was closed."""
+        self._closing = [self.interceptors.close, parts.close]
+        """Calls into user code that end it, until they are due: once, and last."""
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
         self.nodes = Nodes(
             nodes_config(config, in_flight_max=config.max_in_flight_requests_per_connection),
@@ -407,8 +418,8 @@ class Engine:
         if self.transactions is not None:
             self.transactions.close(error)
         self.nodes.close()
-        # After what they still hear of records.
-        self.sender.calls.append(self._close_parts)
+        self.sender.calls += self._closing
+        self._closing = []
 
     def give_up(self, error: BaseException) -> None:
         """A step was left in the middle: end every receipt with an error rather than guess."""
@@ -431,7 +442,8 @@ class Engine:
             self.nodes.close()
         except Exception:
             log.exception("what was left of the producer could not be closed")
-        self.sender.calls.append(self._close_parts)
+        self.sender.calls += self._closing
+        self._closing = []
 
     def lose(self, outcome: Outcome) -> None:
         """End what has no outcome, and never will have, since the producer has given up."""
@@ -462,21 +474,6 @@ class Engine:
         if error is not None:
             # A new one, as whoever catches it may change it, and each raise makes it longer.
             raise ClosedProducerError(*error.args)
-
-    def _close_parts(self) -> None:
-        """Close what the user has put in and can be closed, once; without the lock."""
-        if self._is_emptied:
-            return
-        self._is_emptied = True
-        self.interceptors.close()
-        parts = (self.parts.key_serializer, self.parts.value_serializer, self.parts.partitioner)
-        for part in {id(each): each for each in parts}.values():
-            close = None if isinstance(part, type) else getattr(part, "close", None)
-            if callable(close):
-                try:
-                    close()
-                except Exception:
-                    log.exception("%s.close failed", type(part).__name__)
 
     def _batch_closed(self, batch: ProducerBatch) -> None:
         topic = batch.partition.topic

@@ -2,9 +2,12 @@
 
 from typing import TYPE_CHECKING
 
+from tailrace.model import TopicPartition
+
 if TYPE_CHECKING:
-    from tailrace.client.nodes import NodeError
+    from tailrace.client.nodes import NodeError, Nodes
     from tailrace.client.producer.engine import Engine
+    from tailrace.client.producer.metadata import ProducerMetadata
     from tailrace.client.producer.receipts import ProducerRecord
 
 
@@ -42,6 +45,18 @@ def why_no_end(engine: "Engine", step: str) -> str:
     """A step of a transaction has not come to its end."""
     why = _last_failure(engine) or "the coordinator has not answered"
     return f"{step} took longer than max.block.ms ({engine.config.max_block_ms} ms): {why}"
+
+
+def why_not_asked(metadata: "ProducerMetadata", nodes: "Nodes", partition: TopicPartition) -> str:
+    """What keeps a partition's leader from being asked, as far as is known; or nothing."""
+    leader = metadata.leader(partition)
+    if leader is not None:
+        return str(nodes.failure(leader.node_id) or "")
+    failures = [failure for each in metadata.nodes if (failure := nodes.failure(each.id))]
+    # A leader that is not known is no news while nobody can be asked.
+    if failures and len(failures) == len(metadata.nodes):
+        return f"no broker can be reached: {failures[0]}"
+    return "no broker leads it"
 
 
 def _last_failure(engine: "Engine") -> "NodeError | None":

@@ -14,7 +14,7 @@ epoch never falls while the topic stays the same one (KIP-320, KIP-516).
 """
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -102,7 +102,8 @@ class ProducerMetadata:
         self._topics: dict[str, _Topic] = {}
         self._available: dict[str, tuple[int, ...]] = {}
         self._errors: dict[str, Exception] = {}
-        self._used_at: dict[str, float] = {}
+        self.used_at: dict[str, float] = {}
+        """When the topics that are in use, known or not, were last asked for."""
         self._new: set[str] = set()
         self._max_age_s = max_age_ms / 1000
         self._max_idle_s = max_idle_ms / 1000
@@ -123,11 +124,6 @@ class ProducerMetadata:
     def nodes(self) -> tuple[Node, ...]:
         """The brokers that can be asked: those of the cluster, or the bootstrap list."""
         return tuple(self._nodes.values())
-
-    @property
-    def topics(self) -> Collection[str]:
-        """The topics that are in use, known or not."""
-        return self._used_at.keys()
 
     def node(self, node_id: int) -> Node | None:
         """Where a broker listens."""
@@ -197,12 +193,12 @@ class ProducerMetadata:
 
         The first time it is asked about at once; after a `topic_error` it is asked about anew.
         """
-        if topic not in self._used_at:
+        if topic not in self.used_at:
             self._new.add(topic)
             self._allowed_at = -math.inf
         elif self._errors.pop(topic, None) is not None:
             self.request_update()
-        self._used_at[topic] = now
+        self.used_at[topic] = now
 
     def request_update(self) -> None:
         """Ask about all topics anew, as soon as the backoff allows it."""
@@ -243,7 +239,7 @@ class ProducerMetadata:
             self._fruitless = 0
         if is_full:
             self._forget_idle(now)
-        topics = sorted(self._used_at if is_full else self._new)
+        topics = sorted(self.used_at if is_full else self._new)
         self._in_flight = Token(frozenset(topics), is_full, self._wants)
         asked = tuple(MetadataRequestTopic(name=each) for each in topics)
         return AskedMetadata(MetadataRequest(topics=asked), self._in_flight)
@@ -339,13 +335,11 @@ class ProducerMetadata:
         self._changed()
 
     def _forget_idle(self, now: float) -> None:
-        for topic, used_at in list(self._used_at.items()):
+        for topic, used_at in list(self.used_at.items()):
             if used_at + self._max_idle_s <= now and topic not in self._new:
-                del self._used_at[topic]
+                del self.used_at[topic]
                 self._errors.pop(topic, None)
-        self._topics = {
-            name: known for name, known in self._topics.items() if name in self._used_at
-        }
+        self._topics = {name: known for name, known in self._topics.items() if name in self.used_at}
 
     def _take_topics(
         self, token: Token, answers: Iterable[MetadataResponseTopic], *, has_epochs: bool

@@ -252,6 +252,9 @@ class Producer(Face):
         records need not wait for `transaction.timeout.ms`: its records that are not sent yet get a
         `TransactionAbortedError`. For the end of a transaction it waits `max.block.ms` at most;
         what became of a commit under way `finish_transaction` tells, also after the close.
+
+        Then interceptors, serializers and the partitioner are closed, those that have a `close`, by
+        the producer's own thread; what they raise is logged.
         """
         engine, driver = self._engine, self._driver
         deadline = _deadline(timeout)

@@ -35,6 +35,7 @@ from tailrace.client.producer.errors import (
     error_for,
     producer_error,
 )
+from tailrace.client.producer.explanations import why_not_asked
 from tailrace.client.producer.hooks import BatchHooks, info_of
 from tailrace.client.producer.metadata import Leader, ProducerMetadata
 from tailrace.client.producer.metrics import Metrics
@@ -139,7 +140,7 @@ class Sender:
         if self._metadata.version != self._seen_version:
             self._seen_version = self._metadata.version
             accumulator.wake_moved(self._metadata.leader, now)
-            self._metrics.forget_all_but(self._metadata.topics)
+            self._metrics.forget_all_but(self._metadata.used_at)
         accumulator.wake_timers(now)
         while accumulator.ready and self._drain(now):
             pass
@@ -537,7 +538,7 @@ class Sender:
 
     def _overdue(self, batch: ProducerBatch, now: float) -> DeliveryTimeoutError:
         waited = round(now - batch.created_at, 1)
-        trouble = self._trouble(batch.partition)
+        trouble = why_not_asked(self._metadata, self._nodes, batch.partition)
         if batch.last_error is not None:
             reason = f"after {batch.attempts} attempts, the last one: {batch.last_error}"
             reason += f"; by now {trouble}" * bool(trouble)
@@ -549,18 +550,6 @@ class Sender:
             f"{batch.partition}: {batch.record_count or len(batch.values)} records were not "
             f"acknowledged within {waited} s: {reason}; delivery.timeout.ms sets how long to try"
         )
-
-    def _trouble(self, partition: TopicPartition) -> str:
-        """What keeps a partition's leader from being asked, as far as is known; or nothing."""
-        leader = self._metadata.leader(partition)
-        if leader is not None:
-            return str(self._nodes.failure(leader.node_id) or "")
-        nodes = self._metadata.nodes
-        failures = [failure for each in nodes if (failure := self._nodes.failure(each.id))]
-        # A leader that is not known is no news while nobody can be asked.
-        if failures and len(failures) == len(nodes):
-            return f"no broker can be reached: {failures[0]}"
-        return "no broker leads it"
 
 
 def _by_topic(batches: Batches) -> tuple[TopicProduceData, ...]:
