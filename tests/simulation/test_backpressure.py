@@ -6,7 +6,7 @@ from typing import Any
 
 from tailrace.client.producer.errors import ProducerError
 from tailrace.client.producer.receipts import Receipt
-from tests.simulation.stage import T0, Stage, check_empty, outcomes, play
+from tests.simulation.stage import T0, Stage, check_empty, outcomes, play, stage
 
 SMALL: dict[str, Any] = {"batch_size": 1000, "buffer_memory": 10_000, "max_request_size": 8000}
 """Room for two records of a kilobyte each, with what batches take besides."""
@@ -226,3 +226,19 @@ def test_records_for_a_partition_that_is_added_keep_their_order() -> None:
         assert len(stage.cluster.log("t", 2).records) == 43
 
     play(main)
+
+
+def test_a_task_that_outlives_its_loop_ends_quietly() -> None:
+    """A wait in line that is collected with its task, after the loop was closed, says nothing."""
+
+    async def main(stage: Stage) -> tuple[asyncio.Task[None], object]:
+        producer = stage.producer()
+        task = asyncio.get_running_loop().create_task(wait_for(producer.send("nowhere", b"v")))
+        await stage.pass_time(0.1)
+        return task, producer
+
+    with stage() as found:
+        task, _producer = found.outside.run(main(found))
+    coroutine = task.get_coro()
+    assert coroutine is not None
+    coroutine.close()

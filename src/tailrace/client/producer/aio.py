@@ -66,7 +66,8 @@ class LoopDriver:
 
     def stirred(self) -> None:
         """Something has happened: take a turn soon."""
-        if self._turn_handle is None and not self._is_over:
+        # A task that is collected after its loop gives up what it waited for, and nobody turns.
+        if self._turn_handle is None and not self._is_over and not self.loop.is_closed():
             self._turn_handle = self.loop.call_soon(self._turn)
 
     def move(self) -> None:
