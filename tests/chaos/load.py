@@ -122,7 +122,7 @@ class Load:
                 try:
                     summary = producer.send_many(TOPIC, rows)
                 except ProducerError:
-                    # Some of them are on their way, and nobody says which.
+                    # Some of them are on their way, and may be written yet.
                     for number, _ in records:
                         self._note(number, End.FAILED)
                     continue
