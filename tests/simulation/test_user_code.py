@@ -177,6 +177,27 @@ def test_a_topic_that_cannot_be_hashed_keeps_no_gate(
         assert producer.send("t", b"next").result(TIMEOUT_S)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_part_is_closed_whatever_another_raises(kind: type[BaseException]) -> None:
+    """Also by an exception that would end a thread, or that has no text."""
+    told: list[int] = []
+
+    class Part:
+        def __call__(self, data: object) -> bytes:
+            return bytes(str(data), "ascii")
+
+        def close(self) -> None:
+            told.append(len(told))
+            raise kind
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(key_serializer=Part(), value_serializer=Part()) as producer:
+            await producer.send("t", "value", "key")
+
+    play(main)
+    assert told == [0, 1]
+
+
 def test_a_finished_receipt_calls_only_the_callback_that_is_added(
     cluster: ScriptedCluster,
 ) -> None:

@@ -46,6 +46,7 @@ from tailrace.client.producer.sender import Sender
 from tailrace.client.producer.serializers import Serializer, serialize
 from tailrace.client.producer.supply import BatchSupply
 from tailrace.client.producer.transactions import TransactionManager
+from tailrace.client.producer.user_code import call_user_code
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
@@ -77,12 +78,13 @@ class Parts:
         """Close serializers and the partitioner, those that have a `close`."""
         parts = (self.key_serializer, self.value_serializer, self.partitioner)
         for part in {id(each): each for each in parts}.values():
-            close = None if isinstance(part, type) else getattr(part, "close", None)
-            if callable(close):
-                try:
-                    close()
-                except Exception:
-                    log.exception("%s.close failed", type(part).__name__)
+            call_user_code(_close, part, about=f"{type(part).__name__}.close")
+
+
+def _close(part: object) -> None:
+    close = None if isinstance(part, type) else getattr(part, "close", None)
+    if callable(close):
+        close()
 
 
 class Engine:
