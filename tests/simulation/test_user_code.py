@@ -22,7 +22,7 @@ from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
 from tailrace.testing.script import How
 from tests.simulation.evil import Code, Fuse, OwnExit, SilentExit, evil
-from tests.simulation.stage import Stage, check_empty, play
+from tests.simulation.stage import Stage, check_empty, outcomes, play
 
 TIMEOUT_S = 30
 KINDS = (
@@ -196,6 +196,26 @@ def test_each_part_is_closed_whatever_another_raises(kind: type[BaseException]) 
 
     play(main)
     assert told == [0, 1]
+
+
+def test_who_waits_in_line_for_a_producer_that_is_dropped_is_told() -> None:
+    """The receipt ends, and its callback is called by the loop, though nothing turns any more."""
+
+    async def main(stage: Stage) -> None:
+        told: list[str] = []
+        producer = stage.producer()
+        receipt = producer.send(
+            "nowhere", b"v", on_delivery=lambda _, error: told.append(type(error).__name__)
+        )
+        await stage.pass_time(1)
+        assert not receipt.done()
+        del producer
+        gc.collect()
+        await stage.pass_time(1)
+        assert outcomes([receipt]) == ["ClosedProducerError"]
+        assert told == ["ClosedProducerError"]
+
+    play(main)
 
 
 def test_a_finished_receipt_calls_only_the_callback_that_is_added(

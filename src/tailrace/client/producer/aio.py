@@ -67,7 +67,7 @@ class LoopDriver:
     def stirred(self) -> None:
         """Something has happened: take a turn soon."""
         # A task that is collected after its loop gives up what it waited for, and nobody turns.
-        if self._turn_handle is None and not self._is_over and not self.loop.is_closed():
+        if self._turn_handle is None and not self.loop.is_closed():
             self._turn_handle = self.loop.call_soon(self._turn)
 
     def move(self) -> None:
@@ -105,6 +105,7 @@ class LoopDriver:
         for handle in (self._turn_handle, self._timer):
             if handle is not None:
                 handle.cancel()
+        self._turn_handle = None
         self._end_turn()
 
     def abandon(self) -> None:
@@ -115,6 +116,10 @@ class LoopDriver:
 
     def _turn(self) -> None:
         self._turn_handle = None
+        if self._is_over:
+            # Whoever was in line learns of the end after it, and has callbacks as well.
+            self._end_turn()
+            return
         engine = self._engine
         with engine.lock:
             now = self.loop.time()
