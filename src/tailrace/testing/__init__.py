@@ -13,6 +13,7 @@ from tailrace.testing.interleaving import ChangingFiles, RecordingFiles
 from tailrace.testing.network import MemoryNetwork, MemorySocket
 from tailrace.testing.outside import Outside, virtual_runtime
 from tailrace.testing.peer import Peer
+from tailrace.testing.watchdog import Watchdog
 
 __all__ = [
     "ChangingFiles",
@@ -28,5 +29,6 @@ __all__ = [
     "ProcessKilledError",
     "RecordingFiles",
     "VirtualClock",
+    "Watchdog",
     "virtual_runtime",
 ]

@@ -6,8 +6,12 @@ both say so instead of hanging.
 """
 
 import asyncio
+import contextvars
 import selectors
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVarTuple
+
+Ts = TypeVarTuple("Ts")
 
 TURNS_MAX: Final = 100_000
 """Turns of the loop at one moment after which it is not going to come to the next."""
@@ -50,8 +54,35 @@ class JumpingLoop(asyncio.SelectorEventLoop):
     """A real asyncio loop on virtual time; starts at 0 and only timers move it."""
 
     def __init__(self) -> None:
+        self.around: Callable[[Callable[..., object], tuple[Any, ...]], None] | None = None
+        """Called in place of each callback, with it and its arguments; see `watchdog`."""
         self._jumping = _JumpingSelector()
         super().__init__(self._jumping)
+
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """As asyncio's, by way of `around`."""
+        return super().call_soon(self._run, callback, args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """As asyncio's, by way of `around`."""
+        return super().call_at(when, self._run, callback, args, context=context)
+
+    def _run(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        if self.around is None:
+            callback(*arguments)
+        else:
+            self.around(callback, arguments)
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""

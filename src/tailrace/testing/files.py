@@ -22,6 +22,8 @@ from tailrace.runtime.files import Buffer, may_wait
 
 if TYPE_CHECKING:
     from tailrace.testing.hanging import HangingDevice
+OnCall = Callable[[str, str], None]
+"""Is told of an operation and its path."""
 
 SECTOR_BYTES = 64
 """What reaches the device whole or not at all; smaller than a real sector, so that headers tear."""
@@ -254,9 +256,11 @@ class MemoryFiles:
         self.faults: list[DiskFault] = []
         self.operations: list[tuple[str, str]] = []
         """Every call that changes the disk, in order: name and path."""
+        self.on_call: OnCall | None = None
+        """Called with each of them, before it has any effect; see `watchdog`."""
         self.reads: list[tuple[str, str]] = []
         """Every call that only looks, in order: name and path."""
-        self.on_read: Callable[[str, str], None] | None = None
+        self.on_read: OnCall | None = None
         """Called before each of these, with name and path: somebody else has a turn."""
         self.tells_cached = True
         """Whether `File.is_cached` knows an answer, as on Linux since 6.5."""
@@ -458,6 +462,8 @@ class MemoryFiles:
 
     def _note(self, operation: str, path: str) -> None:
         self.operations.append((operation, path))
+        if self.on_call is not None:
+            self.on_call(operation, path)
 
     def _due_fault(self, operation: str, path: str) -> DiskFault | None:
         for fault in self.faults:

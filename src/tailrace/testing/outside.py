@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,12 +25,24 @@ class InlineThreads:
         """Virtual time that goes by before each piece of work, as a slow device has it."""
         self.hanging: HangingDevice | None = None
         """What the work may hang on; it then has a thread of its own."""
+        self.is_working = False
+        """Whether a piece of work is being done at this moment."""
+        self.worked_s = 0.0
+        """CPU time of all work so far, which a real pool would have spent on other threads."""
 
     async def run(self, function: Callable[[], T]) -> T:
         """The result of `function()`."""
         if self.seconds_per_run:
             await asyncio.sleep(self.seconds_per_run)
-        return function() if self.hanging is None else await self.hanging.run(function)
+        if self.hanging is not None:
+            return await self.hanging.run(function)
+        start_s = time.thread_time()
+        self.is_working = True
+        try:
+            return function()
+        finally:
+            self.is_working = False
+            self.worked_s += time.thread_time() - start_s
 
     def close(self) -> None:
         """Nothing to wait for."""

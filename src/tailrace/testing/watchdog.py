@@ -1,0 +1,78 @@
+"""Finds what holds up an event loop: callbacks that compute for too long, and calls that block.
+
+    with Watchdog(outside) as watchdog:
+        outside.run(produce_a_bomb())
+    assert watchdog.findings == []
+
+Work is measured in CPU time of the loop's thread, so that a busy machine finds nothing. A call
+that waits for a device takes no CPU time and none at all on a memory disk, so the disk tells of
+each one that was made on the loop. What runs under `InlineThreads` counts as another thread's.
+
+Not here: waits for the interpreter lock, which another thread holds; `make hostile` measures
+those from outside, in a real broker.
+"""
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+from tailrace.testing.outside import Outside
+
+BUDGET_S: Final = 0.005
+"""What one callback may take (decision 21)."""
+
+BLOCKING: Final = frozenset({"sync", "sync_directory", "remove_tree"})
+"""Calls of the disk that wait for its device, or for a directory of any size."""
+
+
+class Watchdog:
+    """Watches the loop of a virtual runtime, from `with` to the end of the block."""
+
+    def __init__(self, outside: Outside, *, budget_s: float = BUDGET_S) -> None:
+        self.findings: list[str] = []
+        """A sentence for each callback above the budget and each blocking call."""
+        self.longest_s = 0.0
+        """CPU time of the longest callback, less what was done for worker threads."""
+        self._outside = outside
+        self._budget_s = budget_s
+        self._collects = False
+
+    def __enter__(self) -> Self:
+        self._outside.loop.around = self._around
+        self._outside.files.on_call = self._called
+        # The test process's own garbage is not the broker's work.
+        self._collects = gc.isenabled()
+        gc.disable()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._collects:
+            gc.enable()
+        self._outside.loop.around = None
+        self._outside.files.on_call = None
+
+    def _around(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        threads = self._outside.threads
+        others_s, start_s = threads.worked_s, time.thread_time()
+        try:
+            callback(*arguments)
+        finally:
+            spent_s = time.thread_time() - start_s - (threads.worked_s - others_s)
+            self.longest_s = max(self.longest_s, spent_s)
+            if spent_s > self._budget_s:
+                self.findings.append(
+                    f"{_name(callback)} ran for {spent_s * 1000:.1f} ms on the loop; "
+                    f"{self._budget_s * 1000:.1f} are allowed"
+                )
+
+    def _called(self, operation: str, path: str) -> None:
+        if operation in BLOCKING and not self._outside.threads.is_working:
+            self.findings.append(f"{operation} {path} was called on the loop")
+
+
+def _name(callback: Callable[..., object]) -> str:
+    task = getattr(callback, "__self__", None)
+    coroutine = getattr(task, "get_coro", None)
+    named = coroutine() if coroutine is not None else callback
+    return str(getattr(named, "__qualname__", repr(named)))
