@@ -22,15 +22,19 @@ from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
 from tailrace.broker.loading import Loading
 from tailrace.broker.schedule import Housekeeping, Schedule
 from tailrace.broker.wiring import handler_table
+from tailrace.cluster.changes import Changes
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.store import LocalStore
 from tailrace.errors import DirectoryError, TailraceError
 from tailrace.handlers.services import Services
+from tailrace.kernels.loading import load_beside
 from tailrace.model import TopicPartition
+from tailrace.records.codecs import limit_output
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
 from tailrace.replication.moves import Moves
 from tailrace.replication.replicas import Replicas
+from tailrace.replication.validation import Validation
 from tailrace.runtime import Runtime
 from tailrace.server.dispatch import Dispatcher
 from tailrace.server.listener import Server, ServerStatistics
@@ -83,15 +87,19 @@ class RunningBroker:
             throttle=Throttle(runtime.clock, config.move_bytes_per_second),
             new_id=controller.new_id,
         )
+        self._changes = Changes(runtime.threads)
         services = Services(
             node_id=config.node_id,
             cluster_id=cluster_id,
             endpoint=lambda: self.endpoint,
             controller=controller,
+            changes=self._changes,
+            threads=runtime.threads,
             replicas=replicas,
             flushes=self._flushes,
             device_reads=device_reads,
             moves=self.moves,
+            validation=Validation(runtime.threads),
             clock=runtime.clock,
             is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,
@@ -101,7 +109,7 @@ class RunningBroker:
         )
         self._server = Server(
             runtime.network,
-            Dispatcher(handler_table(services)),
+            Dispatcher(handler_table(services), runtime.threads),
             read_from_device=device_reads.first_bytes,
             address=(config.host, config.port),
             frame_bytes_max=config.frame_bytes_max,
@@ -166,6 +174,7 @@ class RunningBroker:
         for result in await asyncio.gather(*self._tasks, return_exceptions=True):
             if isinstance(result, Exception):
                 logger.error("task_failed reason=%r", result)
+        await self._changes.finish()
         await self.moves.stop()
         await asyncio.gather(*(schedule.stop() for schedule in self._schedules))
         await self._flushes.finish()
@@ -206,7 +215,7 @@ class RunningBroker:
     async def _load_kernels_when_worth_it(self) -> None:
         while not kernels.worth_loading():  # noqa: ASYNC110 - the walk must not have to tell
             await asyncio.sleep(KERNEL_CHECK_S)
-        await self._runtime.threads.run(kernels.load)
+        await self._runtime.threads.run(load_beside)
         logger.info("kernels_loaded")
 
 
@@ -301,6 +310,7 @@ async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
         DirectoryError, StorageError: the directories cannot be used; see `open_log_directories`.
         ListenError: the address cannot be had; the directories are released.
     """
+    limit_output(config.decompressed_bytes_max)
     cluster_id, logs = _open_directories(config, runtime)
     try:
         controller = Controller(

@@ -13,6 +13,8 @@ from tailrace.cluster.controller import TopicDefaults
 from tailrace.config.settings import INT32_MAX, INT64_MAX, Setting, Value, parse_settings
 from tailrace.errors import ConfigError
 from tailrace.protocol.frames import FRAME_BYTES_MAX
+from tailrace.records.codecs import OUTPUT_SIZE_MAX
+from tailrace.records.codecs import SETTING as DECOMPRESSED_SETTING
 from tailrace.storage.cleaner.worker import MAP_BYTES_MIN, CleanerConfig
 from tailrace.storage.config import BROKER_DEFAULTED, DAY_MS
 
@@ -47,6 +49,16 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         text="What acks=all means. `page-cache`: the operating system has the records, as in "
         "Kafka; a killed broker loses nothing, a machine without power may lose the tail. `sync`: "
         "the records are on the device.",
+    ),
+    Setting(
+        name=DECOMPRESSED_SETTING,
+        kind="int",
+        default=OUTPUT_SIZE_MAX,
+        low=1024 * 1024,
+        high=INT32_MAX,
+        text="Most bytes that a batch may decompress to; one that gives more is refused as "
+        "MESSAGE_TOO_LARGE, and what is in a log already is not read. Kafka has no such limit. "
+        "Commands and readers go by the variable TAILRACE_DECOMPRESSED_BATCH_BYTES_MAX.",
     ),
     Setting(
         name="num.recovery.threads.per.data.dir",
@@ -316,6 +328,7 @@ class BrokerConfig:
     frame_bytes_max: int
     idle_ms_max: int
     fetch_bytes_max: int
+    decompressed_bytes_max: int
     is_durable: bool
     """Whether acks=all waits for the device."""
     recovery_thread_count: int
@@ -368,6 +381,7 @@ def broker_config(given: Mapping[str, str]) -> BrokerConfig:
         frame_bytes_max=number("socket.request.max.bytes"),
         idle_ms_max=number("connections.max.idle.ms"),
         fetch_bytes_max=number("fetch.max.bytes"),
+        decompressed_bytes_max=number(DECOMPRESSED_SETTING),
         is_durable=values["tailrace.durability"] == "sync",
         recovery_thread_count=number("num.recovery.threads.per.data.dir"),
         producer_expiration_ms=number("producer.id.expiration.ms"),

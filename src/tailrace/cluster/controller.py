@@ -1,10 +1,12 @@
 """The only writer of the cluster image: makes and changes topics, hands out producer ids.
 
-Each change makes a new image, saves it, and only then becomes the current one.
+Each change makes a new image, saves it, and only then becomes the current one. It waits for the
+device, and may run on any thread: one change comes after the other.
 """
 
 import random
 import re
+import threading
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -87,6 +89,7 @@ class Controller:
         self._store = store
         self._chance = chance
         self._producer_ids = range(0)
+        self._changing = threading.Lock()
 
     def new_id(self) -> uuid.UUID:
         """A random id (version 4), never zero."""
@@ -136,7 +139,8 @@ class Controller:
         Raises:
             StorageError: the image could not be saved; there is no such topic.
         """
-        self._become(replace(self.image, topics=_with(self.image.topics, topic)))
+        with self._changing:
+            self._become(replace(self.image, topics=_with(self.image.topics, topic)))
 
     def plan_configs(
         self, topic: Topic, changes: Iterable[ConfigChange], *, is_replaced: bool = False
@@ -156,8 +160,9 @@ class Controller:
         Raises:
             StorageError: the image could not be saved; the topic is as it was.
         """
-        assert self.image.topics[topic.name].topic_id == topic.topic_id
-        self._become(replace(self.image, topics=_with(self.image.topics, topic)))
+        with self._changing:
+            assert self.image.topics[topic.name].topic_id == topic.topic_id
+            self._become(replace(self.image, topics=_with(self.image.topics, topic)))
 
     def remove(self, topic: Topic) -> None:
         """Take a topic out of the cluster; its logs are the caller's to remove.
@@ -167,11 +172,12 @@ class Controller:
         Raises:
             StorageError: the image could not be saved; the topic is still there.
         """
-        topics = {name: t for name, t in self.image.topics.items() if name != topic.name}
-        deleted = self.image.deleted_topic_ids | {topic.topic_id}
-        self._become(
-            replace(self.image, topics=MappingProxyType(topics), deleted_topic_ids=deleted)
-        )
+        with self._changing:
+            topics = {name: t for name, t in self.image.topics.items() if name != topic.name}
+            deleted = self.image.deleted_topic_ids | {topic.topic_id}
+            self._become(
+                replace(self.image, topics=MappingProxyType(topics), deleted_topic_ids=deleted)
+            )
 
     def adopt(
         self,
@@ -228,13 +234,14 @@ class Controller:
         Raises:
             StorageError: a new block of ids could not be reserved.
         """
-        if not self._producer_ids:
-            first = self.image.next_producer_id
-            self._become(replace(self.image, next_producer_id=first + PRODUCER_ID_BLOCK))
-            self._producer_ids = range(first, first + PRODUCER_ID_BLOCK)
-        producer_id = self._producer_ids[0]
-        self._producer_ids = self._producer_ids[1:]
-        return producer_id
+        with self._changing:
+            if not self._producer_ids:
+                first = self.image.next_producer_id
+                self._become(replace(self.image, next_producer_id=first + PRODUCER_ID_BLOCK))
+                self._producer_ids = range(first, first + PRODUCER_ID_BLOCK)
+            producer_id = self._producer_ids[0]
+            self._producer_ids = self._producer_ids[1:]
+            return producer_id
 
     def _check_name_is_free(self, name: str) -> None:
         if name in self.image.topics:

@@ -14,7 +14,9 @@ from tailrace.handlers.services import Services
 from tailrace.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
 
-def handle_alter_configs(services: Services, request: AlterConfigsRequest) -> AlterConfigsResponse:
+async def handle_alter_configs(
+    services: Services, request: AlterConfigsRequest
+) -> AlterConfigsResponse:
     """Replace the settings of every topic that allows it."""
     wanted = [
         Alteration(
@@ -28,5 +30,5 @@ def handle_alter_configs(services: Services, request: AlterConfigsRequest) -> Al
         for resource in request.resources
     ]
     return AlterConfigsResponse(
-        responses=alter(services, wanted, is_replaced=True, is_dry_run=request.validate_only)
+        responses=await alter(services, wanted, is_replaced=True, is_dry_run=request.validate_only)
     )

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple
 
 from tailrace.cluster.config_changes import ConfigChange, ConfigOperation
@@ -20,6 +21,7 @@ from tailrace.handlers.topics import configure_topic
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from tailrace.replication.partition import UnknownPartitionError
+from tailrace.runtime.slices import Slices
 from tailrace.storage.config import TOPIC_SETTINGS
 
 CONFIGS_MAX = 256
@@ -155,7 +157,7 @@ def unknown_resource(resource_type: int) -> InvalidRequestError:
     )
 
 
-def alter(
+async def alter(
     services: Services, wanted: Sequence[Alteration], *, is_replaced: bool, is_dry_run: bool
 ) -> tuple[AlterConfigsResourceResponse, ...]:
     """The outcome for each resource of a request, each changed or refused on its own.
@@ -163,13 +165,15 @@ def alter(
     With `is_replaced` a topic keeps no setting that the request does not name.
     """
     counts = Counter((one.resource_type, one.resource_name) for one in wanted)
+    slices = Slices()
     outcomes = []
     for one in wanted:
         code, message = ErrorCode.NONE, None
         try:
             if counts[one.resource_type, one.resource_name] > 1:
                 raise InvalidRequestError("the request has the resource twice")
-            _alter(services, one, is_replaced=is_replaced, is_dry_run=is_dry_run)
+            change = partial(_alter, services, one, is_replaced=is_replaced, is_dry_run=is_dry_run)
+            await services.changes.make(one.resource_name, change)
         except TailraceError as error:
             code, message = error_code(error), error_message(error)
         outcomes.append(
@@ -180,17 +184,22 @@ def alter(
                 resource_name=one.resource_name,
             )
         )
+        await slices.turn()
     return tuple(outcomes)
 
 
-def _alter(services: Services, one: Alteration, *, is_replaced: bool, is_dry_run: bool) -> None:
+async def _alter(
+    services: Services, one: Alteration, *, is_replaced: bool, is_dry_run: bool
+) -> None:
     changes = _checked(one.changes)
     match one.resource_type:
         case ResourceType.TOPIC:
             topic = find_topic(services, one.resource_name)
             planned = services.controller.plan_configs(topic, changes, is_replaced=is_replaced)
             if planned != topic and not is_dry_run:
-                configure_topic(services.controller, services.replicas, planned)
+                await configure_topic(
+                    services.changes, services.controller, services.replicas, topic=planned
+                )
         case ResourceType.BROKER:
             if one.resource_name:
                 check_is_this_broker(services, one.resource_name)

@@ -10,6 +10,7 @@ Not done: replica assignments other than this one broker (INVALID_REPLICA_ASSIGN
 """
 
 from collections import Counter
+from functools import partial
 
 from tailrace.cluster.image import Topic
 from tailrace.errors import TailraceError
@@ -24,22 +25,28 @@ from tailrace.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from tailrace.runtime.slices import Slices
 
 
-def handle_create_topics(services: Services, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def handle_create_topics(
+    services: Services, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
     """Make every topic that can be made."""
     counts = Counter(topic.name for topic in request.topics)
-    return CreateTopicsResponse(
-        topics=tuple(
-            _create(services, topic, is_dry_run=request.validate_only)
-            if counts[topic.name] == 1
-            else _refused(topic.name, ErrorCode.INVALID_REQUEST, "the request has it twice")
-            for topic in request.topics
-        )
-    )
+    slices = Slices()
+    results = []
+    for topic in request.topics:
+        if counts[topic.name] > 1:
+            message = "the request has it twice"
+            results.append(_refused(topic.name, ErrorCode.INVALID_REQUEST, message))
+        else:
+            create = partial(_create, services, topic, is_dry_run=request.validate_only)
+            results.append(await services.changes.make(topic.name, create))
+        await slices.turn()
+    return CreateTopicsResponse(topics=tuple(results))
 
 
-def _create(
+async def _create(
     services: Services, wanted: CreatableTopic, *, is_dry_run: bool
 ) -> CreatableTopicResult:
     count, replication = wanted.num_partitions, wanted.replication_factor
@@ -58,7 +65,9 @@ def _create(
             configs=configs,
         )
         if not is_dry_run:
-            create_topic(services.controller, services.replicas, topic)
+            await create_topic(
+                services.changes, services.controller, services.replicas, topic=topic
+            )
     except TailraceError as error:
         return _refused(wanted.name, error_code(error), error_message(error))
     return CreatableTopicResult(

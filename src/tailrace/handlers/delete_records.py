@@ -13,6 +13,8 @@ After a crash: the new start is kept from the next checkpoint on (at most
 Not done: waiting for other replicas, since there are none.
 """
 
+from functools import partial
+
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
 from tailrace.model import INTERNAL_TOPICS, TopicPartition
@@ -24,23 +26,21 @@ from tailrace.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from tailrace.runtime.slices import Slices, each_in_slices
 
 
-def handle_delete_records(
+async def handle_delete_records(
     services: Services, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     """Raise the log start of every partition that allows it."""
-    return DeleteRecordsResponse(
-        topics=tuple(
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=tuple(
-                    _delete(services, topic.name, partition) for partition in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
+    slices = Slices()
+    topics = []
+    for topic in request.topics:
+        delete = partial(_delete, services, topic.name)
+        results = await each_in_slices(topic.partitions, delete, slices)
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(results)))
+        await slices.turn()
+    return DeleteRecordsResponse(topics=tuple(topics))
 
 
 def _delete(

@@ -8,6 +8,8 @@ Version notes: v6 names topics by name or by id, not both (INVALID_REQUEST).
 Not done: `delete.topic.enable`.
 """
 
+from functools import partial
+
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
 from tailrace.handlers.topics import delete_topic
@@ -19,15 +21,25 @@ from tailrace.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from tailrace.runtime.slices import Slices
 
 
-def handle_delete_topics(services: Services, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+async def handle_delete_topics(
+    services: Services, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
     """Remove every topic that can be removed."""
     wanted = (*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names))
-    return DeleteTopicsResponse(responses=tuple(_delete(services, state) for state in wanted))
+    slices = Slices()
+    results = []
+    for state in wanted:
+        found = services.find_topic(state.name or "", state.topic_id)
+        delete = partial(_delete, services, state)
+        results.append(await services.changes.make(found.name if found else "", delete))
+        await slices.turn()
+    return DeleteTopicsResponse(responses=tuple(results))
 
 
-def _delete(services: Services, state: DeleteTopicState) -> DeletableTopicResult:
+async def _delete(services: Services, state: DeleteTopicState) -> DeletableTopicResult:
     is_by_id = state.topic_id != NO_UUID
     if is_by_id == (state.name is not None):
         return _refused(state, ErrorCode.INVALID_REQUEST, "give a name or an id")
@@ -36,7 +48,7 @@ def _delete(services: Services, state: DeleteTopicState) -> DeletableTopicResult
         code = ErrorCode.UNKNOWN_TOPIC_ID if is_by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _refused(state, code, "no such topic")
     try:
-        delete_topic(services.controller, services.replicas, topic)
+        await delete_topic(services.changes, services.controller, services.replicas, topic=topic)
     except TailraceError as error:
         return _refused(state, error_code(error), str(error))
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)

@@ -13,6 +13,7 @@ Not done: loggers, client metrics and groups.
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from tailrace.config.settings import INT32_MAX, Setting
 from tailrace.errors import TailraceError
@@ -36,18 +37,21 @@ from tailrace.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from tailrace.runtime.slices import Slices, each_in_slices
 
 _TYPES = {"bool": 1, "string": 2, "int": 3, "long": 5, "float": 6, "list": 7}
 """Kinds of values, by Kafka's numbers."""
 
 
-def handle_describe_configs(
+async def handle_describe_configs(
     services: Services, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     """Describe every resource that there is."""
-    return DescribeConfigsResponse(
-        results=tuple(_describe(services, request, resource) for resource in request.resources)
-    )
+    describe = partial(_describe, services, request)
+    # A resource that is named twice is answered once: there are some thirty entries for each.
+    resources = dict.fromkeys(request.resources)
+    results = await each_in_slices(resources, describe, Slices())
+    return DescribeConfigsResponse(results=tuple(results))
 
 
 def _describe(

@@ -24,7 +24,7 @@ from tailrace.protocol.messages.incremental_alter_configs import (
 )
 
 
-def handle_incremental_alter_configs(
+async def handle_incremental_alter_configs(
     services: Services, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Change the settings of every topic that allows it."""
@@ -42,5 +42,5 @@ def handle_incremental_alter_configs(
         for resource in request.resources
     ]
     return IncrementalAlterConfigsResponse(
-        responses=alter(services, wanted, is_replaced=False, is_dry_run=request.validate_only)
+        responses=await alter(services, wanted, is_replaced=False, is_dry_run=request.validate_only)
     )

@@ -17,14 +17,14 @@ from tailrace.protocol.messages.init_producer_id import (
 )
 
 
-def handle_init_producer_id(
+async def handle_init_producer_id(
     services: Services, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     """A fresh id."""
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:
-        producer_id = services.controller.next_producer_id()
+        producer_id = await services.changes.on_device(services.controller.next_producer_id)
     except TailraceError as error:
         return InitProducerIdResponse(error_code=error_code(error))
     return InitProducerIdResponse(

@@ -28,6 +28,7 @@ from tailrace.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from tailrace.replication.partition import Partition
+from tailrace.runtime.slices import Slices
 from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.positions import ReadLimit
 
@@ -46,12 +47,13 @@ async def handle_list_offsets(
 ) -> ListOffsetsResponse:
     """An offset for every partition that was asked about."""
     limit = read_limit(request.isolation_level)
+    slices = Slices()
     topics = []
     for topic in request.topics:
-        found = [
-            await _find(services, topic.name, partition, limit=limit)
-            for partition in topic.partitions
-        ]
+        found = []
+        for partition in topic.partitions:
+            found.append(await _find(services, topic.name, partition, limit=limit))
+            await slices.turn()
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(found)))
     return ListOffsetsResponse(topics=tuple(topics))
 

@@ -14,6 +14,8 @@ Version notes: in v0 an empty list means all topics, from v1 null does; v10 give
 Not done: authorized operations (always "not asked for"), racks, listeners other than one.
 """
 
+from functools import partial
+
 from tailrace.cluster.controller import ReservedTopicError
 from tailrace.cluster.image import Topic
 from tailrace.errors import TailraceError
@@ -31,20 +33,24 @@ from tailrace.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from tailrace.runtime.slices import Slices, each_in_slices
 
 
-def handle_metadata(
+async def handle_metadata(
     services: Services, header: RequestHeader, request: MetadataRequest
 ) -> MetadataResponse:
     """The cluster, with the topics that were asked for."""
+    slices = Slices()
     wants_all = request.topics is None or (header.api_version == 0 and not request.topics)
     if wants_all:
-        topics = [_describe(services, t) for t in services.controller.image.topics.values()]
+        known = services.controller.image.topics.values()
+        topics = [await _describe(services, topic, slices) for topic in known]
     else:
         may_create = request.allow_auto_topic_creation and services.auto_create_topics
+        # As in Kafka a topic that is named twice is answered once: its partitions may be many.
         topics = [
-            _find_or_create(services, wanted, may_create=may_create)
-            for wanted in request.topics or ()
+            await _find_or_create(services, wanted, slices, may_create=may_create)
+            for wanted in dict.fromkeys(request.topics or ())
         ]
     host, port = services.endpoint()
     return MetadataResponse(
@@ -55,41 +61,50 @@ def handle_metadata(
     )
 
 
-def _find_or_create(
-    services: Services, wanted: MetadataRequestTopic, *, may_create: bool
+async def _find_or_create(
+    services: Services, wanted: MetadataRequestTopic, slices: Slices, *, may_create: bool
 ) -> MetadataResponseTopic:
+    await slices.turn()
     topic = services.find_topic(wanted.name or "", wanted.topic_id)
     if topic is not None:
-        return _describe(services, topic)
+        return await _describe(services, topic, slices)
     if wanted.topic_id != NO_UUID or wanted.name is None:
         return MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=wanted.name, topic_id=wanted.topic_id
         )
     try:
-        planned = services.controller.plan_topic(wanted.name)
+        services.controller.plan_topic(wanted.name)
         if not may_create:
             return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        create_topic(services.controller, services.replicas, planned)
+        topic = await services.changes.make(wanted.name, partial(_create, services, wanted.name))
     except ReservedTopicError:
         return _missing(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     except TailraceError as error:
         return _missing(wanted.name, error_code(error))
-    return _describe(services, planned)
+    return await _describe(services, topic, slices)
+
+
+async def _create(services: Services, name: str) -> Topic:
+    topic = services.controller.image.topics.get(name)
+    if topic is None:  # Others may have asked for it at the same time.
+        topic = services.controller.plan_topic(name)
+        await create_topic(services.changes, services.controller, services.replicas, topic=topic)
+    return topic
 
 
 def _missing(name: str, code: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=code, name=name)
 
 
-def _describe(services: Services, topic: Topic) -> MetadataResponseTopic:
+async def _describe(services: Services, topic: Topic, slices: Slices) -> MetadataResponseTopic:
+    describe = partial(_describe_partition, services, topic)
+    partitions = await each_in_slices(range(topic.partition_count), describe, slices)
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=tuple(
-            _describe_partition(services, topic, n) for n in range(topic.partition_count)
-        ),
+        partitions=tuple(partitions),
     )
 
 

@@ -10,6 +10,8 @@ Behaviour:
     one flush serves everybody who waits. Acks 0 and 1 do not wait. A topic's `flush.messages` makes
     the batch that reaches it wait in the same way, whatever the acks. A flush that fails is
     KAFKA_STORAGE_ERROR to all who waited. Readers may see records while their producer waits.
+  - A batch that is compressed or long is looked at on a worker thread (`replication.validation`);
+    the batches of a request, and the requests of a connection, keep their order all the same.
   - Internal topics are refused (INVALID_TOPIC_EXCEPTION).
   - A batch that an idempotent producer sends again is a success with the offset it got the first
     time (one of its last five); a gap is OUT_OF_ORDER_SEQUENCE_NUMBER, an old epoch
@@ -52,8 +54,14 @@ from tailrace.records.layout import (
     TRANSACTIONAL_FLAG,
 )
 from tailrace.replication.flushes import Flushed
+from tailrace.replication.partition import Partition, UnknownPartitionError
+from tailrace.replication.validation import is_short
+from tailrace.runtime.slices import Slices
+from tailrace.storage.log import Appended, is_flush_due
 
 ZSTD_SINCE = 7
+SHORT_COUNT_MAX = 32
+"""Most batches of a request that is answered at once: each takes some 50 us."""
 KNOWN_ACKS = frozenset(Acks)
 NO_TRANSACTIONS = "this broker has no transactions yet; leave transactional.id unset"
 
@@ -80,6 +88,8 @@ def handle_produce(
     """Append every partition's batch; the caller decides what acks 0 means for the answer."""
     refusal = _refusal_of_all(request)
     is_durable = services.is_durable and request.acks == Acks.ALL
+    if refusal is None and not _is_short(request):
+        return _produce_in_slices(services, header, request, is_durable=is_durable)
     outcomes = [
         _produce(services, header, data, refusal=refusal, is_durable=is_durable)
         for data in request.topic_data
@@ -87,6 +97,43 @@ def handle_produce(
     if any(outcome.flushed is not None for topic in outcomes for outcome in topic):
         return _respond_when_flushed(request, outcomes)
     return _respond(request, outcomes)
+
+
+def _is_short(request: ProduceRequest) -> bool:
+    """Whether all batches together can be appended on the event loop within its budget."""
+    count = 0
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            count += 1
+            if count > SHORT_COUNT_MAX or (data.records and not is_short(data.records)):
+                return False
+    return True
+
+
+async def _produce_in_slices(
+    services: Services, header: RequestHeader, request: ProduceRequest, *, is_durable: bool
+) -> ProduceResponse:
+    """One batch after the other, in their order, with turns for others in between."""
+    slices = Slices()
+    outcomes: list[list[_Outcome]] = []
+    for data in request.topic_data:
+        topic = services.find_topic(data.name, data.topic_id)
+        refusal = _refusal_of_topic(topic, data)
+        outcomes.append([])
+        for each in data.partition_data:
+            if refusal is not None:
+                outcome = _Outcome(_refused(each.index, refusal))
+            elif each.records and not is_short(each.records):
+                assert topic is not None
+                outcome = await _append_long(
+                    services, header, topic, data=each, is_durable=is_durable
+                )
+            else:
+                assert topic is not None
+                outcome = _append(services, header, topic, data=each, is_durable=is_durable)
+            outcomes[-1].append(outcome)
+            await slices.turn()
+    return await _respond_when_flushed(request, outcomes)
 
 
 async def _respond_when_flushed(
@@ -180,19 +227,54 @@ def _append(
     try:
         partition = services.replicas.find(TopicPartition(topic.name, data.index))
         appended = partition.append(records, now_ms=services.clock.now_ms())
-    except (InvalidRecordError, InvalidTimestampError) as error:
-        refusal = _Refusal(error_code(error), str(error), error.record_errors)
-        return _Outcome(_refused(data.index, refusal))
     except (TailraceError, OSError) as error:
-        return _Outcome(_refused(data.index, _Refusal(error_code(error), str(error))))
+        return _failed(data.index, error)
+    return _appended(services, partition, appended, index=data.index, is_durable=is_durable)
+
+
+async def _append_long(
+    services: Services,
+    header: RequestHeader,
+    topic: Topic,
+    *,
+    data: PartitionProduceData,
+    is_durable: bool,
+) -> _Outcome:
+    """As `_append`, of a batch that is looked at on a worker thread first."""
+    records = memoryview(data.records or b"")
+    refusal = _refusal_of_batch(records, header.api_version)
+    if refusal is not None:
+        return _Outcome(_refused(data.index, refusal))
+    name, now_ms = TopicPartition(topic.name, data.index), services.clock.now_ms()
+    try:
+        partition = services.replicas.find(name)
+        planned = await services.validation.plan(partition.log, records, now_ms=now_ms)
+        if services.replicas.find(name) is not partition:
+            raise UnknownPartitionError(f"{name} was deleted and made anew meanwhile")
+        appended = partition.append_planned(planned, now_ms=now_ms)
+    except (TailraceError, OSError) as error:
+        return _failed(data.index, error)
+    return _appended(services, partition, appended, index=data.index, is_durable=is_durable)
+
+
+def _failed(index: int, error: TailraceError | OSError) -> _Outcome:
+    record_errors: tuple[RecordError, ...] = ()
+    if isinstance(error, InvalidRecordError | InvalidTimestampError):
+        record_errors = error.record_errors
+    return _Outcome(_refused(index, _Refusal(error_code(error), str(error), record_errors)))
+
+
+def _appended(
+    services: Services, partition: Partition, appended: Appended, *, index: int, is_durable: bool
+) -> _Outcome:
     answer = PartitionProduceResponse(
-        index=data.index,
+        index=index,
         error_code=ErrorCode.NONE,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.log_append_time,
         log_start_offset=appended.log_start_offset,
     )
-    is_due = partition.log.is_flush_due
+    is_due = is_flush_due(partition.log)
     if not (is_due or is_durable):
         return _Outcome(answer)
     return _Outcome(answer, services.flushes.ask(partition.log, is_whole=is_due))

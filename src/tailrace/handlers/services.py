@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from tailrace.cluster.changes import Changes
 from tailrace.cluster.controller import (
     Controller,
     InvalidPartitionsError,
@@ -33,8 +34,10 @@ from tailrace.replication.partition import (
     UnknownPartitionError,
 )
 from tailrace.replication.replicas import Replicas
+from tailrace.replication.validation import Validation
 from tailrace.runtime.clock import Clock
 from tailrace.runtime.files import CutMeanwhileError
+from tailrace.runtime.threads import Threads
 from tailrace.storage.appends import UnexpectedAppendOffsetError
 from tailrace.storage.directories import UnusableDirectoryError
 from tailrace.storage.positions import ReadLimit
@@ -89,10 +92,14 @@ class Services:
     endpoint: Callable[[], tuple[str, int]]
     """Host and port that clients are told to connect to."""
     controller: Controller
+    changes: Changes
+    """Through which whatever the controller or a log's folder is to change is changed."""
+    threads: Threads
     replicas: Replicas
     flushes: Flushes
     device_reads: DeviceReads
     moves: Moves
+    validation: Validation
     clock: Clock
     is_durable: bool
     """Whether acks=all waits until the records are on the device (`tailrace.durability`)."""

@@ -1,11 +1,17 @@
 """What it takes to make, to change and to remove a topic: the cluster's image, and the logs.
 
+Each is a change of the cluster (`Changes.make`): what waits for the device runs on a worker thread,
+what readers and writers see changes on the event loop.
+
 Not an API of its own: CreateTopics, DeleteTopics, Metadata (auto-creation) and the APIs that alter
 settings use it. Logs that are there already are opened in `broker.loading`.
 """
 
 import logging
+from collections.abc import Callable
+from functools import partial
 
+from tailrace.cluster.changes import Changes
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic
 from tailrace.model import TopicPartition
@@ -15,7 +21,9 @@ from tailrace.storage.config import log_config
 logger = logging.getLogger(__name__)
 
 
-def create_topic(controller: Controller, replicas: Replicas, topic: Topic) -> None:
+async def create_topic(
+    changes: Changes, controller: Controller, replicas: Replicas, *, topic: Topic
+) -> None:
     """Make the logs of a planned topic, then the topic.
 
     A crash in between leaves folders without a topic, which the next start adopts.
@@ -27,15 +35,18 @@ def create_topic(controller: Controller, replicas: Replicas, topic: Topic) -> No
         config = log_config(topic.configs, controller.defaults.configs)
         for number in topic.partitions:
             name = TopicPartition(topic.name, number)
-            replicas.create(name, topic_id=topic.topic_id, config=config)
-        controller.add(topic)
+            make = partial(replicas.create, name, topic_id=topic.topic_id, config=config)
+            replicas.lead(await changes.on_device(make))
+        await changes.on_device(lambda: controller.add(topic))
     except BaseException:
-        _close(controller, replicas, topic)
+        await _close(changes, controller, replicas, topic=topic)
         raise
     logger.info("topic_created name=%s partitions=%d", topic.name, len(topic.partitions))
 
 
-def configure_topic(controller: Controller, replicas: Replicas, topic: Topic) -> None:
+async def configure_topic(
+    changes: Changes, controller: Controller, replicas: Replicas, *, topic: Topic
+) -> None:
     """Have a topic go by the settings that were planned for it, and its open logs act on them.
 
     After a crash the topic has its old settings or its new ones. Logs that are being opened, or
@@ -45,23 +56,35 @@ def configure_topic(controller: Controller, replicas: Replicas, topic: Topic) ->
         StorageError: the device refused; nothing has changed.
     """
     config = log_config(topic.configs, controller.defaults.configs)
-    controller.change(topic)
+    await changes.on_device(lambda: controller.change(topic))
     replicas.configure(topic.name, config)
     named = ",".join(f"{name}={value}" for name, value in sorted(topic.configs.items()))
     logger.info("topic_configured name=%s configs=%s", topic.name, named)
 
 
-def delete_topic(controller: Controller, replicas: Replicas, topic: Topic) -> None:
+async def delete_topic(
+    changes: Changes, controller: Controller, replicas: Replicas, *, topic: Topic
+) -> None:
     """Remove a topic and take its logs out of service; their files go later.
 
     Raises:
         StorageError: the device refused.
     """
-    controller.remove(topic)
-    _close(controller, replicas, topic)
+    await changes.on_device(lambda: controller.remove(topic))
+    await _close(changes, controller, replicas, topic=topic)
     logger.info("topic_deleted name=%s", topic.name)
 
 
-def _close(controller: Controller, replicas: Replicas, topic: Topic) -> None:
-    for number in topic.partitions:
+async def _close(
+    changes: Changes, controller: Controller, replicas: Replicas, *, topic: Topic
+) -> None:
+    rests = [
         replicas.close(TopicPartition(topic.name, number), unique_id=controller.new_id().hex)
+        for number in topic.partitions
+    ]
+    await changes.on_device(lambda: _do_all(rests))
+
+
+def _do_all(rests: list[Callable[[], None]]) -> None:
+    for rest in rests:
+        rest()

@@ -172,6 +172,11 @@ def count_plain(data: Untyped, at: int, first: int, second: int) -> int:
     return PLAIN_BLOCK
 
 
+def registered_modules() -> set[str]:
+    """Names of the modules that have kernels, of those imported so far."""
+    return {each.plain.__module__ for each in _kernels}
+
+
 def load() -> None:
     """Imports Numba, compiles every kernel or reads it from the cache, and switches them over.
 

@@ -27,6 +27,7 @@ from tailrace.offline.directory import unreadable
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records
+from tailrace.records.codecs import DecompressedTooLargeError
 from tailrace.records.control import end_transaction_marker_or_none
 from tailrace.runtime.files import File, Files
 from tailrace.storage.listing import SegmentFiles
@@ -337,6 +338,8 @@ def _fault(batch: Batch) -> str | None:
         totals = check_records(batch)
         if batch.is_control and batch.has_producer:
             end_transaction_marker_or_none(batch)
+    except DecompressedTooLargeError:
+        return None  # A limit is no damage: the checksum holds, and Kafka reads the batch.
     except CorruptionError as error:
         return error.rule
     except UnsupportedCodecError as error:

@@ -35,6 +35,7 @@ class Rule(Enum):
     FRAME = "frame"
     CHECKSUM = "checksum"
     RECORDS = "records"
+    LIMIT = "limit"
     OFFSET_ORDER = "offset-order"
     GAP = "gap"
     LEADER_EPOCH = "leader-epoch"

@@ -29,6 +29,7 @@ from tailrace.offline.indexes import (
 )
 from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records
+from tailrace.records.codecs import DecompressedTooLargeError
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
 from tailrace.storage.index import offset as offset_index
@@ -219,6 +220,11 @@ def _check_records(path: str, position: int, batch: Batch) -> Iterator[tuple[Fin
         kernels.load()
     try:
         totals = check_records(batch)
+    except DecompressedTooLargeError as error:
+        sentence = f"the records are not checked: {error}"
+        finding = batch_finding(path, position, batch, rule=Rule.LIMIT, sentence=sentence)
+        yield replace(finding, severity=Severity.WARNING), False
+        return
     except (CorruptionError, UnsupportedCodecError) as error:
         sentence = error.rule if isinstance(error, CorruptionError) else str(error)
         yield batch_finding(path, position, batch, rule=Rule.RECORDS, sentence=sentence), True

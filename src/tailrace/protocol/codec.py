@@ -15,9 +15,9 @@ nothing else.
 from collections.abc import Callable
 from functools import cache
 from struct import error as struct_error
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from tailrace.protocol.decoders import DecoderSource
+from tailrace.protocol.decoders import UNLIMITED_PARTS, DecoderSource, MessageDecoder
 from tailrace.protocol.encoders import EncoderSource
 from tailrace.protocol.errors import UnencodableMessageError
 from tailrace.protocol.fields import Message, Records
@@ -28,15 +28,23 @@ _MISFITS = (UnencodableMessageError, struct_error, AttributeError, TypeError, Un
 """What Python says when a value is too large for its field, null, or of another type."""
 
 
-def decode(message: type[M], version: int, view: memoryview, *, position: int = 0) -> tuple[M, int]:
+def decode(
+    message: type[M],
+    version: int,
+    view: memoryview,
+    *,
+    position: int = 0,
+    parts_max: int = UNLIMITED_PARTS,
+) -> tuple[M, int]:
     """The message at `position` of a view of bytes, and the position after it.
 
     `records` are views of `view`: they live as long as its buffer, and nothing is copied.
 
     Raises:
         MalformedMessageError: the bytes are not this message in this version.
+        TooManyPartsError: its arrays have more than `parts_max` elements together.
     """
-    found: tuple[M, int] = _decoder(message, version)(view, position)
+    found: tuple[M, int] = _decoder(message, version)(view, position, parts_max)
     return found
 
 
@@ -73,7 +81,7 @@ def _unencodable(message: Message, version: int, error: Exception) -> Unencodabl
 
 
 @cache
-def _decoder(message: type[Message], version: int) -> Callable[[memoryview, int], Any]:
+def _decoder(message: type[Message], version: int) -> MessageDecoder:
     source = DecoderSource(
         f"{message.__name__} v{version}",
         version=version,

@@ -2,11 +2,12 @@
 
 For `MetadataRequest` v9 the result reads like hand-written code:
 
-    def decode(view, position):
+    def decode(view, position, parts):
         end = len(view)
         try:
             count = view[position] - 1; position += 1
-            ...
+            parts -= count
+            if parts < 0: ...
             for _ in range(count):
                 ...
             request = new(MetadataRequest)
@@ -20,15 +21,20 @@ place, so a message costs one Python call and one object per struct.
 Not here: when a function is made and kept (`codec`), and encoding (`encoders`).
 
 Invariant: the source is made of our own tables alone, never of anything that a peer sent; a
-length or count is compared with the bytes that remain before the value is made.
+length or count is compared with the bytes that remain before the value is made, and the elements
+of all arrays together with `parts`, which the caller gives.
 """
 
+from collections.abc import Callable
 from struct import Struct, error, unpack_from
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
-from tailrace.protocol.errors import MalformedMessageError
+from tailrace.protocol.errors import MalformedMessageError, TooManyPartsError
 from tailrace.protocol.fields import WireField, fields_in, tagged_fields_in, wire_fields
 from tailrace.protocol.primitives import TagDecoder, read_tagged, read_uvarint, uuid_from
+
+NUMBERS_PER_PART = 8
+"""Numbers in an array that count as one part: a struct takes as much memory as so many."""
 
 STRING_BYTES_MAX = 32_767
 """Longest string of any version: what an int16 length can say. Kafka holds compact ones to it."""
@@ -52,6 +58,13 @@ def _refuse_string(path: str, length: int, position: int) -> NoReturn:
 def _refuse_count(path: str, count: int, *, position: int, end: int) -> NoReturn:
     raise MalformedMessageError(
         f"{path} claims {count} entries, {end - position} bytes remain", position=position
+    )
+
+
+def _refuse_parts(path: str, count: int, position: int) -> NoReturn:
+    raise TooManyPartsError(
+        f"{path} claims {count} entries, more than a message of this kind may still have",
+        position=position,
     )
 
 
@@ -88,6 +101,13 @@ def _smallest(field: WireField, *, version: int, is_flexible: bool) -> int:
     return smallest_size(field.type, version=version, is_flexible=is_flexible)
 
 
+MessageDecoder: TypeAlias = Callable[[memoryview, int, int], Any]
+"""View, position and how many parts the message may have; gives the message and its end."""
+
+UNLIMITED_PARTS = 2**63
+"""More elements than any bytes can hold."""
+
+
 class DecoderSource:
     """The body of one decode function while it is written."""
 
@@ -108,25 +128,31 @@ class DecoderSource:
             "refuse_end": _refuse_end,
             "refuse_length": _refuse_length,
             "refuse_null": _refuse_null,
+            "refuse_parts": _refuse_parts,
             "refuse_string": _refuse_string,
             "refuse_text": _refuse_text,
             "uuid_from": uuid_from,
         }
 
-    def of_message(self, message: type) -> TagDecoder:
+    def of_message(self, message: type) -> MessageDecoder:
         """The function that decodes a whole message."""
-        return self._compile(self._struct(message, self._path))
+        result = self._struct(message, self._path)
+        decode: MessageDecoder = self._compile(result, arguments="view, position, parts")
+        return decode
 
     def of_field(self, field: WireField) -> TagDecoder:
         """The function that decodes the value of one tagged field."""
-        if not field.is_array and field.type in FIXED:
-            return self._compile(self._fixed([field])[0])
-        return self._compile(self._value(field, self._path))
+        # Tagged arrays stand in answers alone, whose reader trusts the broker it asked.
+        self._line(f"parts = {UNLIMITED_PARTS}")
+        is_number = not field.is_array and field.type in FIXED
+        result = self._fixed([field])[0] if is_number else self._value(field, self._path)
+        decode: TagDecoder = self._compile(result)
+        return decode
 
-    def _compile(self, result: str) -> TagDecoder:
+    def _compile(self, result: str, *, arguments: str = "view, position") -> Any:  # noqa: ANN401
         body = "\n".join(self._lines)
         source = (
-            "def decode(view, position):\n    end = len(view)\n    try:\n"
+            f"def decode({arguments}):\n    end = len(view)\n    try:\n"
             f"{body}\n        return {result}, position\n"
             "    except (IndexError, StructError):\n"
             f"        refuse_end({self._path!r}, position, end)\n"
@@ -135,8 +161,7 @@ class DecoderSource:
         )
         # As dataclasses and namedtuple do: the text comes from our tables, never from a peer.
         exec(compile(source, f"<decode {self._path}>", "exec"), self._names)  # noqa: S102
-        function: TagDecoder = self._names["decode"]
-        return function
+        return self._names["decode"]
 
     def _line(self, text: str) -> None:
         self._lines.append("    " * self._indent + text)
@@ -274,8 +299,12 @@ class DecoderSource:
         self._indent += 1
         self._line(f"if {count} * {smallest} > end - position:")
         self._line(f"    refuse_count({path!r}, {count}, position=position, end=end)")
-        if isinstance(kind, str) and kind in FIXED:
-            self._line(f"{target} = array_from(f'>{{{count}}}{FIXED[kind]}', view, position)")
+        numbers = FIXED.get(kind) if isinstance(kind, str) else None
+        self._line(f"parts -= {count}{f' // {NUMBERS_PER_PART}' if numbers else ''}")
+        self._line("if parts < 0:")
+        self._line(f"    refuse_parts({path!r}, {count}, position)")
+        if numbers:
+            self._line(f"{target} = array_from(f'>{{{count}}}{numbers}', view, position)")
             self._line(f"position += {count} * {smallest}")
         else:
             self._line(f"{target} = []")

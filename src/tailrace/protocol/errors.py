@@ -33,6 +33,13 @@ class MalformedMessageError(FatalError, ValueError):
         super().__init__(f"position {position}: {rule}")
 
 
+class TooManyPartsError(MalformedMessageError):
+    """A message whose arrays have more elements together than the reader wants to make objects of.
+
+    Nothing was made of the array that went beyond.
+    """
+
+
 class UnencodableMessageError(FatalError, ValueError):
     """A message of ours that this version cannot carry: a number too large, a null, a type."""
 

@@ -33,6 +33,13 @@ R = TypeVar("R", Buffer, Records)
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 """Largest frame that is taken by default: Kafka's socket.request.max.bytes."""
 
+REQUEST_PARTS_MAX = 100_000
+"""Most elements that the arrays of a request may have together: topics, partitions, settings.
+
+Each becomes an object of some 250 bytes, so this is 25 MB, whatever the frame's size. Apache Kafka
+makes as many as the bytes hold. A client names each partition of a broker once: the largest
+clusters that run have 200,000 partitions, on a hundred brokers, and a topic here has 10,000."""
+
 SIZE_BYTES = 4
 """Bytes of the size in front of each frame."""
 
@@ -138,17 +145,22 @@ def decode_body(message: type[M], version: int, frame: memoryview, *, position: 
     return found
 
 
-def decode_request(header: RequestHeader, frame: memoryview, position: int) -> Message:
+def decode_request(
+    header: RequestHeader, frame: memoryview, position: int, *, parts_max: int = REQUEST_PARTS_MAX
+) -> Message:
     """The body of a request whose header has an `api`, from where the header ended.
 
     What follows the body is passed over; see the module's invariant.
 
     Raises:
         MalformedMessageError: the bytes are not that request.
+        TooManyPartsError: its arrays have more than `parts_max` elements together.
     """
     api = header.api
     assert api is not None, "asked to decode a request that is not served"
-    return codec.decode(api.request, header.api_version, frame, position=position)[0]
+    return codec.decode(
+        api.request, header.api_version, frame, position=position, parts_max=parts_max
+    )[0]
 
 
 def request_buffers(

@@ -50,6 +50,11 @@ def write_uvarint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
+TAGS_MAX = 32
+"""Most tagged fields of one struct. No struct of Kafka 4 has more than five, and a hundred
+megabytes of unknown ones would take a minute to pass over."""
+
+
 def read_tagged(
     view: memoryview, position: int, decoders: Mapping[int, TagDecoder]
 ) -> tuple[dict[int, Any], int]:
@@ -59,11 +64,17 @@ def read_tagged(
     one counts.
 
     Raises:
-        MalformedMessageError: a field is longer than what remains, or than its own size.
+        MalformedMessageError: a field is longer than what remains, or than its own size; or there
+            are more than `TAGS_MAX`.
         IndexError: the view ends inside the section.
     """
     values: dict[int, Any] = {}
     count, position = read_uvarint(view, position)
+    if count > TAGS_MAX:
+        raise MalformedMessageError(
+            f"a section claims {count} tagged fields, at most {TAGS_MAX} are taken",
+            position=position,
+        )
     for _ in range(count):
         tag, position = read_uvarint(view, position)
         size, position = read_uvarint(view, position)

@@ -173,17 +173,18 @@ class Batch:
         """The records as they are stored, compressed or not."""
         return self.view[layout.RECORDS_POSITION :]
 
-    def records_view(self) -> memoryview:
-        """The records, decompressed; at most `OUTPUT_SIZE_MAX` bytes.
+    def records_view(self, limit: int | None = None) -> memoryview:
+        """The records, decompressed; at most `limit` bytes, or what the process allows.
 
         Raises:
-            CorruptCompressionError: the payload is not what its codec writes, or gives more.
+            CorruptCompressionError: the payload is not what its codec writes.
+            DecompressedTooLargeError: it is sound as far as it was read, and gives more.
             UnsupportedCodecError: the attributes have codec 5, 6 or 7.
         """
         payload = self.payload
         if not self.attributes & layout.CODEC_MASK:
             return payload
-        return decompress(self.codec, payload)
+        return decompress(self.codec, payload, limit)
 
     def check(self) -> None:
         """Finds out whether the batch is what was written; the records are not looked into.

@@ -12,11 +12,16 @@ which Kafka's Java reader refuses, and its streaming one holds the interpreter l
 to be had from the streaming one, which adds a checksum to each block (flags 70); a topic that asks
 for another level than the default pays with the lock.
 
+A batch that gives more than the limit is sound: Kafka has no such limit. Whoever meets one says so,
+and names the setting (`DecompressedTooLargeError`); it is never damage.
+
 Invariant: decompression never allocates more than `limit` bytes of output, nor more than what the
 compressed bytes at hand could become by the format's own rules. A size that a header merely claims
 is believed only within those bounds.
 """
 
+import mmap
+import os
 import zlib
 from array import array
 from collections.abc import Iterator
@@ -26,18 +31,25 @@ from typing import Final, TypeAlias
 
 import cramjam
 
-from tailrace.errors import CorruptionError, UnsupportedCodecError
+from tailrace.config.settings import INT32_MAX
+from tailrace.errors import CorruptionError, RecordTooLargeError, UnsupportedCodecError
 from tailrace.model import Codec
 
 Octets: TypeAlias = bytes | bytearray | memoryview
 
 OUTPUT_SIZE_MAX: Final = 128 * 1024 * 1024
-"""Most bytes that one batch may decompress to.
+"""Most bytes that one batch may decompress to, unless it is set otherwise.
 
 Kafka limits the compressed size only, at 1 MiB by default. Text rarely compresses better than 20
 to 1, and a batch is decompressed in one piece; 128 times the default leaves room for large
 batches, and eight damaged ones at the same time still fit in the memory of a small machine.
 """
+
+SETTING: Final = "tailrace.decompressed.batch.bytes.max"
+"""The broker's setting of that limit."""
+
+ENVIRONMENT: Final = "TAILRACE_DECOMPRESSED_BATCH_BYTES_MAX"
+"""The variable that sets it for a process that is no broker: a command, a reader, a Spark task."""
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -57,8 +69,12 @@ DEFAULT_LEVELS: Final = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
 """Kafka's (KIP-780). Its 9 for lz4 is the name of the fast compressor, not a level of the slow one;
 snappy has no levels."""
 
+_GZIP_OUTPUT_BYTES: Final = 1024 * 1024
+
 _GZIP_PIECE_BYTES: Final = 64 * 1024
 """Given to a gzip member at first, since what is left behind its end comes back as a copy."""
+
+_MAPPED_BYTES_MIN: Final = 1024 * 1024
 
 _INT32: Final = Struct(">i")
 _UINT32_LE: Final = Struct("<I")
@@ -71,7 +87,43 @@ _LZ4_EXPANSION_MAX: Final = 255
 
 
 class CorruptCompressionError(CorruptionError):
-    """A payload that is not what its codec writes, or that decompresses to too much."""
+    """A payload that is not what its codec writes."""
+
+
+class DecompressedTooLargeError(RecordTooLargeError):
+    """A sound payload, as far as it was read, that decompresses to more than is allowed.
+
+    To a producer it is MESSAGE_TOO_LARGE, which none sends again as it is: Java's client and ours
+    split the batch, and each half decompresses to half of it.
+    """
+
+    def __init__(self, codec: Codec, *, claimed: int | None, limit: int) -> None:
+        super().__init__(limit + 1 if claimed is None else claimed, limit=limit, setting=SETTING)
+        self.codec = codec
+
+    def __str__(self) -> str:
+        return (
+            f"the batch's {self.codec.name.lower()} payload decompresses to {self.size} bytes or "
+            f"more, and {self.setting} allows {self.limit}; raise that setting of the broker, or "
+            f"{ENVIRONMENT} for commands and readers"
+        )
+
+
+class _Limit:
+    """How much a batch may decompress to in this process."""
+
+    def __init__(self) -> None:
+        text = os.environ.get(ENVIRONMENT, "")
+        self.output_size_max = int(text) if text.isdecimal() else OUTPUT_SIZE_MAX
+
+
+_limit = _Limit()
+
+
+def limit_output(output_size_max: int) -> None:
+    """Set how much a batch may decompress to in this process, in bytes."""
+    assert 0 < output_size_max <= INT32_MAX
+    _limit.output_size_max = output_size_max
 
 
 _CODECS: Final = tuple(Codec)
@@ -112,12 +164,17 @@ def compress(codec: Codec, data: Octets, level: int | None = None) -> Octets:
             return memoryview(cramjam.zstd.compress(data, level))
 
 
-def decompress(codec: Codec, data: memoryview, limit: int = OUTPUT_SIZE_MAX) -> memoryview:
+def decompress(codec: Codec, data: memoryview, limit: int | None = None) -> memoryview:
     """What was compressed to `data`; `data` itself for `Codec.NONE`.
 
+    `limit` is that of the process where it is None (`limit_output`).
+
     Raises:
-        CorruptCompressionError: `data` is damaged or cut short, or gives more than `limit` bytes.
+        CorruptCompressionError: `data` is damaged or cut short.
+        DecompressedTooLargeError: it gives more than `limit` bytes.
     """
+    if limit is None:
+        limit = _limit.output_size_max
     try:
         match codec:
             case Codec.NONE:
@@ -128,11 +185,11 @@ def decompress(codec: Codec, data: memoryview, limit: int = OUTPUT_SIZE_MAX) -> 
                 return _decompress_snappy(data, limit)
             case Codec.LZ4:
                 return _decompress_into(
-                    cramjam.lz4, data, size_max=_lz4_output_size_max(data), limit=limit
+                    codec, cramjam.lz4, data, size_max=_lz4_output_size_max(data), limit=limit
                 )
             case Codec.ZSTD:
                 return _decompress_into(
-                    cramjam.zstd, data, size_max=_zstd_output_size_max(data), limit=limit
+                    codec, cramjam.zstd, data, size_max=_zstd_output_size_max(data), limit=limit
                 )
     except (cramjam.DecompressionError, zlib.error, StructError) as error:
         # Struct's error is a field that the end of the data cuts.
@@ -212,14 +269,18 @@ def _decompress_gzip(data: memoryview, limit: int) -> memoryview:
         member = zlib.decompressobj(31)
         size = _GZIP_PIECE_BYTES
         while not member.eof:
-            piece = data[position : position + size]
+            piece: Octets = data[position : position + size]
             if not piece:
                 raise CorruptCompressionError("the gzip payload ends within a member")
-            parts.append(member.decompress(piece, room + 1))
-            room -= len(parts[-1])
-            if room < 0:
-                raise _too_large(Codec.GZIP, limit)
-            position += len(piece) - len(member.unused_data)
+            taken = len(piece)
+            while piece:
+                # A long output would be copied each time it grows.
+                parts.append(member.decompress(piece, min(room + 1, _GZIP_OUTPUT_BYTES)))
+                room -= len(parts[-1])
+                if room < 0:
+                    raise DecompressedTooLargeError(Codec.GZIP, claimed=None, limit=limit)
+                piece = member.unconsumed_tail
+            position += taken - len(member.unused_data)
             # A long member has few pieces, and many short ones have short copies.
             size *= 2
         if position == len(data):
@@ -229,9 +290,10 @@ def _decompress_gzip(data: memoryview, limit: int) -> memoryview:
 def _decompress_snappy(data: memoryview, limit: int) -> memoryview:
     # Twice over the blocks, and numbers between: a list of views takes fifty times the payload.
     sizes = array("q", map(_snappy_size, _snappy_blocks(data)))
-    if sum(sizes) > limit:
-        raise _too_large(Codec.SNAPPY, limit)
-    output = memoryview(bytearray(sum(sizes)))
+    total = sum(sizes)
+    if total > limit:
+        raise DecompressedTooLargeError(Codec.SNAPPY, claimed=total, limit=limit)
+    output = _buffer(total)
     position = 0
     for block, size in zip(_snappy_blocks(data), sizes, strict=True):
         if size:
@@ -276,17 +338,26 @@ def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
         position += size
 
 
-def _decompress_into(library: object, data: memoryview, *, size_max: int, limit: int) -> memoryview:
+def _decompress_into(
+    codec: Codec, library: object, data: memoryview, *, size_max: int, limit: int
+) -> memoryview:
     """Decompresses to a buffer of at most `limit` bytes that is never grown."""
-    output = bytearray(min(size_max, limit))
+    output = _buffer(min(size_max, limit))
     try:
         size = library.decompress_into(data, output)  # type: ignore[attr-defined]
     except cramjam.DecompressionError as error:
         if size_max > limit and "whole buffer" in str(error):
-            codec = Codec.LZ4 if library is cramjam.lz4 else Codec.ZSTD
-            raise _too_large(codec, limit) from error
+            raise DecompressedTooLargeError(codec, claimed=None, limit=limit) from error
         raise
-    return memoryview(output)[:size]
+    return output[:size]
+
+
+def _buffer(size: int) -> memoryview:
+    """Zeroed memory; a large one comes from the system without being touched.
+
+    To write zeros into 128 MiB takes 0.2 seconds, in which the interpreter runs no other thread.
+    """
+    return memoryview(mmap.mmap(-1, size) if size >= _MAPPED_BYTES_MIN else bytearray(size))
 
 
 def _lz4_output_size_max(data: memoryview) -> int:
@@ -361,9 +432,3 @@ def _zstd_blocks(data: memoryview, position: int) -> tuple[int, int]:
             raise CorruptCompressionError("the zstd payload ends within a block")
         if word & 1:
             return position, total
-
-
-def _too_large(codec: Codec, limit: int) -> CorruptCompressionError:
-    return CorruptCompressionError(
-        f"the {codec.name.lower()} payload decompresses to more than {limit} bytes"
-    )

@@ -22,7 +22,7 @@ from tailrace.errors import StorageError
 from tailrace.runtime.threads import Threads
 from tailrace.storage.directories import unusable
 from tailrace.storage.directory_logs import DirectoryLogs
-from tailrace.storage.log import Log
+from tailrace.storage.log import Log, has_failed
 from tailrace.storage.manager import LogManager
 
 Flushed = asyncio.Future[OSError | None]
@@ -126,6 +126,9 @@ class Flushes:
     def _settle(self, home: DirectoryLogs, log: Log, error: OSError) -> None:
         # One that was deleted meanwhile had its files closed, and one that had failed is told.
         if self._logs.get(log.partition) is log and not isinstance(error, StorageError):
+            if not has_failed(log):
+                self._logs.settle(home, error)
+                return
             reason = f"a flush failed; {unusable(log.folder.path, error)}"
             self._logs.fail(home, StorageError(reason))
 

@@ -15,6 +15,7 @@ from tailrace.errors import FatalError, OffsetOutOfRangeError, RetriableError, S
 from tailrace.model import NO_LEADER_EPOCH, TopicPartition
 from tailrace.replication.waiting import Watched
 from tailrace.runtime.files import CutMeanwhileError
+from tailrace.storage.appends import PlannedAppend
 from tailrace.storage.directories import unusable
 from tailrace.storage.log import Appended, Log
 from tailrace.storage.manager import is_shortage
@@ -72,8 +73,19 @@ class Partition:
 
         A full disk is told to the operator once, and once again when there is room.
         """
+        return self._append(
+            lambda: self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        )
+
+    def append_planned(self, planned: PlannedAppend, *, now_ms: int) -> Appended:
+        """As `append`, of a batch that `plan_append` has looked at; as `Log.append_planned`."""
+        return self._append(
+            lambda: self.log.append_planned(planned, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        )
+
+    def _append(self, append: Callable[[], Appended]) -> Appended:
         try:
-            appended = self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+            appended = append()
         except OSError as error:
             self.failed(error)
             raise
@@ -121,11 +133,7 @@ class Partition:
             raise OffsetOutOfRangeError(
                 offset, log_start_offset=self.log.start_offset, log_end_offset=high_watermark
             )
-        try:
-            self.log.raise_log_start(offset)
-        except OSError as error:
-            self.failed(error)
-            raise
+        self.log.raise_log_start(offset)
         return self.log.start_offset
 
     def check_epoch(self, epoch: int) -> None:

@@ -50,13 +50,15 @@ class Replicas:
             raise UnknownPartitionError(f"{name} is not on this broker")
         return partition
 
-    def create(self, name: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> None:
-        """Make the empty log of a new partition, and lead it.
+    def create(self, name: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> Log:
+        """Make the empty log of a new partition, for `lead`; waits for the device.
+
+        May run on another thread.
 
         Raises:
             DirectoryError, StorageError: the log cannot be made.
         """
-        self.lead(self._logs.create(name, topic_id=topic_id, config=config))
+        return self._logs.create(name, topic_id=topic_id, config=config)
 
     def lead(self, log: Log) -> None:
         """Serve the partition of a log that was opened."""
@@ -101,20 +103,17 @@ class Replicas:
         for log in directory:
             self.set_offline(log.partition, directory.failure or "")
 
-    def close(self, name: TopicPartition, *, unique_id: str) -> None:
+    def close(self, name: TopicPartition, *, unique_id: str) -> Callable[[], None]:
         """Take a partition out of service; whoever waits for it is woken.
 
-        Its files go after `file.delete.delay.ms`. One that does not exist is fine; the folder of
-        one that is offline is discarded by the start that finds it again.
-
-        Raises:
-            StorageError: the device refused.
+        Returns what is left to do on the device, as `LogManager.take_out`: it may run on another
+        thread, and raises StorageError. Files go after `file.delete.delay.ms`. A partition that
+        does not exist is fine; the folder of one that is offline is discarded by the start that
+        finds it again.
         """
         self._offline.pop(name, None)
         partition = self._partitions.pop(name, None)
-        if partition is None:
-            return
-        try:
-            self._logs.delete(name, unique_id)
-        finally:
+        rest = self._logs.take_out(name, unique_id)
+        if partition is not None:
             partition.appended.changed()
+        return rest

@@ -120,16 +120,19 @@ def plan_append(
     leader_epoch: int,
     now_ms: int,
     origin: AppendOrigin = AppendOrigin.CLIENT,
+    decompressed_max: int | None = None,
 ) -> PlannedAppend:
     """What to do with the records that are to be appended to one partition by its leader.
 
     `records` is what a produce request carries: exactly one batch of format v2 (KIP-98 allows no
     more since Produce v3). `next_offset` is the log end offset. A coordinator may write control
     batches, may leave out the sequence of a producer, and chooses its timestamps.
+    `decompressed_max` stands for the limit of the process (`codecs.limit_output`).
 
     Raises:
         CorruptionError: the CRC does not hold, or the records cannot be decompressed.
         RecordTooLargeError: above `max.message.bytes` or `segment.bytes`, as sent or as stored.
+        DecompressedTooLargeError: the records are more than may be decompressed.
         InvalidRecordError: no batch or several, a control batch of a client, no record, records
             that do not fill the batch as declared, offsets that are not 0, 1, 2, …, or a record
             without a key on a compacted topic.
@@ -143,7 +146,7 @@ def plan_append(
     _check_size(batch.size, config.max_message_bytes, "max.message.bytes")
     batch.check()
     _check_header(batch, is_client=is_client)
-    view = batch.records_view()
+    view = batch.records_view(decompressed_max)
     try:
         totals = check_decompressed(batch, view)
     except CorruptRecordError as error:
@@ -163,6 +166,15 @@ def plan_append(
         leader_epoch,
         max_timestamp,
         config.timestamp_type,
+    )
+
+
+def placed(planned: PlannedAppend, *, next_offset: int, leader_epoch: int) -> PlannedAppend:
+    """The plan of a batch that others have come before: at the end that the log has now."""
+    return planned._replace(
+        base_offset=next_offset,
+        last_offset=next_offset + planned.batch.record_count - 1,
+        leader_epoch=leader_epoch,
     )
 
 

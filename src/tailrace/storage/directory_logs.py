@@ -25,7 +25,7 @@ from tailrace.storage.config import DAY_MS, LogConfig
 from tailrace.storage.directories import LogDirectory, UnusableDirectoryError, unusable
 from tailrace.storage.directory_offsets import DirectoryOffsets
 from tailrace.storage.folder import Folder
-from tailrace.storage.log import Log
+from tailrace.storage.log import Log, has_failed
 from tailrace.storage.recovery import open_log
 from tailrace.storage.removals import Removals
 
@@ -233,19 +233,29 @@ class DirectoryLogs:
         Raises:
             StorageError: the device refused.
         """
+        self.take_out(partition, unique_id)()
+
+    def take_out(self, partition: TopicPartition, unique_id: str) -> Callable[[], None]:
+        """Take a partition out of service at once; returns the rest of `delete`.
+
+        That waits for the device and may run on another thread; it raises as `delete` does.
+        """
         log = self._logs.pop(partition)
         path = self._directory.path
         folder = f"{path}/{names.delete_directory_name(partition, unique_id)}"
         log.close()
         self.offsets.forget(partition)
-        try:
-            self.files.rename(log.folder.path, folder)
-            self.files.sync_directory(path)
-        except OSError as error:
-            raise StorageError(str(unusable(folder, error))) from error
-        self.removals.add_folder(
-            folder, due_ms=self._clock.now_ms() + log.config.file_delete_delay_ms
-        )
+
+        def rename() -> None:
+            try:
+                self.files.rename(log.folder.path, folder)
+                self.files.sync_directory(path)
+            except OSError as error:
+                raise StorageError(str(unusable(folder, error))) from error
+            due_ms = self._clock.now_ms() + log.config.file_delete_delay_ms
+            self.removals.add_folder(folder, due_ms=due_ms)
+
+        return rename
 
     def discard(self, partition: TopicPartition, unique_id: str) -> None:
         """As `delete`, of a partition that is not open: its topic was deleted before a crash.
@@ -279,7 +289,7 @@ class DirectoryLogs:
             StorageError: a flush failed, for whatever reason; it may not be tried again.
             OSError: the checkpoints could not be written; the old ones hold.
         """
-        self._sync_each(self, Log.sync_rolled)
+        _sync_each(self, self, Log.sync_rolled)
         self.offsets.write()
 
     def checkpoint_log_starts(self) -> None:
@@ -302,7 +312,7 @@ class DirectoryLogs:
             if now_ms - log.last_sync_ms >= log.config.flush_ms
             and log.positions.recovery_point < log.end_offset
         )
-        self._sync_each(due, Log.sync)
+        _sync_each(self, due, Log.sync)
 
     def close(self) -> None:
         """Stop in order: sync and close every log, write the checkpoints, leave the mark.
@@ -365,17 +375,24 @@ class DirectoryLogs:
             removals=self.removals,
         )
 
-    def _sync_each(self, logs: Iterable[Log], sync: Callable[[Log], None]) -> None:
-        for log in logs:
-            try:
-                sync(log)
-            except StorageError:
-                continue  # It failed before, and that was told.
-            except OSError as error:
-                # Its files may have been closed and renamed in the meantime.
-                if self._logs.get(log.partition) is log:
-                    reason = f"a flush failed; {unusable(log.folder.path, error)}"
-                    raise StorageError(reason) from error
+
+def _sync_each(home: DirectoryLogs, logs: Iterable[Log], sync: Callable[[Log], None]) -> None:
+    shortage = None
+    for log in logs:
+        try:
+            sync(log)
+        except StorageError:
+            continue  # It failed before, and that was told.
+        except OSError as error:
+            if not has_failed(log):
+                shortage = shortage or error  # It is flushed, and its epochs are not saved.
+                continue
+            # Its files may have been closed and renamed in the meantime.
+            if home.get(log.partition) is log:
+                reason = f"a flush failed; {unusable(log.folder.path, error)}"
+                raise StorageError(reason) from error
+    if shortage is not None:
+        raise shortage
 
 
 def _read_topic_id(files: Files, folder: str, known_id: uuid.UUID | None) -> uuid.UUID | None:

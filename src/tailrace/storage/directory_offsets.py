@@ -88,6 +88,7 @@ class DirectoryOffsets:
             OSError: the device refused; the copy must not get the name.
         """
         partition = copy.partition
+        copy.epochs.save()
         if cleaner_offset is not None:
             self.note_cleaned(partition, cleaner_offset)
         with self._writing:
@@ -151,8 +152,16 @@ class DirectoryOffsets:
 
     def _note_log_starts(self, logs: Sequence[tuple[TopicPartition, Log]]) -> None:
         for partition, log in logs:
-            if log.start_offset > log.segments.first.base_offset:
-                self._log_starts[partition] = log.start_offset
+            log_start = log.start_offset
+            if log_start > log.segments.first.base_offset:
+                try:
+                    # A start believes a log start that the epochs of the folder know (`evidence`).
+                    log.epochs.save()
+                except OSError:
+                    if self._logs.get(partition) is log:
+                        raise
+                    continue  # Its folder was renamed meanwhile, for deletion.
+                self._log_starts[partition] = log_start
             else:
                 self._log_starts.pop(partition, None)
         self._directory.write_checkpoint(names.LOG_START_OFFSETS, self._log_starts)

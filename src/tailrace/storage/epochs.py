@@ -4,14 +4,20 @@
     0      0              offsets 0 to 5 were written under epoch 0
     3      6              offsets from 6 on under epoch 3
 
-Kept in `leader-epoch-checkpoint`, which is replaced whenever an epoch begins or the log loses one
-of its ends: that is when a leader changes, not when a record comes.
+Kept in `leader-epoch-checkpoint`. What begins an epoch or moves the start of the log changes memory
+only, since it happens on the event loop. `save` replaces the file: with the next flush of the log,
+before its recovery point moves, and before a new log start gets into its checkpoint (`evidence`
+relies on that). Until then a start finds the same again, by the epochs of the batches behind the
+recovery point and by the log start. (Kafka waits for the device when an epoch begins, since a
+follower's thread or a request's can; an event loop cannot.) What cuts the end of a log is saved at
+once, as nothing in a log tells of what was cut.
 
 Epochs and start offsets both rise strictly. An entry that would break this wins over the entries
 that it contradicts, as in Kafka: whoever writes now knows best. The entries are one tuple which is
 swapped whole, so that a reader on another thread sees the state before a change or after it.
 """
 
+import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -47,6 +53,9 @@ class LeaderEpochs:
         self._files = files
         self._directory = directory
         self._entries = entries
+        self._saved = entries
+        # Flushes run on several threads, and there is one name for the file while it is written.
+        self._saving = threading.Lock()
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -99,19 +108,20 @@ class LeaderEpochs:
         return EpochEnd(epoch if floor is None else floor.epoch, newer.start_offset)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that records from `start_offset` on are of `epoch`; on the device on return.
+        """Note that records from `start_offset` on are of `epoch`; in the file after `save`.
 
         Nothing happens when that is the latest epoch already. Entries that contradict the new one,
         of this epoch or later ones or with its start offset or later ones, are forgotten.
 
         Raises:
             ValueError: the epoch or the offset is negative.
-            OSError: the checkpoint could not be replaced; nothing is noted.
         """
-        self._replace(_assigned(self._entries, EpochEntry(epoch, start_offset)))
+        self._entries = _assigned(self._entries, EpochEntry(epoch, start_offset))
 
     def cut_end(self, log_end: int) -> None:
         """Forget epochs that begin at or behind the end of the log, after the tail was cut.
+
+        On the device on return.
 
         Raises:
             OSError: the checkpoint could not be replaced; nothing is forgotten.
@@ -123,31 +133,47 @@ class LeaderEpochs:
         """Forget epochs that end at or before the start of the log, after the head was cut.
 
         The epoch that holds the new start, or the latest if none does, begins there from now on.
-
-        Raises:
-            OSError: the checkpoint could not be replaced; nothing is forgotten.
+        In the file after `save`.
         """
         count = bisect_right(self._entries, log_start, key=_start_offset)
         if count:
             first = EpochEntry(self._entries[count - 1].epoch, log_start)
-            self._replace((first, *self._entries[count:]))
+            self._entries = (first, *self._entries[count:])
 
     def move_to(self, directory: str) -> None:
         """Note that the folder has another name now."""
         self._directory = directory
 
     def clear(self) -> None:
-        """Forget every epoch, when the log begins anew.
+        """Forget every epoch, when the log begins anew; on the device on return.
 
         Raises:
             OSError: the checkpoint could not be replaced; nothing is forgotten.
         """
         self._replace(())
 
+    def save(self) -> None:
+        """Replace the checkpoint if anything has changed; on the device on return.
+
+        Waits for the device, and may run on another thread than the changes.
+
+        Raises:
+            OSError: the checkpoint could not be replaced; the next call tries again.
+        """
+        with self._saving:
+            entries = self._entries
+            if entries != self._saved:
+                self._write(entries)
+
     def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
-        if entries != self._entries:
-            write_epoch_checkpoint(self._files, self._directory, LEADER_EPOCHS, entries=entries)
-            self._entries = entries
+        with self._saving:
+            if entries != self._entries:
+                self._write(entries)
+                self._entries = entries
+
+    def _write(self, entries: tuple[EpochEntry, ...]) -> None:
+        write_epoch_checkpoint(self._files, self._directory, LEADER_EPOCHS, entries=entries)
+        self._saved = entries
 
 
 def open_leader_epochs(files: Files, directory: str) -> LeaderEpochs:

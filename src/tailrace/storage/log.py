@@ -28,7 +28,13 @@ from tailrace.model import (
 from tailrace.records.batch import Batch
 from tailrace.records.control import end_transaction_marker_or_none
 from tailrace.storage import reads
-from tailrace.storage.appends import apply_stamps, plan_append, plan_follower_append
+from tailrace.storage.appends import (
+    PlannedAppend,
+    apply_stamps,
+    placed,
+    plan_append,
+    plan_follower_append,
+)
 from tailrace.storage.config import LogConfig
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.folder import Folder
@@ -113,11 +119,6 @@ class Log:
         """The offset that the next record gets."""
         return self.positions.log_end
 
-    @property
-    def is_flush_due(self) -> bool:
-        """Whether as many records as `flush.messages` says are not known to be on the device."""
-        return self.end_offset - self.positions.recovery_point >= self.config.flush_messages
-
     def append(
         self,
         records: memoryview,
@@ -152,6 +153,28 @@ class Log:
             now_ms=now_ms,
             origin=origin,
         )
+        return self.append_planned(
+            planned, leader_epoch=leader_epoch, now_ms=now_ms, origin=origin, guard=guard
+        )
+
+    def append_planned(
+        self,
+        planned: PlannedAppend,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: VerificationGuard | None = None,
+    ) -> Appended:
+        """`append` for a batch that `plan_append` has looked at, maybe some time ago.
+
+        It goes to the end that the log has now, which may be another one than it was planned for.
+        A setting that has changed in between does not count for it. Raises as `append` does once
+        it has planned.
+        """
+        self.check_usable()
+        if planned.base_offset != self.end_offset or planned.leader_epoch != leader_epoch:
+            planned = placed(planned, next_offset=self.end_offset, leader_epoch=leader_epoch)
         batch = planned.batch
         if batch.producer_id >= 0:
             known = self.producers.check(batch, origin=origin, guard=guard)
@@ -353,7 +376,6 @@ class Log:
 
         Raises:
             OffsetOutOfRangeError: above the high watermark.
-            OSError: the epoch checkpoint cannot be replaced; the log start has moved all the same.
         """
         self.check_usable()
         if offset > self.positions.high_watermark:
@@ -362,10 +384,11 @@ class Log:
                 log_start_offset=self.start_offset,
                 log_end_offset=self.positions.high_watermark,
             )
-        if not self.positions.raise_log_start(offset):
+        if offset <= self.start_offset:
             return False
+        # First: a thread that finds the new start, to note it, saves the epochs before.
         self.epochs.cut_start(offset)
-        return True
+        return self.positions.raise_log_start(offset)
 
     def roll(self, base_offset: int = 0) -> Segment:
         """Close the active segment and begin a new one at the log end offset.
@@ -451,6 +474,7 @@ class Log:
         """
         self.check_usable()
         self.segments.active.finish()
+        self.epochs.save()
         self.producers.write_snapshot(self.end_offset, is_synced=True)
 
     def fail(self, reason: str) -> None:
@@ -561,7 +585,24 @@ class Log:
             self._failure = self._failure or SYNC_FAILED
             raise
         self.check_usable()
+        # Below the recovery point a start would not find them again. A full disk is no failed
+        # flush: the log goes on, and the recovery point stays.
+        self.epochs.save()
         self.positions.advance_recovery_point(limit, cut_count=cut_count)
+
+
+def is_flush_due(log: Log) -> bool:
+    """Whether as many records as `flush.messages` says are not known to be on the device."""
+    return log.end_offset - log.positions.recovery_point >= log.config.flush_messages
+
+
+def has_failed(log: Log) -> bool:
+    """Whether a log refuses every call from now on."""
+    try:
+        log.check_usable()
+    except StorageError:
+        return True
+    return False
 
 
 def _unsynced(segments: Segments, recovery_point: int) -> Iterator[Segment]:

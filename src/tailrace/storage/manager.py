@@ -172,9 +172,17 @@ class LogManager:
         Raises:
             StorageError: the device refused.
         """
+        self.take_out(partition, unique_id)()
+
+    def take_out(self, partition: TopicPartition, unique_id: str) -> Callable[[], None]:
+        """Take a partition out of service at once; returns the rest of `delete`.
+
+        That waits for the device and may run on another thread; it raises as `delete` does.
+        """
         home = self._homes.pop(partition, None)
-        if home is not None and home.failure is None:
-            home.delete(partition, unique_id)
+        if home is None or home.failure is not None or home.get(partition) is None:
+            return lambda: None
+        return home.take_out(partition, unique_id)
 
     def exchange(self, partition: TopicPartition, log: Log, home: DirectoryLogs) -> None:
         """Have another log be that of a partition, from another directory: it has moved there."""

@@ -25,6 +25,9 @@ class InlineThreads:
         """Virtual time that goes by before each piece of work, as a slow device has it."""
         self.hanging: HangingDevice | None = None
         """What the work may hang on; it then has a thread of its own."""
+        self.runs_at_once_max = 0
+        """Most pieces of work that were under way at the same time."""
+        self._runs = 0
         self.is_working = False
         """Whether a piece of work is being done at this moment."""
         self.worked_s = 0.0
@@ -32,8 +35,13 @@ class InlineThreads:
 
     async def run(self, function: Callable[[], T]) -> T:
         """The result of `function()`."""
-        if self.seconds_per_run:
-            await asyncio.sleep(self.seconds_per_run)
+        self._runs += 1
+        self.runs_at_once_max = max(self.runs_at_once_max, self._runs)
+        try:
+            if self.seconds_per_run:
+                await asyncio.sleep(self.seconds_per_run)
+        finally:
+            self._runs -= 1
         if self.hanging is not None:
             return await self.hanging.run(function)
         start_s = time.thread_time()

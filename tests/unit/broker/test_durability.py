@@ -212,7 +212,7 @@ def test_a_topic_that_is_deleted_while_its_flush_runs_fails_nothing_else() -> No
             answer = asyncio.ensure_future(acknowledged(peer, acks=-1))
             await outside.pass_time(FLUSH_S / 2)
             log = next(iter(broker.logs))
-            broker.replicas.close(log.partition, unique_id="ab" * 16)
+            broker.replicas.close(log.partition, unique_id="ab" * 16)()
             assert (await answer).error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert broker.logs.is_complete
 

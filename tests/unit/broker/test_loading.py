@@ -10,6 +10,7 @@ import pytest
 from tailrace.broker.broker import start_broker
 from tailrace.broker.config import broker_config
 from tailrace.broker.loading import Loading
+from tailrace.cluster.changes import Changes
 from tailrace.cluster.config_changes import ConfigChange, ConfigOperation
 from tailrace.cluster.controller import Controller, TopicDefaults
 from tailrace.cluster.store import LocalStore
@@ -255,6 +256,7 @@ class Start:
             LocalStore(outside.files, "a"), chance=outside.runtime.chance, defaults=defaults
         )
         self.replicas = Replicas(self.logs)
+        self._changes = Changes(InlineThreads())  # which take no time
         self.logs.find_partitions()
         self._loading = Loading(self.logs, self.replicas, outside.threads, thread_count=1)
 
@@ -262,11 +264,11 @@ class Start:
         """Begin to open every log."""
         return asyncio.ensure_future(self._loading.open_all(self.controller))
 
-    def configure(self, topic: str, value: str) -> None:
+    async def configure(self, topic: str, value: str) -> None:
         """Change `flush.ms` of a topic, as a request would."""
         change = ConfigChange(name="flush.ms", operation=ConfigOperation.SET, value=value)
         planned = self.controller.plan_configs(self.controller.image.topics[topic], [change])
-        configure_topic(self.controller, self.replicas, planned)
+        await configure_topic(self._changes, self.controller, self.replicas, topic=planned)
 
     def flush_ms(self, topic: str) -> int | None:
         """What a topic's log goes by, if it is served."""
@@ -297,7 +299,7 @@ def test_a_log_that_is_being_opened_gets_a_change_of_its_topic(after_s: float) -
         outside.threads.seconds_per_run = 1.0
         loading = start.load()
         await outside.pass_time(after_s)
-        start.configure("two", "5")
+        await start.configure("two", "5")
         await loading
         assert (start.flush_ms("one"), start.flush_ms("two")) == (1000, 5)
         start.logs.close()
@@ -315,14 +317,14 @@ def test_a_change_outlasts_a_log_that_could_not_be_opened() -> None:
         outside.threads.seconds_per_run = 1.0
         loading = start.load()
         await outside.pass_time(0.5)
-        start.configure("one", "5")
+        await start.configure("one", "5")
         fault = DiskFault(operation="resize", path_part="one-0")
         outside.files.faults.append(fault)
         await loading
         assert start.flush_ms("one") is None
         assert start.replicas.is_offline(TopicPartition("one", 0))
         outside.files.faults.clear()
-        start.configure("one", "6")
+        await start.configure("one", "6")
         assert start.flush_ms("one") is None
         start.logs.abandon()
 
@@ -343,11 +345,11 @@ def test_a_change_when_no_log_is_being_opened_breaks_nothing() -> None:
 
     async def scenario(outside: Outside) -> None:
         start = Start(outside)
-        start.configure("one", "5")
+        await start.configure("one", "5")
         assert (start.flush_ms("one"), start.flush_ms("two")) == (None, None)
         await start.load()
         assert (start.flush_ms("one"), start.flush_ms("two")) == (5, 1000)
-        start.configure("two", "7")
+        await start.configure("two", "7")
         assert (start.flush_ms("one"), start.flush_ms("two")) == (5, 7)
         start.logs.close()
 

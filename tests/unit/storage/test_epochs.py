@@ -27,14 +27,17 @@ def epochs(files: MemoryFiles, *assigned: tuple[int, int]) -> LeaderEpochs:
     opened = open_leader_epochs(files, FOLDER)
     for epoch, start_offset in assigned:
         opened.assign(epoch, start_offset)
+    opened.save()
     return opened
 
 
 THREE = ((2, 6), (3, 8), (4, 11))
-CHANGES: list[Callable[[LeaderEpochs], None]] = [
+ON_THE_LOOP: list[Callable[[LeaderEpochs], None]] = [
     lambda log: log.assign(5, 12),
-    lambda log: log.cut_end(9),
     lambda log: log.cut_start(9),
+]
+CUTS: list[Callable[[LeaderEpochs], None]] = [
+    lambda log: log.cut_end(9),
     lambda log: log.clear(),
 ]
 
@@ -304,13 +307,12 @@ def test_cuts_are_written(files: MemoryFiles) -> None:
     log = epochs(files, *THREE)
     log.cut_end(11)
     log.cut_start(8)
+    log.save()
     assert read_epoch_checkpoint(files, CHECKPOINT) == [(3, 8)]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_every_change_outlives_a_crash(
-    files: MemoryFiles, change: Callable[[LeaderEpochs], None]
-) -> None:
+@pytest.mark.parametrize("change", CUTS)
+def test_a_cut_outlives_a_crash(files: MemoryFiles, change: Callable[[LeaderEpochs], None]) -> None:
     """It is on the device when the call returns: nothing unsynced is needed to see it."""
     files.sync_directory("")
     log = epochs(files, *THREE)
@@ -319,7 +321,34 @@ def test_every_change_outlives_a_crash(
     assert open_leader_epochs(files.crash(), FOLDER).entries == log.entries
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", ON_THE_LOOP)
+def test_what_the_loop_changes_is_on_the_device_when_it_was_saved(
+    files: MemoryFiles, change: Callable[[LeaderEpochs], None]
+) -> None:
+    """An epoch begins, and a log start moves, without a call of the disk; `save` makes it last."""
+    files.sync_directory("")
+    log = epochs(files, *THREE)
+    calls = len(files.operations)
+    change(log)
+    assert len(files.operations) == calls
+    assert log.entries != THREE
+    log.save()
+    assert open_leader_epochs(files.crash(), FOLDER).entries == log.entries
+
+
+def test_a_save_that_fails_is_tried_again(files: MemoryFiles) -> None:
+    """The next save writes what the failed one did not."""
+    log = epochs(files, *THREE)
+    log.assign(5, 12)
+    files.faults.append(DiskFault(operation="write", path_part="leader", error=errno.ENOSPC))
+    with pytest.raises(OSError, match="leader"):
+        log.save()
+    files.faults.clear()
+    log.save()
+    assert read_epoch_checkpoint(files, CHECKPOINT) == [*THREE, (5, 12)]
+
+
+@pytest.mark.parametrize("change", CUTS)
 def test_a_change_that_cannot_be_written_is_not_made(
     files: MemoryFiles, change: Callable[[LeaderEpochs], None]
 ) -> None:
@@ -339,6 +368,7 @@ def test_nothing_is_written_when_nothing_changes(files: MemoryFiles) -> None:
     log.assign(4, 12)
     log.cut_end(12)
     log.cut_start(6)
+    log.save()
     assert log.entries == THREE
 
 

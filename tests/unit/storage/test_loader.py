@@ -397,7 +397,7 @@ def test_leader_epochs_are_found_in_the_batches() -> None:
     for epoch in (1, 1, 2, 4, 4):
         append(log, batch(b"v"), epoch=epoch)
     log.close()
-    files.remove(f"{FOLDER}/leader-epoch-checkpoint")
+    assert not files.exists(f"{FOLDER}/leader-epoch-checkpoint")
     again = open_at(files)
     assert [tuple(entry) for entry in again.epochs.entries] == [(1, 0), (2, 2), (4, 3)]
 

@@ -367,6 +367,7 @@ def test_epochs_are_noted_once_each() -> None:
     log = open_at(files)
     for epoch in (0, 0, 3, 3, 7):
         append(log, batch(), epoch=epoch)
+    log.sync()
     assert files.content(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n3\n0 0\n3 2\n7 4\n"
     assert [log.epochs.at(offset) for offset in range(6)] == [0, 0, 3, 3, 7, 7]
     assert log.epochs.latest == 7
@@ -379,6 +380,7 @@ def test_an_epoch_without_a_record_is_forgotten() -> None:
     log = open_at(files)
     log.epochs.assign(1, 0)
     log.epochs.assign(2, 0)
+    log.epochs.save()
     assert files.content(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n1\n2 0\n"
 
 

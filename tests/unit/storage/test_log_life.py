@@ -14,7 +14,7 @@ from tailrace.storage import names
 from tailrace.storage.config import DAY_MS, LogConfig
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.directory_logs import DirectoryLogs
-from tailrace.storage.log import Log
+from tailrace.storage.log import Log, is_flush_due
 from tailrace.storage.removals import Removals
 from tailrace.storage.segment import Segment, SegmentAppend, open_segment
 from tailrace.storage.shrink import replace_segments, truncate_to
@@ -126,13 +126,13 @@ def test_a_flush_notes_how_far_and_when() -> None:
     due = []
     for _ in range(2):
         append_values(log, b"a")
-        due.append(log.is_flush_due)
+        due.append(is_flush_due(log))
     assert due == [False, True]
     clock.time_ms += 1
     log.roll()
     log.sync()
     assert (log.positions.recovery_point, log.last_sync_ms) == (2, NOW + 1)
-    assert not log.is_flush_due
+    assert not is_flush_due(log)
 
 
 def test_a_flush_of_an_empty_active_segment_has_its_files_on_the_device() -> None:

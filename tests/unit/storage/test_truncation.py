@@ -133,6 +133,7 @@ def test_epochs_follow_the_truncation() -> None:
         epoch = (offset >= 10) + (offset >= 16)
         follow(log, replicated(offset, b"value 0", leader_epoch=epoch))
     assert bases(log) == [0, 10]
+    log.epochs.save()
     for offset, count in ((20, 3), (11, 2), (10, 1), (0, 0)):
         truncate_to(log, offset)
         assert len(log.epochs.entries) == count

@@ -21,12 +21,14 @@ Invariant: batches that lose nothing are copied byte for byte, offsets never cha
 that is read has been found right first. Memory: one run of batches and its output.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from tailrace.errors import RetriableError
 from tailrace.records.batch import Batch
+from tailrace.records.codecs import DecompressedTooLargeError
 from tailrace.records.layout import DELETE_HORIZON_FLAG
 from tailrace.records.legacy import converted
 from tailrace.runtime.files import Buffer, Files
@@ -46,6 +48,8 @@ from tailrace.storage.config import LogConfig
 from tailrace.storage.producers import ProducerStates
 from tailrace.storage.records_file import RecordsFile
 from tailrace.storage.segment import Segment
+
+logger = logging.getLogger(__name__)
 
 
 class SegmentOverflowError(RetriableError):
@@ -142,6 +146,8 @@ class _Met(NamedTuple):
     """Among the batches of its run; None if no record of it stays."""
     is_over: bool
     """Whether it is a marker of which nothing is left."""
+    is_unread: bool = False
+    """Whether it decompresses to more than the process may: it stays as it is."""
 
 
 _NOTHING: Final = Choice(0, 0, 0, 0, 0, 0)
@@ -168,6 +174,8 @@ class GroupRewriter:
         self._chooser = chooser
         self._transactions = transactions
         self._pace = pace
+        self._has_unread = False
+        """Whether a batch has stayed unread: a value in it comes back if its tombstone goes."""
 
     def rewrite(self, group: Sequence[Source], *, producers: Mapping[int, ProducerEnd]) -> Segment:
         """The new segment of a group, as `.cleaned` files that are on the device.
@@ -256,19 +264,27 @@ class GroupRewriter:
         if drops_all:
             return _Met(batch, position, None, is_over)
         self.counts.records_read += batch.record_count
-        place = run.add(
-            batch,
-            position=position,
-            latest_offset=KEEPS_ALL if batch.is_control else self._chooser.latest_offset,
-            keeps_tombstones=keeps_legacy_tombstones if batch.legacy else is_horizon_ahead,
-        )
+        keeps_tombstones = keeps_legacy_tombstones if batch.legacy else is_horizon_ahead
+        try:
+            place = run.add(
+                batch,
+                position=position,
+                latest_offset=KEEPS_ALL if batch.is_control else self._chooser.latest_offset,
+                keeps_tombstones=keeps_tombstones or self._has_unread,
+            )
+        except DecompressedTooLargeError as error:
+            logger.warning("batch_not_compacted offset=%d reason=%s", batch.base_offset, error)
+            self._has_unread = True
+            return _Met(batch, position, None, is_over, is_unread=True)
         return _Met(batch, position, place, is_over)
 
     def _plan_batch(
         self, run: Run, met: _Met, *, log: RecordsFile, producers: Mapping[int, ProducerEnd]
     ) -> _Kept | Change | None:
         """What is written for a batch, or how it is changed, or None when nothing of it stays."""
-        batch, position, place, is_over = met
+        batch, position, place, is_over, is_unread = met
+        if is_unread:
+            return _Kept(_stored(batch, log, position), batch.max_timestamp, batch.record_count)
         choice = _NOTHING if place is None else run.choice(place)
         self.counts.unkeyed_records += choice.unkeyed
         if not choice.kept:

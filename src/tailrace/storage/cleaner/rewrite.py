@@ -7,10 +7,12 @@
 Invariant: the old segments are only read. Memory: the map, one run of batches and its output.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from tailrace.records.batch import Batch
+from tailrace.records.codecs import DecompressedTooLargeError
 from tailrace.runtime.files import Files
 from tailrace.storage.cleaner.facts import segment_facts
 from tailrace.storage.cleaner.group import (
@@ -164,7 +166,9 @@ class CleaningRound:
             self._map_bytes_read += batch.size
             self._map_records_read += batch.record_count
             if not transactions.drops(batch):
-                run.add(batch, position=position)
+                # Its keys are not known then, and the batch stays as it is.
+                with contextlib.suppress(DecompressedTooLargeError):
+                    run.add(batch, position=position)
 
         def use(run: Run) -> bool:
             return self._map.put(run, start_offset=first_dirty)

@@ -1,0 +1,103 @@
+"""Where a batch is looked at before it is appended: on the event loop, or on a worker thread.
+
+    short, uncompressed        on the loop, within its budget of 5 ms (decision 21)
+    up to 1 MiB of records     the quick lane: two threads
+    more                       the heavy lane: one thread, on compiled kernels
+
+How much a compressed batch gives is not known before it was tried, so it starts in the quick lane
+and goes on to the heavy one. Ten kilobytes can be eighteen million records: one thread takes half
+a second for them, and nobody but others of the kind waits for it meanwhile. The lanes also bound
+the memory for decompressed records: two times a mebibyte, and once the whole limit.
+
+Only looking is done here. The caller appends on the loop, which keeps one writer per log, and the
+sequences of producers are checked there, when the batch is appended.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from tailrace import kernels
+from tailrace.kernels.loading import load_beside
+from tailrace.model import NO_LEADER_EPOCH
+from tailrace.records.codecs import DecompressedTooLargeError
+from tailrace.records.layout import ATTRIBUTES_POSITION, CODEC_MASK, HEADER_SIZE
+from tailrace.runtime.files import Buffer
+from tailrace.runtime.threads import Threads
+from tailrace.storage.appends import PlannedAppend, plan_append
+from tailrace.storage.log import Log
+
+T = TypeVar("T")
+
+PLAIN_BYTES_MAX: Final = 8 * 1024
+"""What plain Python may walk on the loop: 4000 headers of two bytes take it some 4 ms."""
+
+COMPILED_BYTES_MAX: Final = 1024 * 1024
+"""The same for compiled kernels, which take 2 ms for half a million headers."""
+
+QUICK_BYTES_MAX: Final = 1024 * 1024
+"""What a batch may decompress to in the quick lane; plain Python takes half a second at worst."""
+
+QUICK_COUNT: Final = 2
+"""Batches at a time in the quick lane."""
+
+
+def is_short(records: Buffer) -> bool:
+    """Whether a batch can be appended on the event loop within its budget."""
+    size_max = COMPILED_BYTES_MAX if kernels.is_loaded() else PLAIN_BYTES_MAX
+    if len(records) < HEADER_SIZE:
+        return True  # It is refused for that.
+    return len(records) <= size_max and not records[ATTRIBUTES_POSITION + 1] & CODEC_MASK
+
+
+class Validation:
+    """The two lanes."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._quick = asyncio.Semaphore(QUICK_COUNT)
+        self._heavy = asyncio.Semaphore(1)
+
+    async def plan(self, log: Log, records: memoryview, *, now_ms: int) -> PlannedAppend:
+        """What `plan_append` decides about a client's batch, without holding up the event loop.
+
+        The plan is for `Log.append_planned`. Raises as `plan_append`.
+        """
+        try:
+            return await self._in(
+                self._quick,
+                lambda: _plan(log, records, now_ms=now_ms, decompressed_max=QUICK_BYTES_MAX),
+            )
+        except DecompressedTooLargeError:
+            return await self._in(self._heavy, lambda: _plan_heavy(log, records, now_ms=now_ms))
+
+    async def _in(self, lane: asyncio.Semaphore, work: Callable[[], T]) -> T:
+        await lane.acquire()
+        running = asyncio.ensure_future(self._threads.run(work))
+
+        def leave(done: "asyncio.Future[T]") -> None:
+            lane.release()
+            if not done.cancelled():
+                done.exception()  # The caller may be gone, and nobody else asks for it.
+
+        running.add_done_callback(leave)
+        # A caller who goes does not end the thread, which keeps its place in the lane.
+        return await asyncio.shield(running)
+
+
+def _plan_heavy(log: Log, records: memoryview, *, now_ms: int) -> PlannedAppend:
+    load_beside()
+    return _plan(log, records, now_ms=now_ms, decompressed_max=None)
+
+
+def _plan(
+    log: Log, records: memoryview, *, now_ms: int, decompressed_max: int | None
+) -> PlannedAppend:
+    return plan_append(
+        records,
+        config=log.config,
+        next_offset=log.end_offset,
+        leader_epoch=NO_LEADER_EPOCH,
+        now_ms=now_ms,
+        decompressed_max=decompressed_max,
+    )

@@ -1,0 +1,378 @@
+"""Nothing that a client sends holds up the event loop for longer than 5 ms (decision 21)."""
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+
+import crc32c
+import pytest
+
+from tailrace.broker.broker import RunningBroker
+from tailrace.model import Codec, TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import REQUEST_PARTS_MAX
+from tailrace.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from tailrace.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from tailrace.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from tailrace.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from tailrace.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from tailrace.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from tailrace.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tailrace.records import layout
+from tailrace.records.builder import BatchBuilder
+from tailrace.records.codecs import compress
+from tailrace.replication.validation import QUICK_COUNT
+from tailrace.testing import Outside, Peer, Watchdog, virtual_runtime
+from tests.unit.broker.brokers import (
+    BY_NAME_PRODUCE,
+    batch,
+    connect,
+    create_topic,
+    produce,
+    produce_request,
+    running,
+)
+
+Step = Callable[[Peer, RunningBroker], Awaitable[None]]
+
+
+async def create(peer: Peer, _: RunningBroker) -> None:
+    """Make a topic with many partitions."""
+    assert (await create_topic(peer, "new", partitions=20)).error_code == 0
+
+
+async def create_by_metadata(peer: Peer, _: RunningBroker) -> None:
+    """Have a topic made by asking for it."""
+    request = MetadataRequest(
+        topics=(MetadataRequestTopic(name="asked"),), allow_auto_topic_creation=True
+    )
+    response = await peer.ask(ApiKey.METADATA, request, MetadataResponse)
+    assert response.topics[0].error_code == 0
+
+
+async def delete(peer: Peer, _: RunningBroker) -> None:
+    """Remove the topic."""
+    request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
+    response = await peer.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
+    assert response.responses[0].error_code == 0
+
+
+async def delete_records(peer: Peer, _: RunningBroker) -> None:
+    """Have the log start later, which moves its leader epoch."""
+    partition = DeleteRecordsPartition(partition_index=0, offset=1)
+    request = DeleteRecordsRequest(
+        topics=(DeleteRecordsTopic(name="t", partitions=(partition,)),), timeout_ms=1000
+    )
+    response = await peer.ask(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse)
+    assert response.topics[0].partitions[0].low_watermark == 1
+
+
+async def alter(peer: Peer, _: RunningBroker) -> None:
+    """Change a setting of the topic."""
+    config = IncrementalAlterableConfig(name="retention.ms", config_operation=0, value="1000")
+    resource = IncrementalAlterConfigsResource(
+        resource_type=2, resource_name="t", configs=(config,)
+    )
+    request = IncrementalAlterConfigsRequest(resources=(resource,))
+    response = await peer.ask(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, request, IncrementalAlterConfigsResponse
+    )
+    assert response.responses[0].error_code == 0
+
+
+async def first_producer_id(peer: Peer, _: RunningBroker) -> None:
+    """Reserve a block of producer ids."""
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    response = await peer.ask(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
+    assert response.error_code == 0
+
+
+async def first_record(peer: Peer, broker: RunningBroker) -> None:
+    """Begin a leader epoch, by the first record of a partition."""
+    assert (await produce(peer, "t", batch(b"x"), partition=1)).error_code == 0
+    log = broker.logs.get(TopicPartition("t", 1))
+    assert log is not None
+    assert log.epochs.latest == 0
+
+
+@pytest.mark.parametrize(
+    "step",
+    [create, create_by_metadata, delete, delete_records, alter, first_producer_id, first_record],
+)
+def test_the_loop_waits_for_no_device(step: Step) -> None:
+    """What must be on the device before its answer is flushed on a worker thread."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t", partitions=2)
+            await produce(peer, "t", batch(b"a", b"b"))
+            with Watchdog(outside, budget_s=10) as watchdog:
+                await step(peer, broker)
+            assert watchdog.findings == []
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_slow_change_holds_up_no_other_topic() -> None:
+    """While one topic waits for a slow device, records are taken and other topics change."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            slow, quick = connect(outside, broker), connect(outside, broker)
+            await create_topic(quick, "t")
+            outside.threads.seconds_per_run = 100
+            slow.send(
+                ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
+            )
+            await outside.pass_time(1)
+            outside.threads.seconds_per_run = 0
+            started = outside.loop.time()
+            assert (await produce(quick, "t", batch(b"x"))).error_code == 0
+            assert (await create_topic(quick, "u")).error_code == 0
+            assert outside.loop.time() - started < 1
+            # The same topic waits for its turn, and then it is not there any more.
+            again = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
+            response = await quick.ask(ApiKey.DELETE_TOPICS, again, DeleteTopicsResponse)
+            assert response.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert outside.loop.time() - started > 50
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_change_goes_on_when_its_client_is_gone() -> None:
+    """A topic is made whole or not at all, though the connection ends in the middle."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            outside.threads.seconds_per_run = 1
+            gone = connect(outside, broker)
+            gone.send(
+                ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
+            )
+            await outside.pass_time(0.5)
+            gone.socket.close()
+            await outside.pass_time(5)
+            assert "t" not in broker.controller.image.topics
+            assert not [name for name in outside.files.list("data") if name == "t-0"]
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def frame(body: bytes, *, key: int, version: int) -> bytes:
+    """A whole request frame of an inflexible version, or of a flexible one without tags."""
+    head = struct.pack(">hhih", key, version, 1, -1)
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def empty_partitions(count: int) -> bytes:
+    """A Produce v3 request with so many partitions that have no records."""
+    head = struct.pack(">hhi", -1, -1, 1000) + struct.pack(">i", 1) + struct.pack(">h", 1) + b"t"
+    return frame(
+        head + struct.pack(">i", count) + struct.pack(">ii", 0, -1) * count,
+        key=ApiKey.PRODUCE,
+        version=3,
+    )
+
+
+async def send_all(outside: Outside, peer: Peer, data: bytes) -> None:
+    """Send more than the window of a connection holds, until it is closed."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[peer.socket.send([view]) or 0 :]
+        except BrokenPipeError:
+            return
+        await outside.pass_time(0.001)
+
+
+def test_a_frame_of_empty_partitions_is_refused_before_they_are_made() -> None:
+    """More parts than a client can mean end the connection, within the budget of the loop."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            data = empty_partitions(REQUEST_PARTS_MAX + 1)
+            with Watchdog(outside) as watchdog:
+                ending = outside.loop.create_task(peer.is_closed())
+                await send_all(outside, peer, data)
+                assert await ending
+            assert watchdog.findings == []
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def bomb(codec: Codec, size: int) -> bytearray:
+    """One batch whose payload of equal records decompresses to about `size` bytes."""
+    builder = BatchBuilder(codec=Codec.NONE)
+    builder.append(None, None, timestamp=0)
+    data = bytearray(builder.build())
+    record = bytes(data[layout.HEADER_SIZE :])
+    # Offset deltas that do not rise are no damage, and are found when all records were walked.
+    count = size // len(record)
+    payload = compress(codec, record * count)
+    data[layout.HEADER_SIZE :] = payload
+    view = memoryview(data)
+    struct.pack_into(">i", view, layout.LENGTH_POSITION, len(data) - layout.LOG_OVERHEAD)
+    struct.pack_into(">h", view, layout.ATTRIBUTES_POSITION, codec)
+    struct.pack_into(">i", view, layout.LAST_OFFSET_DELTA_POSITION, count - 1)
+    struct.pack_into(">i", view, layout.HEADER_SIZE - 4, count)
+    crc = crc32c.crc32c(view[layout.ATTRIBUTES_POSITION :])
+    layout.CRC.pack_into(view, layout.CRC_POSITION, crc)
+    return data
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_bomb_is_looked_at_on_a_thread(codec: Codec) -> None:
+    """A batch that decompresses to many records keeps the loop busy no longer than others do."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t", configs={"max.message.bytes": "10000000"})
+            await produce(peer, "t", batch(b"x"))
+            data = bytes(bomb(codec, 300_000))
+            with Watchdog(outside) as watchdog:
+                answer = await produce(peer, "t", data)
+            assert answer.error_code == ErrorCode.INVALID_RECORD
+            assert watchdog.findings == []
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_what_was_looked_at_on_a_thread_is_appended_behind_what_came_before() -> None:
+    """A batch that comes meanwhile is not held up, and no offset is given twice."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            slow, quick = connect(outside, broker), connect(outside, broker)
+            await create_topic(quick, "t")
+            outside.threads.seconds_per_run = 1
+            long = asyncio.ensure_future(produce(slow, "t", batch(bytes(20_000), b"b")))
+            await outside.pass_time(0.5)
+            assert (await produce(quick, "t", batch(b"x"))).base_offset == 0
+            assert (await long).base_offset == 1
+            assert (await produce(quick, "t", batch(b"y"))).base_offset == 3
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_batch_of_a_topic_that_is_deleted_meanwhile_is_refused() -> None:
+    """A new topic of the same name does not get the records of the old one."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            slow, quick = connect(outside, broker), connect(outside, broker)
+            await create_topic(quick, "t")
+            outside.threads.seconds_per_run = 10
+            long = asyncio.ensure_future(produce(slow, "t", batch(bytes(20_000))))
+            await outside.pass_time(0.5)
+            outside.threads.seconds_per_run = 0
+            await delete(quick, broker)
+            await create_topic(quick, "t")
+            assert (await long).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert (await produce(quick, "t", batch(b"x"))).base_offset == 0
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_bomb_whose_client_has_gone_keeps_its_place() -> None:
+    """Threads do not pile up behind clients that send, go, and come again."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            outside.threads.seconds_per_run = 100
+            for _ in range(20):
+                gone = connect(outside, broker)
+                request = produce_request("t", batch(bytes(20_000)))
+                gone.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
+                await outside.pass_time(0.1)
+                gone.socket.close()
+            await outside.pass_time(150)
+            assert outside.threads.runs_at_once_max <= QUICK_COUNT + 1
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_ten_thousand_partitions_are_answered_in_slices() -> None:
+    """An honest request of many parts is served, and others get their turn while it is."""
+    count = 10_000
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            await produce(peer, "t", batch(b"x"))
+            wanted = tuple(
+                ListOffsetsPartition(partition_index=number, timestamp=-1)
+                for number in range(count)
+            )
+            offsets = ListOffsetsRequest(topics=(ListOffsetsTopic(name="t", partitions=wanted),))
+            data = tuple(
+                PartitionProduceData(index=number, records=batch(b"x")) for number in range(1000)
+            )
+            produced = ProduceRequest(
+                acks=-1,
+                timeout_ms=1000,
+                topic_data=(TopicProduceData(name="t", partition_data=data),),
+            )
+            # What is made once for each version of a message is made before.
+            few = ListOffsetsRequest(topics=())
+            await peer.ask(ApiKey.LIST_OFFSETS, few, ListOffsetsResponse)
+            with Watchdog(outside) as watchdog:
+                found = await peer.ask(ApiKey.LIST_OFFSETS, offsets, ListOffsetsResponse)
+                answer = await peer.ask(
+                    ApiKey.PRODUCE, produced, ProduceResponse, version=BY_NAME_PRODUCE
+                )
+            ours = [each for each in watchdog.findings if "scenario" not in each]
+            assert ours == []
+            assert len(found.topics[0].partitions) == count
+            assert answer.responses[0].partition_responses[0].error_code == 0
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
