@@ -114,6 +114,8 @@ class RunningBroker:
             address=(config.host, config.port),
             frame_bytes_max=config.frame_bytes_max,
             idle_ms_max=config.idle_ms_max,
+            memory_bytes_max=config.request_memory_bytes_max,
+            limits=config.connection_limits,
         )
         self._schedules = [
             Schedule(self._housekeeping(directory).jobs(config.intervals))

@@ -15,6 +15,7 @@ from tailrace.errors import ConfigError
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.records.codecs import OUTPUT_SIZE_MAX
 from tailrace.records.codecs import SETTING as DECOMPRESSED_SETTING
+from tailrace.server.quotas import ConnectionLimits
 from tailrace.storage.cleaner.worker import MAP_BYTES_MIN, CleanerConfig
 from tailrace.storage.config import BROKER_DEFAULTED, DAY_MS
 
@@ -110,6 +111,39 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         low=1,
         high=INT32_MAX,
         text="Largest produce request in bytes; other requests have a lower limit of their own.",
+    ),
+    Setting(
+        name="queued.max.request.bytes",
+        kind="int",
+        default=256 * 1024 * 1024,
+        low=1,
+        text="Most bytes of memory for the requests of all connections that are larger than 64 "
+        "KiB; at least socket.request.max.bytes. A request that finds none left is not read until "
+        "there is some. (Kafka's default is no limit.)",
+    ),
+    Setting(
+        name="max.connections",
+        kind="int",
+        default=2048,
+        low=1,
+        high=INT32_MAX,
+        text="Most connections at a time; others wait in the kernel's queue. Each takes 64 KiB. "
+        "(Kafka's default is no limit.)",
+    ),
+    Setting(
+        name="max.connections.per.ip",
+        kind="int",
+        default=1024,
+        low=0,
+        high=INT32_MAX,
+        text="Most connections from one address; others are closed at once. (Kafka's default is "
+        "no limit.)",
+    ),
+    Setting(
+        name="max.connections.per.ip.overrides",
+        kind="list",
+        default=(),
+        text="Other limits for single addresses: ADDRESS:COUNT, separated by commas.",
     ),
     Setting(
         name="connections.max.idle.ms",
@@ -327,6 +361,8 @@ class BrokerConfig:
     auto_create_topics: bool
     frame_bytes_max: int
     idle_ms_max: int
+    request_memory_bytes_max: int
+    connection_limits: ConnectionLimits
     fetch_bytes_max: int
     decompressed_bytes_max: int
     is_durable: bool
@@ -365,6 +401,13 @@ def broker_config(given: Mapping[str, str]) -> BrokerConfig:
         advertised = _address("advertised.listeners", str(values["advertised.listeners"]), faults)
     directories = _directories(values, faults)
     cleaner = _cleaner(values, faults)
+    overrides = _overrides(values, faults)
+    frame_max, memory_max = values["socket.request.max.bytes"], values["queued.max.request.bytes"]
+    if int(str(memory_max)) < int(str(frame_max)):
+        faults.append(
+            f"queued.max.request.bytes: {memory_max} is less than socket.request.max.bytes, which "
+            f"is {frame_max}: no request of that size could ever be read"
+        )
     if faults:
         raise ConfigError(faults)
 
@@ -380,6 +423,12 @@ def broker_config(given: Mapping[str, str]) -> BrokerConfig:
         auto_create_topics=bool(values["auto.create.topics.enable"]),
         frame_bytes_max=number("socket.request.max.bytes"),
         idle_ms_max=number("connections.max.idle.ms"),
+        request_memory_bytes_max=number("queued.max.request.bytes"),
+        connection_limits=ConnectionLimits(
+            connections_max=number("max.connections"),
+            per_address_max=number("max.connections.per.ip"),
+            overrides=overrides,
+        ),
         fetch_bytes_max=number("fetch.max.bytes"),
         decompressed_bytes_max=number(DECOMPRESSED_SETTING),
         is_durable=values["tailrace.durability"] == "sync",
@@ -435,6 +484,20 @@ def _cleaner(values: Mapping[str, Value], faults: list[str]) -> CleanerConfig:
         io_bytes_per_second=float(str(values["log.cleaner.io.max.bytes.per.second"])),
         thread_count=thread_count,
     )
+
+
+def _overrides(values: Mapping[str, Value], faults: list[str]) -> dict[str, int]:
+    name = "max.connections.per.ip.overrides"
+    given = values[name]
+    assert isinstance(given, tuple)
+    found = {}
+    for each in given:
+        host, _, count = each.rpartition(":")
+        if not host or not count.isdecimal():
+            faults.append(f"{name}: {each!r} is not ADDRESS:COUNT")
+        else:
+            found[host.strip("[]")] = int(count)
+    return found
 
 
 def _directories(values: Mapping[str, Value], faults: list[str]) -> tuple[str, ...]:

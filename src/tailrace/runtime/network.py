@@ -29,6 +29,10 @@ BACKLOG = 512
 """Connections that the kernel may hold before they are accepted; a test harness opens many."""
 
 
+ACCEPTED_AT_ONCE = 16
+"""Connections that are accepted before others get their turn: each takes some 100 us."""
+
+
 class Socket(Protocol):
     """One end of a connection."""
 
@@ -94,6 +98,14 @@ class Listener(Protocol):
     @property
     def port(self) -> int:
         """The port, also when any free one was asked for."""
+        ...
+
+    def pause(self) -> None:
+        """Leave new connections where they wait, until `resume`."""
+        ...
+
+    def resume(self) -> None:
+        """Accept again; without a pause nothing happens."""
         ...
 
     def close(self) -> None:
@@ -235,12 +247,15 @@ class KernelListener:
     def __init__(self, listening: socket.socket, accepted: Callable[[ServerSocket], None]) -> None:
         self._listening = listening
         self._accepted = accepted
+        self._is_paused = False
         self._loop = asyncio.get_running_loop()
         self.host, self.port = listening.getsockname()[:2]
         self._loop.add_reader(listening, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(BACKLOG):
+        for _ in range(ACCEPTED_AT_ONCE):
+            if self._is_paused:
+                return
             try:
                 connection, _address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -250,12 +265,24 @@ class KernelListener:
                     raise
                 # Out of descriptors: leave the peer in the backlog, or the loop would spin on it.
                 self._loop.remove_reader(self._listening)
-                self._loop.call_later(1.0, self._resume)
+                self._loop.call_later(1.0, self._watch)
                 return
             self._accepted(KernelSocket(connection, self._loop))
 
-    def _resume(self) -> None:
-        if self._listening.fileno() >= 0:
+    def pause(self) -> None:
+        """Leave new connections in the kernel's queue."""
+        if not self._is_paused:
+            self._is_paused = True
+            self._loop.remove_reader(self._listening)
+
+    def resume(self) -> None:
+        """Accept again."""
+        if self._is_paused:
+            self._is_paused = False
+            self._watch()
+
+    def _watch(self) -> None:
+        if self._listening.fileno() >= 0 and not self._is_paused:
             self._loop.add_reader(self._listening, self._accept)
 
     def close(self) -> None:

@@ -7,7 +7,8 @@ One request at a time, in order, as Kafka promises. Answers to frames that arriv
 together, since a system call costs as much as a small request, and no more is read before they are
 with the kernel. That bounds what one connection can hold: the input, one large frame, and some
 answers. A frame's buffer grows with what has arrived, not with what its length claims, so a lying
-length costs its sender the bytes.
+length costs its sender the bytes. What all connections together hold is `memory`'s to say: a
+socket is not read while its request waits for memory.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import SIZE_BYTES, check_size
 from tailrace.runtime.network import ServerSocket
 from tailrace.server.dispatch import CloseConnectionError, Dispatcher
+from tailrace.server.memory import RequestMemory, Share
 from tailrace.server.sending import NotCachedError, Sending, StoredBytesError
 
 logger = logging.getLogger(__name__)
@@ -32,6 +34,13 @@ INPUT_BYTES: Final = 64 * 1024
 FRAME_BYTES_FIRST: Final = 1024 * 1024 + 64 * 1024
 """First size of a large frame's buffer: the usual most of a produce request's records, and what
 stands around them. One that is a few bytes too small is allocated and copied anew."""
+
+OBJECTS_FACTOR: Final = 8
+"""Memory of a request whose fields become objects, by its size: a partition of Fetch has 33 bytes
+and takes 250."""
+
+UNCOUNTED_BYTES_MAX: Final = 16 * 1024
+"""Such a request up to this size is not counted: a thousand of them take 128 MB."""
 
 OUTPUT_BUFFERS_MAX: Final = 64
 """Buffers of answers that are collected before they are sent; a small answer is one."""
@@ -55,6 +64,7 @@ class Connection:
         *,
         sending: Sending,
         frame_bytes_max: int,
+        memory: RequestMemory,
         on_close: Callable[["Connection"], None],
     ) -> None:
         self._socket = socket
@@ -67,6 +77,9 @@ class Connection:
         self._large: bytearray | None = None
         self._large_size = 0
         self._large_filled = 0
+        self._share = Share(memory, granted=self._on_granted, evict=self.close)
+        self._is_share_used = False
+        """Whether the request that is being answered holds memory of the pool."""
         self._output: list[Records] = []
         self._answering: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -107,6 +120,7 @@ class Connection:
         self._socket.close()
         self._output.clear()
         self._large = None
+        self._share.release()
         self._on_close(self)
 
     def _read_more(self) -> None:
@@ -153,11 +167,15 @@ class Connection:
         """Take what the socket has; False when there is nothing to work on."""
         if self._large is not None:
             if self._large_filled == len(self._large):
+                if not self._share.claim(self._large_size):
+                    self._pause()
+                    return False
                 more = min(len(self._large), self._large_size - len(self._large))
                 self._large += bytes(more)
             with memoryview(self._large) as view:
                 received = self._socket.receive_into(view[self._large_filled :])
             self._large_filled += received or 0
+            self._share.received_bytes += received or 0
         else:
             if self._start == self._end:
                 self._start = self._end = 0
@@ -176,6 +194,9 @@ class Connection:
     def _work(self) -> None:
         """Answer the whole frames that are here, until one waits or the kernel has no room."""
         while not self._is_closed and self._answering is None and not self._is_blocked:
+            if self._is_share_used:
+                self._is_share_used = False
+                self._share.release()
             frame = self._next_frame()
             if frame is None:
                 break
@@ -187,7 +208,7 @@ class Connection:
             else:
                 self._answering = asyncio.ensure_future(self._answer(answer))
         self._flush()
-        if self._answering is None and not self._is_blocked:
+        if self._answering is None and not self._is_blocked and not self._share.is_waiting:
             self._read_more()
         else:
             self._pause()
@@ -198,6 +219,8 @@ class Connection:
                 return None
             frame = memoryview(self._large)
             self._large = None
+            self._share.is_receiving = False
+            self._is_share_used = True
             return frame
         available = self._end - self._start
         if available < _PREFIX.size:
@@ -208,10 +231,21 @@ class Connection:
             limit = min(limit, ORDINARY_FRAME_BYTES_MAX)
         check_size(size, limit=limit)
         body = self._start + SIZE_BYTES
+        is_large = size + SIZE_BYTES > len(self._input)
+        if key != ApiKey.PRODUCE and size > UNCOUNTED_BYTES_MAX:
+            if not self._share.claim(size * OBJECTS_FACTOR):
+                return None
+            self._share.is_receiving = True
+        elif is_large:
+            if not self._share.claim(min(size, FRAME_BYTES_FIRST)):
+                return None
+            self._share.is_receiving = True
         if size + SIZE_BYTES <= available:
             self._start = body + size
+            self._share.is_receiving = False
+            self._is_share_used = True
             return memoryview(self._input)[body : body + size]
-        if size + SIZE_BYTES > len(self._input):
+        if is_large:
             self._large = bytearray(min(size, FRAME_BYTES_FIRST))
             self._large_size = size
             self._large_filled = available - SIZE_BYTES
@@ -259,6 +293,10 @@ class Connection:
             self._reading = None
         self._is_blocked = False
         self._guard(self._flush_and_work)
+
+    def _on_granted(self) -> None:
+        if not self._is_closed:
+            self._guard(self._work)
 
     def _on_writable(self) -> None:
         self._socket.watch_writes(None)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from tailrace.runtime.network import Network, ServerSocket
 from tailrace.server.connection import Connection
 from tailrace.server.dispatch import Dispatcher
+from tailrace.server.memory import RequestMemory
+from tailrace.server.quotas import ConnectionLimits, ConnectionQuotas
 from tailrace.server.sending import DeviceRead, Sending
 
 logger = logging.getLogger(__name__)
@@ -19,6 +21,8 @@ class ServerStatistics:
     connection_count: int
     buffered_bytes: int
     """Memory for requests that are not whole yet."""
+    claimed_bytes: int
+    """Memory that large requests hold or have reserved (`queued.max.request.bytes`)."""
 
 
 class Server:
@@ -33,12 +37,16 @@ class Server:
         address: tuple[str, int],
         frame_bytes_max: int,
         idle_ms_max: int,
+        memory_bytes_max: int,
+        limits: ConnectionLimits,
     ) -> None:
         self._dispatcher = dispatcher
         self._sending = Sending(read_from_device)
         self._frame_bytes_max = frame_bytes_max
         self._idle_s_max = idle_ms_max / 1000
         self._connections: set[Connection] = set()
+        self._memory = RequestMemory(memory_bytes_max)
+        self._quotas = ConnectionQuotas(limits)
         self._listener = network.listen(*address, self._accepted)
         self._sweeping = self._sweep_later()
 
@@ -57,6 +65,7 @@ class Server:
         return ServerStatistics(
             connection_count=len(self._connections),
             buffered_bytes=sum(connection.buffered_bytes for connection in self._connections),
+            claimed_bytes=self._memory.held_bytes,
         )
 
     def close(self) -> None:
@@ -78,12 +87,27 @@ class Server:
         self._sweeping = self._sweep_later()
 
     def _accepted(self, socket: ServerSocket) -> None:
+        address = socket.peer.rpartition(":")[0]
+        if not self._quotas.take(address):
+            logger.info("connection_refused peer=%s reason=max.connections.per.ip", socket.peer)
+            socket.close()
+            return
+        if self._quotas.is_full:
+            logger.warning("connections_full count=%d", len(self._connections) + 1)
+            self._listener.pause()
+
+        def ended(connection: Connection) -> None:
+            self._connections.discard(connection)
+            self._quotas.give_back(address)
+            self._listener.resume()
+
         connection = Connection(
             socket,
             self._dispatcher,
             sending=self._sending,
             frame_bytes_max=self._frame_bytes_max,
-            on_close=self._connections.discard,
+            memory=self._memory,
+            on_close=ended,
         )
         self._connections.add(connection)
         logger.debug("connection_opened peer=%s", connection.peer)

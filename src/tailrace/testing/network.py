@@ -164,10 +164,30 @@ class MemorySocket:
 class MemoryListener:
     """An open port of a `MemoryNetwork`."""
 
-    def __init__(self, network: "MemoryNetwork", host: str, port: int) -> None:
+    def __init__(
+        self,
+        network: "MemoryNetwork",
+        host: str,
+        port: int,
+        *,
+        accepted: Callable[[ServerSocket], None],
+    ) -> None:
+        self.accepted = accepted
+        self.is_paused = False
+        self.waiting: list[Socket] = []
         self.host = host
         self.port = port
         self._network = network
+
+    def pause(self) -> None:
+        """Have new connections wait."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Accept those that wait, and new ones."""
+        self.is_paused = False
+        while self.waiting and not self.is_paused:
+            self.accepted(self.waiting.pop(0))
 
     def close(self) -> None:
         """Accept no more."""
@@ -179,7 +199,7 @@ class MemoryNetwork:
     """Ports and connections of one test."""
 
     def __init__(self) -> None:
-        self.ports: dict[int, Callable[[ServerSocket], None]] = {}
+        self.ports: dict[int, MemoryListener] = {}
         self.delay_s = 0.0
         """Virtual seconds that bytes are under way."""
         self.receive_bytes_max = 1 << 30
@@ -205,8 +225,9 @@ class MemoryNetwork:
             port = self._next_port
         if port in self.ports:
             raise ListenError(f"cannot listen on {host}:{port}: another listener has the port")
-        self.ports[port] = accepted
-        return MemoryListener(self, host, port)
+        listener = MemoryListener(self, host, port, accepted=accepted)
+        self.ports[port] = listener
+        return listener
 
     def connect(
         self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
@@ -233,19 +254,22 @@ class MemoryNetwork:
         self.carry(settle)
         return cancel
 
-    def open(self, port: int) -> MemorySocket:
-        """A client's end of a new connection to an open port, at once.
+    def open(self, port: int, *, address: str = "memory") -> MemorySocket:
+        """A client's end of a new connection from an address to an open port, at once.
 
         Raises:
             ConnectionRefusedError: nobody listens there.
         """
-        accepted = self.ports.get(port)
-        if accepted is None:
+        listener = self.ports.get(port)
+        if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on port {port}")
-        ours, theirs = MemorySocket(self, f"memory:{port}"), MemorySocket(self, "memory:1")
+        ours, theirs = MemorySocket(self, f"memory:{port}"), MemorySocket(self, f"{address}:1")
         ours._other, theirs._other = theirs, ours
         self.connections.append(ours)
-        accepted(theirs)
+        if listener.is_paused:
+            listener.waiting.append(theirs)
+        else:
+            listener.accepted(theirs)
         return ours
 
     def carry(self, arrive: Callable[[], None]) -> None:

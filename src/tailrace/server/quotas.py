@@ -1,0 +1,50 @@
+"""How many connections there may be, in all and from one address.
+
+As in Kafka's `ConnectionQuotas` on a broker of one listener: a connection above the limit of its
+address is closed at once; at the limit of all no more are accepted, and new ones stay in the
+kernel's queue until one ends.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """The settings."""
+
+    connections_max: int
+    per_address_max: int
+    overrides: Mapping[str, int]
+    """In place of `per_address_max`, by address."""
+
+
+class ConnectionQuotas:
+    """Counts connections."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self._count = 0
+        self._by_address: Counter[str] = Counter()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many connections as there may be."""
+        return self._count >= self._limits.connections_max
+
+    def take(self, address: str) -> bool:
+        """Count a new connection; False if its address has as many as it may have."""
+        allowed = self._limits.overrides.get(address, self._limits.per_address_max)
+        if self._by_address[address] >= allowed:
+            return False
+        self._by_address[address] += 1
+        self._count += 1
+        return True
+
+    def give_back(self, address: str) -> None:
+        """Count a connection no more."""
+        self._count -= 1
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]

@@ -1,0 +1,209 @@
+"""What connections may hold: memory for requests in all, and how many of them there may be."""
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tailrace.broker.broker import RunningBroker
+from tailrace.broker.config import broker_config
+from tailrace.errors import ConfigError
+from tailrace.protocol.apis import APIS, ApiKey
+from tailrace.protocol.frames import encode_request
+from tailrace.testing import Outside, Peer, virtual_runtime
+from tests.unit.broker.brokers import (
+    BY_NAME_PRODUCE,
+    batch,
+    connect,
+    create_topic,
+    produce,
+    produce_request,
+    running,
+)
+
+MIB = 1024 * 1024
+SMALL_POOL = {
+    "socket.request.max.bytes": str(4 * MIB),
+    "queued.max.request.bytes": str(8 * MIB),
+    "message.max.bytes": str(4 * MIB),
+}
+Scenario = Callable[[Outside, RunningBroker], Awaitable[None]]
+
+
+def run(scenario: Scenario, settings: dict[str, str]) -> None:
+    """A scenario on a broker with these settings and the topic `t`."""
+
+    async def main(outside: Outside) -> None:
+        async with running(outside, settings) as broker:
+            await create_topic(connect(outside, broker), "t")
+            await scenario(outside, broker)
+
+    with virtual_runtime() as outside:
+        outside.run(main(outside))
+
+
+def unfinished(size: int) -> bytes:
+    """How a produce request of `size` bytes begins."""
+    return struct.pack(">ihh", size, ApiKey.PRODUCE, 3)
+
+
+async def send(outside: Outside, peer: Peer, data: bytes) -> bool:
+    """Send as much as is taken within a second; whether that was all."""
+    view = memoryview(data)
+    for _ in range(1000):
+        try:
+            view = view[peer.socket.send([view]) or 0 :]
+        except (BrokenPipeError, ConnectionError):
+            return False
+        if not view:
+            return True
+        await outside.pass_time(0.001)
+    return False
+
+
+def large_produce(size: int) -> bytes:
+    """A whole produce request of about `size` bytes."""
+    return encode_request(
+        APIS[ApiKey.PRODUCE],
+        produce_request("t", batch(bytes(size))),
+        version=BY_NAME_PRODUCE,
+        correlation_id=1,
+        client_id="test",
+    )
+
+
+def test_unfinished_requests_hold_no_more_than_the_pool() -> None:
+    """However many clients begin a large request and send most of it."""
+
+    async def scenario(outside: Outside, broker: RunningBroker) -> None:
+        peers = [connect(outside, broker) for _ in range(16)]
+        data = unfinished(4 * MIB) + bytes(3 * MIB)
+        await asyncio.gather(*(send(outside, peer, data) for peer in peers))
+        held = broker.statistics()
+        assert 4 * MIB < held.claimed_bytes <= 8 * MIB
+        assert held.buffered_bytes <= 8 * MIB + held.connection_count * 64 * 1024
+
+    run(scenario, SMALL_POOL)
+
+
+def test_a_small_request_waits_for_no_memory() -> None:
+    """It is answered while others hold all that there is."""
+
+    async def scenario(outside: Outside, broker: RunningBroker) -> None:
+        peers = [connect(outside, broker) for _ in range(16)]
+        data = unfinished(4 * MIB) + bytes(3 * MIB)
+        await asyncio.gather(*(send(outside, peer, data) for peer in peers))
+        started = outside.loop.time()
+        assert (await produce(connect(outside, broker), "t", batch(b"x"))).error_code == 0
+        assert outside.loop.time() - started < 0.1
+
+    run(scenario, SMALL_POOL)
+
+
+def test_who_holds_memory_and_stalls_makes_room_for_who_waits() -> None:
+    """A large request gets through within seconds; those that stall are closed for it."""
+
+    async def scenario(outside: Outside, broker: RunningBroker) -> None:
+        stalled = [connect(outside, broker) for _ in range(16)]
+        data = unfinished(4 * MIB) + bytes(3 * MIB)
+        await asyncio.gather(*(send(outside, peer, data) for peer in stalled))
+        honest = connect(outside, broker)
+        answer = asyncio.ensure_future(honest.read_frame())
+        frame = large_produce(2 * MIB)
+        started = outside.loop.time()
+        view = memoryview(frame)
+        while view:
+            view = view[honest.socket.send([view]) or 0 :]
+            await outside.pass_time(0.001)
+        assert await answer
+        assert outside.loop.time() - started < 30
+
+    run(scenario, SMALL_POOL)
+
+
+def test_nobody_is_closed_while_nobody_waits() -> None:
+    """A slow client may take as long as it likes, as long as there is memory."""
+
+    async def scenario(outside: Outside, broker: RunningBroker) -> None:
+        slow = connect(outside, broker)
+        frame = large_produce(MIB)
+        answer = asyncio.ensure_future(slow.read_frame())
+        for start in range(0, len(frame), MIB // 10):
+            await send(outside, slow, frame[start : start + MIB // 10])
+            await outside.pass_time(30)
+        assert await answer
+        assert broker.statistics().claimed_bytes == 0
+
+    run(scenario, SMALL_POOL)
+
+
+def test_memory_is_given_back_when_a_client_goes() -> None:
+    """Also what was claimed and not yet granted."""
+
+    async def scenario(outside: Outside, broker: RunningBroker) -> None:
+        peers = [connect(outside, broker) for _ in range(16)]
+        data = unfinished(4 * MIB) + bytes(3 * MIB)
+        await asyncio.gather(*(send(outside, peer, data) for peer in peers))
+        for peer in peers:
+            peer.socket.close()
+        # Of a socket that is not read nobody learns that it was closed before its turn comes.
+        await outside.pass_time(20)
+        assert broker.statistics().claimed_bytes == 0
+
+    run(scenario, SMALL_POOL)
+
+
+def test_more_connections_of_one_address_are_closed_at_once() -> None:
+    """As Kafka does; an override counts in place of the limit."""
+    settings = {
+        "max.connections.per.ip": "2",
+        "max.connections.per.ip.overrides": "10.0.0.9:3,10.0.0.10:0",
+    }
+
+    async def scenario(outside: Outside, broker: RunningBroker) -> None:
+        port = broker.endpoint[1]
+        for address, allowed in (("10.0.0.1", 2), ("10.0.0.9", 3), ("10.0.0.10", 0)):
+            peers = [Peer(outside.network.open(port, address=address)) for _ in range(allowed)]
+            for peer in peers:
+                assert (await produce(peer, "t", batch(b"x"))).error_code == 0
+            assert await Peer(outside.network.open(port, address=address)).is_closed()
+            if peers:
+                peers[0].socket.close()
+                await outside.pass_time(0.1)
+                again = Peer(outside.network.open(port, address=address))
+                assert (await produce(again, "t", batch(b"x"))).error_code == 0
+
+    run(scenario, settings)
+
+
+def test_at_the_limit_of_all_new_connections_wait() -> None:
+    """They are served when one of the others has gone."""
+
+    async def scenario(outside: Outside, broker: RunningBroker) -> None:
+        await outside.pass_time(0.1)
+        room = 3 - broker.statistics().connection_count
+        peers = [connect(outside, broker) for _ in range(room)]
+        waiting = connect(outside, broker)
+        answer = asyncio.ensure_future(produce(waiting, "t", batch(b"x")))
+        await outside.pass_time(5)
+        assert not answer.done()
+        peers[0].socket.close()
+        assert (await answer).error_code == 0
+
+    run(scenario, {"max.connections": "3"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"queued.max.request.bytes": "1000"}, "socket.request.max.bytes"),
+        ({"max.connections.per.ip.overrides": "10.0.0.9"}, "ADDRESS:COUNT"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(
+    settings: dict[str, str], part: str
+) -> None:
+    """The message says with which value they would go together."""
+    with pytest.raises(ConfigError, match=part):
+        broker_config({"log.dirs": "data", **settings})
