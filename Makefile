@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs fuzz slow devices chaos bench bench-kafka compat-kafka clean
+.PHONY: help setup demo test check format docs fuzz slow devices chaos hostile bench bench-kafka compat-kafka clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ devices: setup ## A broker whose device refuses each kind of call; needs a C com
 
 chaos: setup ## Kill and cut off a broker at random under producers; SECONDS=60 SEED=… KAFKA=1
 	$(BIN)/python -m tests.chaos.run --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED)) $(if $(KAFKA),--kafka)
+
+hostile: setup ## Attack a live broker beside working clients; what they notice, in figures
+	$(BIN)/python -m benchmarks.hostile.run
 
 bench: setup ## Measure, as ratios of one run; writes benchmarks/results/
 	$(BIN)/python -m benchmarks.run

@@ -22,7 +22,13 @@ from tailrace.offline.journal import read_journal
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records
-from tailrace.records.codecs import LZ4_HEADER, XERIAL_HEADER, compress, decompress
+from tailrace.records.codecs import (
+    LZ4_HEADER,
+    XERIAL_HEADER,
+    DecompressedTooLargeError,
+    compress,
+    decompress,
+)
 from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.legacy import read_all_batches
 from tailrace.storage.checkpoints import read_epoch_checkpoint, read_offset_checkpoint
@@ -66,7 +72,7 @@ def bomb(codec: Codec) -> memoryview:
 def test_a_decompression_bomb_stops_at_the_limit(codec: Codec) -> None:
     """A payload that gives 64 MiB is refused after the 4 MiB that are allowed."""
     data = bomb(codec)
-    peak, growth = cost(lambda: decompress(codec, data, LIMIT), refusal=CorruptionError)
+    peak, growth = cost(lambda: decompress(codec, data, LIMIT), refusal=DecompressedTooLargeError)
     assert peak < 3 * LIMIT
     assert growth < 64 * MIB
 

@@ -402,12 +402,7 @@ def broker_config(given: Mapping[str, str]) -> BrokerConfig:
     directories = _directories(values, faults)
     cleaner = _cleaner(values, faults)
     overrides = _overrides(values, faults)
-    frame_max, memory_max = values["socket.request.max.bytes"], values["queued.max.request.bytes"]
-    if int(str(memory_max)) < int(str(frame_max)):
-        faults.append(
-            f"queued.max.request.bytes: {memory_max} is less than socket.request.max.bytes, which "
-            f"is {frame_max}: no request of that size could ever be read"
-        )
+    _check_request_memory(values, faults)
     if faults:
         raise ConfigError(faults)
 
@@ -484,6 +479,15 @@ def _cleaner(values: Mapping[str, Value], faults: list[str]) -> CleanerConfig:
         io_bytes_per_second=float(str(values["log.cleaner.io.max.bytes.per.second"])),
         thread_count=thread_count,
     )
+
+
+def _check_request_memory(values: Mapping[str, Value], faults: list[str]) -> None:
+    frame_max, memory_max = values["socket.request.max.bytes"], values["queued.max.request.bytes"]
+    if int(str(memory_max)) < int(str(frame_max)):
+        faults.append(
+            f"queued.max.request.bytes: {memory_max} is less than socket.request.max.bytes, which "
+            f"is {frame_max}: no request of that size could ever be read"
+        )
 
 
 def _overrides(values: Mapping[str, Value], faults: list[str]) -> dict[str, int]:

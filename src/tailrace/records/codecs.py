@@ -69,7 +69,10 @@ DEFAULT_LEVELS: Final = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
 """Kafka's (KIP-780). Its 9 for lz4 is the name of the fast compressor, not a level of the slow one;
 snappy has no levels."""
 
-_GZIP_OUTPUT_BYTES: Final = 1024 * 1024
+_GZIP_OUTPUT_BYTES: Final = 256 * 1024
+
+_GZIP_EXPANSION_MAX: Final = 1032
+"""By deflate's own rules: two bits for a match of 258 bytes."""
 
 _GZIP_PIECE_BYTES: Final = 64 * 1024
 """Given to a gzip member at first, since what is left behind its end comes back as a copy."""
@@ -263,8 +266,9 @@ def _compress_lz4_at(data: memoryview, level: int) -> memoryview:
 
 
 def _decompress_gzip(data: memoryview, limit: int) -> memoryview:
-    parts: list[bytes] = []
-    room, position = limit, 0
+    # Short steps, and no copy of all at the end: the interpreter runs no other thread meanwhile.
+    output, filled = _buffer(min(limit, _GZIP_PIECE_BYTES)), 0
+    position = 0
     while True:
         member = zlib.decompressobj(31)
         size = _GZIP_PIECE_BYTES
@@ -272,19 +276,27 @@ def _decompress_gzip(data: memoryview, limit: int) -> memoryview:
             piece: Octets = data[position : position + size]
             if not piece:
                 raise CorruptCompressionError("the gzip payload ends within a member")
-            taken = len(piece)
-            while piece:
-                # A long output would be copied each time it grows.
-                parts.append(member.decompress(piece, min(room + 1, _GZIP_OUTPUT_BYTES)))
-                room -= len(parts[-1])
-                if room < 0:
+            position += len(piece)
+            has_more = True
+            while has_more and not member.eof:
+                part = member.decompress(piece, _GZIP_OUTPUT_BYTES)
+                if filled + len(part) > limit:
                     raise DecompressedTooLargeError(Codec.GZIP, claimed=None, limit=limit)
+                if filled + len(part) > len(output):
+                    # The most that it can become; of mapped memory counts what is written to.
+                    size_max = filled + len(part) + _GZIP_EXPANSION_MAX * len(data)
+                    larger = _buffer(min(limit, size_max))
+                    larger[:filled] = output[:filled]
+                    output = larger
+                output[filled : filled + len(part)] = part
+                filled += len(part)
                 piece = member.unconsumed_tail
-            position += taken - len(member.unused_data)
+                has_more = len(part) == _GZIP_OUTPUT_BYTES or bool(piece)
+            position -= len(member.unused_data)
             # A long member has few pieces, and many short ones have short copies.
-            size *= 2
+            size = min(2 * size, _GZIP_OUTPUT_BYTES)
         if position == len(data):
-            return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+            return output[:filled]
 
 
 def _decompress_snappy(data: memoryview, limit: int) -> memoryview:

@@ -13,6 +13,7 @@ socket is not read while its request waits for memory.
 
 import asyncio
 import logging
+import mmap
 import struct
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -34,6 +35,10 @@ INPUT_BYTES: Final = 64 * 1024
 FRAME_BYTES_FIRST: Final = 1024 * 1024 + 64 * 1024
 """First size of a large frame's buffer: the usual most of a produce request's records, and what
 stands around them. One that is a few bytes too small is allocated and copied anew."""
+
+RECEIVED_BYTES_MAX: Final = 256 * 1024
+"""Most bytes of a large request that are received in one turn of the loop: twenty of them that come
+at the same time are copied in some milliseconds."""
 
 OBJECTS_FACTOR: Final = 8
 """Memory of a request whose fields become objects, by its size: a partition of Fetch has 33 bytes
@@ -74,7 +79,7 @@ class Connection:
         self._on_close = on_close
         self._input = bytearray(INPUT_BYTES)
         self._start = self._end = 0
-        self._large: bytearray | None = None
+        self._large: bytearray | memoryview | None = None
         self._large_size = 0
         self._large_filled = 0
         self._share = Share(memory, granted=self._on_granted, evict=self.close)
@@ -100,7 +105,9 @@ class Connection:
     @property
     def buffered_bytes(self) -> int:
         """Memory held for requests that are not whole yet."""
-        return len(self._input) + len(self._large or b"")
+        if self._large is None:
+            return len(self._input)
+        return len(self._input) + max(self._large_filled, FRAME_BYTES_FIRST)
 
     @property
     def idle_s(self) -> float:
@@ -170,10 +177,15 @@ class Connection:
                 if not self._share.claim(self._large_size):
                     self._pause()
                     return False
-                more = min(len(self._large), self._large_size - len(self._large))
-                self._large += bytes(more)
+                # Memory from the system is there when it is written to: 100 MiB of zeros, or a copy
+                # of as much each time it has to grow, would take the loop a tenth of a second.
+                mapped = memoryview(mmap.mmap(-1, self._large_size))
+                mapped[: self._large_filled] = self._large
+                self._large = mapped
             with memoryview(self._large) as view:
-                received = self._socket.receive_into(view[self._large_filled :])
+                # The first mebibyte may come at once: most requests have no more.
+                stop = max(self._large_filled + RECEIVED_BYTES_MAX, FRAME_BYTES_FIRST)
+                received = self._socket.receive_into(view[self._large_filled : stop])
             self._large_filled += received or 0
             self._share.received_bytes += received or 0
         else:

@@ -12,8 +12,8 @@ requests of usual size pass the large ones.
 
 While somebody waits, every second, connections are closed which hold memory and hardly send. If
 all that is held belongs to those who wait, the oldest go until one can be served. So nobody waits
-for ever for a peer that has reserved and stalls. (Kafka has no such rule: there a few stalled requests of
-100 MB stop a broker whose `queued.max.request.bytes` is set.)
+for ever for a peer that has reserved and stalls. (Kafka has no such rule: there a few stalled
+requests of 100 MB stop a broker whose `queued.max.request.bytes` is set.)
 """
 
 import asyncio

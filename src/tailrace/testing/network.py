@@ -174,7 +174,7 @@ class MemoryListener:
     ) -> None:
         self.accepted = accepted
         self.is_paused = False
-        self.waiting: list[Socket] = []
+        self.waiting: list[ServerSocket] = []
         self.host = host
         self.port = port
         self._network = network

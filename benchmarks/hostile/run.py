@@ -1,0 +1,110 @@
+"""Attacks a live broker beside clients that work, and says what they notice.
+
+    python -m benchmarks.hostile.run [--seconds 10] [--only WORDS]
+
+Exit code 1 if during one of the attacks the 99th percentile of the producer or of the consumer was
+more than twice that of the quiet phase before it (what is below a floor does not count), if the
+broker took more memory than is allowed, or if an acknowledged record did not come.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from benchmarks.hostile.attacks import ATTACKS, PARTITION_COUNT
+from benchmarks.hostile.attacks import TOPIC as ATTACKED
+from benchmarks.hostile.victims import TOPIC, Latencies, Victims, p99
+from benchmarks.macro.brokers import BrokerProcess, serving
+
+FACTOR_MAX: Final = 2.0
+"""Of the quiet 99th percentile."""
+
+FLOOR_MS: Final = 10.0
+"""A percentile up to this is no miss: an attacker shares the machine's processors too."""
+
+RSS_MB_MAX: Final = 900
+"""What a broker with its default settings may take: it runs on a machine of 1 GB."""
+
+SETTLE_S: Final = 1.0
+DRAIN_S: Final = 120.0
+
+
+def main() -> int:
+    """Run every attack; 1 on a miss."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long an attack lasts")
+    parser.add_argument("--only", default="", help="attacks whose name contains this")
+    options = parser.parse_args()
+    names = [name for name in ATTACKS if options.only in name]
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "data") as broker:
+        broker.create_topic(TOPIC)
+        broker.create_topic(ATTACKED, partition_count=PARTITION_COUNT)
+        victims = Victims(str(broker.address))
+        misses = _attack_all(broker, victims, names, options.seconds)
+        lost = victims.finish(DRAIN_S)
+    count = len(victims.acknowledged)
+    print(f"\nacknowledged {count} records, lost {len(lost)}")
+    if lost:
+        misses.append(f"{len(lost)} acknowledged records did not come, the first is {lost[0]}")
+    for miss in misses:
+        print(f"MISS {miss}")
+    return 1 if misses else 0
+
+
+def _attack_all(
+    broker: BrokerProcess, victims: Victims, names: list[str], seconds: float
+) -> list[str]:
+    print(f"{'attack':34} {'produce p99, ms':>16} {'consume p99, ms':>16} {'peak RSS':>9}")
+    misses = []
+    for name in names:
+        # Other programs of the machine count too: each attack is held against its own quiet phase.
+        _quiet(victims, SETTLE_S)
+        _forget_peak(broker)
+        quiet = _quiet(victims, seconds)
+        _row("(quiet)", broker, quiet)
+        command = [sys.executable, "-m", "benchmarks.hostile.attacks", name]
+        command += [str(broker.address.port), str(seconds)]
+        with subprocess.Popen(command) as attacker:
+            time.sleep(seconds)
+            attacker.wait(seconds + DRAIN_S)
+        during = victims.take()
+        peak_mb = _row(name, broker, during)
+        if peak_mb > RSS_MB_MAX:
+            misses.append(f"{name}: the broker took {peak_mb} MB of {RSS_MB_MAX}")
+        for what in ("produced", "consumed"):
+            usual, found = p99(getattr(quiet, what)), p99(getattr(during, what))
+            if found > max(FACTOR_MAX * usual, FLOOR_MS):
+                misses.append(f"{name}: {what} p99 {found:.1f} ms, {usual:.1f} when quiet")
+    return misses
+
+
+def _quiet(victims: Victims, seconds: float) -> Latencies:
+    victims.take()
+    time.sleep(seconds)
+    return victims.take()
+
+
+def _row(name: str, broker: BrokerProcess, found: Latencies) -> int:
+    peak_mb = _peak_mb(broker)
+    produced, consumed = p99(found.produced), p99(found.consumed)
+    print(f"{name:34} {produced:16.1f} {consumed:16.1f} {peak_mb:6} MB", flush=True)
+    return peak_mb
+
+
+def _peak_mb(broker: BrokerProcess) -> int:
+    for line in Path(f"/proc/{broker.process_id}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) // 1024
+    raise RuntimeError("the system does not tell the broker's peak memory")
+
+
+def _forget_peak(broker: BrokerProcess) -> None:
+    Path(f"/proc/{broker.process_id}/clear_refs").write_text("5")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
