@@ -1,4 +1,4 @@
-"""Nothing that a client sends holds up the event loop for longer than 5 ms (decision 21)."""
+"""Nothing that a client sends holds up the event loop for longer than 5 ms (decision 22)."""
 
 import asyncio
 import struct
