@@ -43,8 +43,8 @@ from tests.unit.broker.brokers import (
 T = TopicPartition("t", 0)
 SMALL = {"segment.bytes": "400"}
 COUNT = 20
-FIRST_WRITE = "-future/leader-epoch-checkpoint.tmp"
-"""What a copy writes before its first record."""
+FIRST_FLUSH = "-future/leader-epoch-checkpoint.tmp"
+"""What a copy writes when its first segment is full, before it goes on."""
 
 
 async def alter(peer: Peer, path: str, topic: str = "t", partition: int = 0) -> int:
@@ -198,14 +198,15 @@ def test_log_directories_are_described_with_their_copies() -> None:
             assert await describe(peer) == {"one": (0, {"t": [expected]}), "two": (0, {})}
             other = (DescribableLogDirTopic(topic="t", partitions=(1,)),)
             assert await describe(peer, other) == {"one": (0, {}), "two": (0, {})}
-            hanging = outside.hang(FIRST_WRITE)
+            hanging = outside.hang(FIRST_FLUSH)
             assert await alter(peer, "two") == ErrorCode.NONE
             await outside.pass_time(10)
             assert (await describe(peer))["one"] == (0, {"t": [expected]})
             code, topics = (await describe(peer))["two"]
             (future,) = topics["t"]
             assert (code, future.is_future_key) == (0, True)
-            assert (future.partition_size, future.offset_lag) == (0, COUNT)
+            assert 0 < future.offset_lag < COUNT
+            assert future.partition_size == log.size // COUNT * (COUNT - future.offset_lag)
             hanging.release()
 
     with virtual_runtime() as outside:
@@ -283,7 +284,7 @@ def test_a_move_that_a_stop_has_ended_begins_anew() -> None:
     async def begin(outside: Outside) -> None:
         async with filled(outside) as (_, peer):
             assert await alter(peer, "two") == ErrorCode.NONE
-            hanging = outside.hang(FIRST_WRITE)
+            hanging = outside.hang(FIRST_FLUSH)
             await outside.pass_time(1)
             outside.loop.call_later(1, hanging.release)
 
@@ -307,7 +308,7 @@ def test_a_topic_that_is_deleted_takes_its_copy_along() -> None:
 
     async def scenario(outside: Outside) -> None:
         async with filled(outside) as (_, peer):
-            hanging = outside.hang(FIRST_WRITE)
+            hanging = outside.hang(FIRST_FLUSH)
             assert await alter(peer, "two") == ErrorCode.NONE
             await outside.pass_time(1)
             request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000)
@@ -327,7 +328,7 @@ def test_a_log_that_moves_is_not_compacted() -> None:
 
     async def scenario(outside: Outside) -> None:
         async with filled(outside, cleanup_policy="compact") as (broker, peer):
-            hanging = outside.hang(FIRST_WRITE)
+            hanging = outside.hang(FIRST_FLUSH)
             assert await alter(peer, "two") == ErrorCode.NONE
             await outside.pass_time(100)
             assert stored(broker) == values(COUNT)
@@ -348,7 +349,7 @@ def test_another_target_calls_the_first_one_off() -> None:
 
     async def scenario(outside: Outside) -> None:
         async with filled(outside) as (broker, peer):
-            hanging = outside.hang(FIRST_WRITE)
+            hanging = outside.hang(FIRST_FLUSH)
             assert await alter(peer, "two") == ErrorCode.NONE
             await outside.pass_time(1)
             assert await alter(peer, "one") == ErrorCode.NONE

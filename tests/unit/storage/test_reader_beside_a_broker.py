@@ -126,6 +126,7 @@ def test_a_log_listed_anew_starts_where_it_starts_for_a_broker(
     first, second = bases(log)[:2]
     assert first < second < 9
     log.raise_log_start(9)
+    log.epochs.save()
     files.remove(path(first, ".log"))
     put(files, "data/log-start-offset-checkpoint", checkpoint)
     with pytest.raises(OffsetsDeletedError) as caught:
@@ -140,6 +141,7 @@ def test_a_log_start_behind_the_end_at_opening_counts_once_the_log_has_grown() -
     log = filled(files, 20)
     reader = open_log_reader(files, FOLDER)
     append_values(log, *(b"value %d" % number for number in range(20, 30)))
+    log.epochs.save()
     files.remove(f"{FOLDER}/leader-epoch-checkpoint")
     files.remove(path(0, ".log"))
     put(files, "data/log-start-offset-checkpoint", b"0\n1\nflights 0 25\n")
