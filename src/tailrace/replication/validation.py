@@ -1,6 +1,6 @@
 """Where a batch is looked at before it is appended: on the event loop, or on a worker thread.
 
-    short, uncompressed        on the loop, within its budget of 5 ms (decision 22)
+    short, uncompressed        on the loop, within its budget of 5 ms (decision 23)
     up to 1 MiB of records     the quick lane: two threads
     more                       the heavy lane: one thread, on compiled kernels
 

@@ -1,6 +1,6 @@
 """Long loops on the event loop, in slices: others get their turn in between.
 
-The budget of anything on the loop is 5 ms (decision 22); a slice takes less, since what it does
+The budget of anything on the loop is 5 ms (decision 23); a slice takes less, since what it does
 last may take some time itself. What cannot be cut into short steps belongs on a thread
 (`threads`).
 """

@@ -4,7 +4,7 @@ A handler gets the decoded request and returns the response, or a coroutine wher
 or None where the protocol wants no answer (Produce with acks 0).
 
 A request of many parts is decoded on a worker thread, one at a time, and its answer is encoded
-there too: on the event loop it would hold up everybody (decision 22). Which one it is shows while
+there too: on the event loop it would hold up everybody (decision 23). Which one it is shows while
 it is decoded, before its parts are made.
 
 What a peer gets for a request that cannot be read is Kafka's: an unknown API or version ends the

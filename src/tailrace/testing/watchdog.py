@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 from tailrace.testing.outside import Outside
 
 BUDGET_S: Final = 0.005
-"""What one callback may take (decision 22)."""
+"""What one callback may take (decision 23)."""
 
 BLOCKING: Final = frozenset({"sync", "sync_directory", "remove_tree"})
 """Calls of the disk that wait for its device, or for a directory of any size."""

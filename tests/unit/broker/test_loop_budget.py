@@ -1,4 +1,4 @@
-"""Nothing that a client sends holds up the event loop for longer than 5 ms (decision 22)."""
+"""Nothing that a client sends holds up the event loop for longer than 5 ms (decision 23)."""
 
 import asyncio
 import struct
