@@ -61,13 +61,6 @@ class ArrowFile:
         buffer[: len(data)] = data
         return len(data)
 
-    def is_cached(self, position: int, size: int) -> None:
-        """Not known."""
-
-    def send(self, to_descriptor: int, position: int, size: int) -> NoReturn:
-        """Refused."""
-        _refuse(to_descriptor, position, size)
-
     def share(self) -> "ArrowFile":
         """This object."""
         return self

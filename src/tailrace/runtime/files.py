@@ -24,7 +24,6 @@ from types import TracebackType
 from typing import Final, Protocol
 
 from tailrace.errors import RetriableError
-from tailrace.runtime import cached_pages
 
 Buffer = bytes | bytearray | memoryview
 
@@ -74,20 +73,6 @@ class File(Protocol):
 
         Raises:
             BlockingIOError: as `read`; the buffer may have changed.
-        """
-        ...
-
-    def is_cached(self, position: int, size: int) -> bool | None:
-        """Whether the page cache has these bytes; None where the system does not tell."""
-        ...
-
-    def send(self, to_descriptor: int, position: int, size: int) -> int:
-        """Bytes that a socket has taken straight from the page cache, at most `size`.
-
-        0 at the end of the file. May wait for a device, also within `without_waiting`.
-
-        Raises:
-            BlockingIOError: the socket has no room.
         """
         ...
 
@@ -179,20 +164,6 @@ class FileSlice(Protocol):
 
         Raises:
             BlockingIOError: within `without_waiting`, and the page cache does not have them all.
-            OSError: the device refused, or the bytes are not in the file any more.
-        """
-        ...
-
-    def is_cached(self, size: int) -> bool | None:
-        """Whether the page cache has the first `size` bytes; None where nobody can tell."""
-        ...
-
-    def send(self, to_descriptor: int, size: int) -> int:
-        """Bytes that a socket has taken straight from the page cache, at most `size`.
-
-        Raises:
-            BlockingIOError: the socket has no room.
-            ConnectionError: the connection is broken.
             OSError: the device refused, or the bytes are not in the file any more.
         """
         ...
@@ -343,20 +314,6 @@ class DiskFile:
                 self._tells_cached = False
         try:
             return os.preadv(held.number, (buffer,), position)
-        except OSError as error:
-            raise self._named(error) from None
-
-    def is_cached(self, position: int, size: int) -> bool | None:
-        """Whether the page cache has these bytes; None before Linux 6.5 and elsewhere."""
-        return cached_pages.is_cached(self._held().number, position, size)
-
-    def send(self, to_descriptor: int, position: int, size: int) -> int:
-        """Bytes that a socket has taken straight from the page cache (`sendfile`)."""
-        held = self._held()
-        try:
-            return os.sendfile(to_descriptor, held.number, position, size)
-        except (BlockingIOError, ConnectionError):
-            raise
         except OSError as error:
             raise self._named(error) from None
 

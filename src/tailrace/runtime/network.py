@@ -18,12 +18,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tailrace.errors import ListenError
-from tailrace.runtime.files import Buffer, FileSlice
+from tailrace.runtime.files import Buffer
 
 IOV_MAX = 1024
 """Linux refuses longer vectors (UIO_MAXIOV)."""
-
-_MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 
 BACKLOG = 512
 """Connections that the kernel may hold before they are accepted; a test harness opens many."""
@@ -67,23 +65,6 @@ class Socket(Protocol):
 
     def close(self) -> None:
         """End the connection; callbacks stop."""
-        ...
-
-
-class ServerSocket(Socket, Protocol):
-    """One end of a connection that was accepted: it can also send what is in files."""
-
-    def send_more(self, buffers: Sequence[Buffer]) -> int | None:
-        """As `send`; more follows at once, so that a packet need not leave before it."""
-        ...
-
-    def send_stored(self, stored: FileSlice, size: int) -> int | None:
-        """At most `size` bytes of a slice, from the page cache; None when there is no room yet.
-
-        Raises:
-            ConnectionError: the connection is broken.
-            OSError: the bytes cannot be had; see `FileSlice.send`.
-        """
         ...
 
 
@@ -134,7 +115,7 @@ class Connector(Protocol):
 class Network(Connector, Protocol):
     """Opens connections and ports."""
 
-    def listen(self, host: str, port: int, accepted: Callable[[ServerSocket], None]) -> Listener:
+    def listen(self, host: str, port: int, accepted: Callable[[Socket], None]) -> Listener:
         """Call `accepted` with each new connection; port 0 takes any free one.
 
         Raises:
@@ -205,20 +186,6 @@ class KernelSocket:
         except (BlockingIOError, InterruptedError):
             return None
 
-    def send_more(self, buffers: Sequence[Buffer]) -> int | None:
-        """As `send`; the kernel may wait for what follows before it fills a packet."""
-        try:
-            return self._connection.sendmsg(buffers[:IOV_MAX], (), _MORE_FOLLOWS)
-        except (BlockingIOError, InterruptedError):
-            return None
-
-    def send_stored(self, stored: FileSlice, size: int) -> int | None:
-        """Bytes taken from the page cache, None when there is no room yet."""
-        try:
-            return stored.send(self._connection.fileno(), size)
-        except (BlockingIOError, InterruptedError):
-            return None
-
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         """Call back while there is something to receive."""
         if callback is None:
@@ -244,7 +211,7 @@ class KernelSocket:
 class KernelListener:
     """A listening TCP socket on the running event loop."""
 
-    def __init__(self, listening: socket.socket, accepted: Callable[[ServerSocket], None]) -> None:
+    def __init__(self, listening: socket.socket, accepted: Callable[[Socket], None]) -> None:
         self._listening = listening
         self._accepted = accepted
         self._is_paused = False
@@ -410,9 +377,7 @@ class SocketNetwork:
         connecting.start(host, port)
         return connecting.cancel
 
-    def listen(
-        self, host: str, port: int, accepted: Callable[[ServerSocket], None]
-    ) -> KernelListener:
+    def listen(self, host: str, port: int, accepted: Callable[[Socket], None]) -> KernelListener:
         """Open a port; see `Network.listen`."""
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(

@@ -22,7 +22,7 @@ from tailrace.errors import TailraceError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import SIZE_BYTES, check_size
-from tailrace.runtime.network import ServerSocket
+from tailrace.runtime.network import Socket
 from tailrace.server.dispatch import CloseConnectionError, Dispatcher
 from tailrace.server.memory import RequestMemory, Share
 from tailrace.server.sending import NotCachedError, Sending, StoredBytesError
@@ -64,7 +64,7 @@ class Connection:
 
     def __init__(
         self,
-        socket: ServerSocket,
+        socket: Socket,
         dispatcher: Dispatcher,
         *,
         sending: Sending,

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from tailrace.runtime.network import Network, ServerSocket
+from tailrace.runtime.network import Network, Socket
 from tailrace.server.connection import Connection
 from tailrace.server.dispatch import Dispatcher
 from tailrace.server.memory import RequestMemory
@@ -86,7 +86,7 @@ class Server:
                 connection.close()
         self._sweeping = self._sweep_later()
 
-    def _accepted(self, socket: ServerSocket) -> None:
+    def _accepted(self, socket: Socket) -> None:
         address = socket.peer.rpartition(":")[0]
         if not self._quotas.take(address):
             logger.info("connection_refused peer=%s reason=max.connections.per.ip", socket.peer)

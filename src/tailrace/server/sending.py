@@ -1,13 +1,12 @@
-"""Answers on their way out: memory as it is, slices of files when the kernel has room for them.
+"""Answers on their way out: memory as it is, slices of files read just before they are sent.
 
-    output    head | small slice | head | large slice ....................
-    one send  head | copy        | head
-    next ones                           | straight from the page cache, 1 MiB at a time
+    output    head | slice ........................ | head | slice ....
+    one send  head | first bytes of the slice, in the scratch buffer
 
-A slice stays a slice until then, so that a slow reader of 50 MB costs a few objects. Large slices
-leave by `sendfile`, once the page cache is known to have them. Small ones, and all where the system
-does not tell what is cached, are copied through one buffer that every connection of the loop uses:
-the kernel has copied it in turn when `send` returns.
+A slice stays a slice until the kernel has room for its bytes, so that a slow reader of 50 MB costs
+a few objects. One scratch buffer serves every connection of the loop: the kernel has copied it when
+`send` returns. The bytes are still in the processor's cache for that second copy, which makes it as
+cheap as `sendfile` (docs/decisions/0019).
 
 What only a device has is read on another thread. Nothing here waits.
 """
@@ -17,16 +16,11 @@ from typing import Final
 
 from tailrace.protocol.fields import Buffer, Records
 from tailrace.runtime.files import FileSlice, without_waiting
-from tailrace.runtime.network import IOV_MAX, ServerSocket
+from tailrace.runtime.network import IOV_MAX, Socket
 
-SCRATCH_BYTES: Final = 256 * 1024
-"""Most bytes of files that are copied for one send, and read from a device at once."""
-
-DIRECT_BYTES_MIN: Final = 32 * 1024
-"""From this size on a slice leaves without a copy: a call more costs less than the bytes."""
-
-DIRECT_BYTES_MAX: Final = 1024 * 1024
-"""Most bytes that leave in one call: a fraction of a millisecond."""
+SCRATCH_BYTES: Final = 1024 * 1024
+"""Most bytes of files in one send, and in one read of a device: what a consumer asks for from a
+partition by default, in one turn. With 256 KiB the same bytes cost half as much CPU again."""
 
 _IN_MEMORY: Final = (bytes, bytearray, memoryview)
 
@@ -54,7 +48,7 @@ class Sending:
         self._read_from_device = read_from_device
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
 
-    def send(self, socket: ServerSocket, output: list[Records]) -> tuple[list[Records], bool]:
+    def send(self, socket: Socket, output: list[Records]) -> tuple[list[Records], bool]:
         """What is left of a non-empty output, and whether the kernel has room for more of it.
 
         Raises:
@@ -62,21 +56,9 @@ class Sending:
             StoredBytesError: bytes of a file cannot be read.
             ConnectionError: the connection is broken.
         """
-        first = output[0]
-        if not isinstance(first, _IN_MEMORY) and _leaves_directly(first):
-            wanted = min(len(first), DIRECT_BYTES_MAX)
-            try:
-                sent = socket.send_stored(first, wanted)
-            except ConnectionError:
-                raise
-            except OSError as error:
-                raise StoredBytesError(first, error) from error
-        else:
-            buffers = self._buffers_for(output)
-            wanted = sum(map(len, buffers))
-            has_more = len(buffers) < len(output)
-            sent = socket.send_more(buffers) if has_more else socket.send(buffers)
-        return unsent(output, sent or 0), sent == wanted
+        buffers = self._buffers_for(output)
+        sent = socket.send(buffers)
+        return unsent(output, sent or 0), sent == sum(map(len, buffers))
 
     async def from_device(self, output: list[Records]) -> list[Records]:
         """The output with the first bytes of the slice that it begins with in memory.
@@ -93,15 +75,13 @@ class Sending:
         return [data, *unsent(output, len(data))]
 
     def _buffers_for(self, output: Sequence[Records]) -> list[Buffer]:
-        """The front of an output as bytes to send now, up to what leaves directly."""
+        """The front of an output as bytes to send now."""
         ready: list[Buffer] = []
         room = self._scratch
         for each in output[:IOV_MAX]:
             if isinstance(each, _IN_MEMORY):
                 ready.append(each)
                 continue
-            if ready and _leaves_directly(each):
-                break
             try:
                 with without_waiting:
                     size = each.read_into(room)
@@ -129,9 +109,3 @@ def unsent(output: list[Records], size: int) -> list[Records]:
             return [each.behind(size), *output[number + 1 :]]
         size -= len(each)
     return []
-
-
-def _leaves_directly(stored: FileSlice) -> bool:
-    """Whether a slice is worth a call of its own, and known to be in the page cache."""
-    size = len(stored)
-    return size >= DIRECT_BYTES_MIN and stored.is_cached(min(size, DIRECT_BYTES_MAX)) is True

@@ -127,28 +127,6 @@ class LogSlice:
             raise FileCutError(self.path, position=self._start + count)
         return count
 
-    def is_cached(self, size: int) -> bool | None:
-        """Whether the page cache has the first `size` bytes; None where nobody can tell."""
-        return self._file.is_cached(self._start, min(size, len(self)))
-
-    def send(self, to_descriptor: int, size: int) -> int:
-        """Bytes that a socket has taken straight from the page cache, at most `size`.
-
-        Raises:
-            BlockingIOError: the socket has no room.
-            ConnectionError: the connection is broken.
-            CutMeanwhileError, FileCutError: the bytes are not in the file any more.
-            OSError: the device refused.
-        """
-        if self._log.cut_count != self._cut_count:
-            raise CutMeanwhileError(self.path)
-        count = self._file.send(to_descriptor, self._start, min(size, len(self)))
-        if self._log.cut_count != self._cut_count:
-            raise CutMeanwhileError(self.path)
-        if not count:
-            raise FileCutError(self.path, position=self._start)
-        return count
-
     def behind(self, size: int) -> "LogSlice":
         """The slice without its first `size` bytes."""
         return self._between(self._start + size, self._limit)

@@ -192,16 +192,6 @@ class MemoryFile:
         buffer[: len(data)] = data
         return len(data)
 
-    def is_cached(self, position: int, size: int) -> bool | None:
-        """What `MemoryFiles.tells_cached` and `make_cold` say."""
-        assert position >= 0
-        assert size >= 0
-        return not self._inode.is_cold if self._disk.tells_cached else None
-
-    def send(self, to_descriptor: int, position: int, size: int) -> int:
-        """No descriptor of the system goes with this disk."""
-        raise AssertionError(f"sendfile of {size} bytes at {position} to {to_descriptor}")
-
     def share(self) -> "MemoryFile":
         """The same open file once more."""
         self._need_open()
@@ -262,8 +252,6 @@ class MemoryFiles:
         """Every call that only looks, in order: name and path."""
         self.on_read: OnCall | None = None
         """Called before each of these, with name and path: somebody else has a turn."""
-        self.tells_cached = True
-        """Whether `File.is_cached` knows an answer, as on Linux since 6.5."""
         self.stop_at: int | None = None
         """Place in `operations` of the call at which the process dies; later ones die too."""
         self.hanging: HangingDevice | None = None

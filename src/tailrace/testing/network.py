@@ -13,8 +13,8 @@ import socket
 from collections.abc import Callable, Sequence
 
 from tailrace.errors import ListenError
-from tailrace.runtime.files import Buffer, FileSlice
-from tailrace.runtime.network import ServerSocket, Socket
+from tailrace.runtime.files import Buffer
+from tailrace.runtime.network import Socket
 
 WINDOW_BYTES = 256 * 1024
 """What a peer may have sent without being read, about a kernel's socket buffer."""
@@ -68,16 +68,6 @@ class MemorySocket:
             other._coming_bytes += len(data)
             self._carry(lambda: other._deliver(data))
         return len(data)
-
-    def send_more(self, buffers: Sequence[Buffer]) -> int | None:
-        """As `send`."""
-        return self.send(buffers)
-
-    def send_stored(self, stored: FileSlice, size: int) -> int | None:
-        """Bytes of a slice taken over, None when the peer's window is full."""
-        data = bytearray(min(size, len(stored)))
-        stored.read_into(memoryview(data))
-        return self.send([data])
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         """Call back while there is something to receive."""
@@ -170,11 +160,11 @@ class MemoryListener:
         host: str,
         port: int,
         *,
-        accepted: Callable[[ServerSocket], None],
+        accepted: Callable[[Socket], None],
     ) -> None:
         self.accepted = accepted
         self.is_paused = False
-        self.waiting: list[ServerSocket] = []
+        self.waiting: list[Socket] = []
         self.host = host
         self.port = port
         self._network = network
@@ -216,9 +206,7 @@ class MemoryNetwork:
         self._under_way: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
 
-    def listen(
-        self, host: str, port: int, accepted: Callable[[ServerSocket], None]
-    ) -> MemoryListener:
+    def listen(self, host: str, port: int, accepted: Callable[[Socket], None]) -> MemoryListener:
         """Open a port; port 0 takes the next free one."""
         if port == 0:
             self._next_port += 1
