@@ -349,8 +349,10 @@ class RecordsFile:
             OSError: as `read`.
         """
         size = self.size
-        window, start = b"", position
         unpack, last_start = _SKETCH.unpack_from, size - layout.HEADER_SIZE
+        if first is not None and not 0 <= position <= last_start:
+            position, first = 0, None
+        window, start = b"", position
         while position <= last_start:
             at = position - start
             if at + _SKETCH.size > len(window):
@@ -362,7 +364,8 @@ class RecordsFile:
                 break
             if first is not None:
                 if position and not first[0] <= base_offset <= base_offset + delta <= first[1]:
-                    position, window, first = 0, b"", None
+                    position = start = 0
+                    window, first = b"", None
                     continue
                 first = None
             if base_offset + delta >= offset and max_timestamp >= timestamp:
