@@ -71,7 +71,7 @@ def read_all(bootstrap_servers: str) -> Expected:
 
 
 def wait_until_cleaned(logs: Path, topics: tuple[str, ...]) -> None:
-    """Return when Kafka's cleaner has come as far as the active segment of each topic.
+    """Return when a broker's cleaner has come as far as the active segment of each topic.
 
     Raises:
         FatalError: it has not, in a long time.
@@ -80,7 +80,7 @@ def wait_until_cleaned(logs: Path, topics: tuple[str, ...]) -> None:
     for topic in topics:
         while _cleaned_to(logs, topic) < _active_base(logs, topic):
             if time.monotonic() > deadline:
-                raise FatalError(f"Kafka has not cleaned {topic} in {CLEAN_SECONDS_MAX} s")
+                raise FatalError(f"{topic} was not cleaned in {CLEAN_SECONDS_MAX} s")
             time.sleep(0.1)
 
 

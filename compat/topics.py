@@ -80,6 +80,8 @@ def create_topics(
 def configure(bootstrap_servers: str, topics: Mapping[str, Mapping[str, str]]) -> None:
     """Set some settings of topics, under the names that the broker has for them.
 
+    A compacted topic also loses the infinite `min.compaction.lag.ms` with which we adopt one.
+
     Raises:
         KafkaException: it refused one.
     """
@@ -91,12 +93,18 @@ def configure(bootstrap_servers: str, topics: Mapping[str, Mapping[str, str]]) -
             incremental_configs=[
                 ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
                 for name, value in settings.items()
-            ],
+            ]
+            + (_ADOPTED if settings.get("cleanup.policy") == "compact" else []),
         )
         for topic, settings in topics.items()
     ]
     for future in admin.incremental_alter_configs(resources).values():
         future.result()
+
+
+_ADOPTED = [
+    ConfigEntry("min.compaction.lag.ms", "", incremental_operation=AlterConfigOpType.DELETE)
+]
 
 
 def _for_kafka(settings: Mapping[str, str]) -> dict[str, str]:
