@@ -267,10 +267,13 @@ class Model:
         ]
 
     def find(self, delta: int) -> None:
-        """Find by time: the first record that is at least as young, and the largest timestamp."""
-        first_base = self.log.segments.first.base_offset
-        stored = [each for each in self.entries if each.base >= first_base]
-        times = [time for each in stored for _, time in each.rows]
+        """Find by time: the first record that is young enough, and the youngest that is left."""
+        times = [
+            time
+            for each in self.entries
+            for number, (_, time) in enumerate(each.rows)
+            if each.base + number >= self.start
+        ]
         self.check_found(NOW + delta, NOW + delta)
         if times:
             self.check_found(SpecialTimestamp.MAX_TIMESTAMP, max(times))
@@ -335,6 +338,8 @@ class Model:
         """Delete records, but none that is undecided: a start need not know those."""
         offset = self.start + round(share * (self.last_stable() - self.start))
         assert self.log.raise_log_start(offset) == (offset > self.start)
+        # The next start is told of the log start, so its epochs are on the device first.
+        self.log.epochs.save()
         self.start = offset
 
     def keep(self, *, retention_bytes: int = -1, retention_ms: int = -1) -> None:

@@ -70,6 +70,7 @@ def test_cat_beside_a_malformed_checkpoint_begins_where_the_log_does() -> None:
     files = MemoryFiles()
     log = filled(files, 5)
     log.raise_log_start(3)
+    log.epochs.save()
     files.open("data/log-start-offset-checkpoint", create=True)
     files.overwrite("data/log-start-offset-checkpoint", b"0\n7\n")
     pages = show_records(files, {PARTITION: FOLDER}, Choice(), form=Form.JSON)

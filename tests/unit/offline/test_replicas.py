@@ -207,6 +207,7 @@ def test_a_log_start_without_a_checkpoint_is_that_of_the_leader_epochs() -> None
     files = replicas()
     log = filled(files, 0)
     log.raise_log_start(3)
+    log.epochs.save()
     files.open(f"data/{LOG_START_OFFSETS}", create=True)
     files.overwrite(f"data/{LOG_START_OFFSETS}", b"0\n7\n")
     assert (only(files).what, compared(files).start) == (What.LOG_START, 3)
