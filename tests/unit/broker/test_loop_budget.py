@@ -241,6 +241,14 @@ def test_a_frame_of_empty_partitions_is_refused_before_they_are_made() -> None:
         outside.run(scenario(outside))
 
 
+def compressed(*values: bytes) -> bytes:
+    """One batch with these values: looked at on a thread, whether kernels are loaded or not."""
+    builder = BatchBuilder(codec=Codec.GZIP)
+    for value in values:
+        builder.append(None, value, timestamp=0)
+    return builder.build()
+
+
 def bomb(codec: Codec, size: int) -> bytearray:
     """One batch whose payload of equal records decompresses to about `size` bytes."""
     builder = BatchBuilder(codec=Codec.NONE)
@@ -288,7 +296,7 @@ def test_what_was_looked_at_on_a_thread_is_appended_behind_what_came_before() ->
             slow, quick = connect(outside, broker), connect(outside, broker)
             await create_topic(quick, "t")
             outside.threads.seconds_per_run = 1
-            long = asyncio.ensure_future(produce(slow, "t", batch(bytes(20_000), b"b")))
+            long = asyncio.ensure_future(produce(slow, "t", compressed(bytes(20_000), b"b")))
             await outside.pass_time(0.5)
             assert (await produce(quick, "t", batch(b"x"))).base_offset == 0
             assert (await long).base_offset == 1
@@ -306,7 +314,7 @@ def test_a_batch_of_a_topic_that_is_deleted_meanwhile_is_refused() -> None:
             slow, quick = connect(outside, broker), connect(outside, broker)
             await create_topic(quick, "t")
             outside.threads.seconds_per_run = 10
-            long = asyncio.ensure_future(produce(slow, "t", batch(bytes(20_000))))
+            long = asyncio.ensure_future(produce(slow, "t", compressed(bytes(20_000))))
             await outside.pass_time(0.5)
             outside.threads.seconds_per_run = 0
             await delete(quick, broker)
@@ -328,7 +336,7 @@ def test_a_bomb_whose_client_has_gone_keeps_its_place() -> None:
             outside.threads.seconds_per_run = 100
             for _ in range(20):
                 gone = connect(outside, broker)
-                request = produce_request("t", batch(bytes(20_000)))
+                request = produce_request("t", compressed(bytes(20_000)))
                 gone.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
                 await outside.pass_time(0.1)
                 gone.socket.close()
