@@ -539,7 +539,7 @@ def test_offsets_are_committed_with_the_transaction() -> None:
     ids=lambda key: key.name,
 )
 def test_a_forced_close_ends_a_transaction_that_waits(key: ApiKey) -> None:
-    """Whoever waits for an answer is told; of a commit, that nobody will know its outcome."""
+    """A call that waits for an answer raises; for a commit, that its outcome is unknown."""
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(key, How.LOSE)
@@ -570,7 +570,7 @@ def test_a_forced_close_ends_a_transaction_that_waits(key: ApiKey) -> None:
 
 
 def test_an_orderly_close_of_an_open_transaction_leaves_none_of_its_records_visible() -> None:
-    """Whoever is in the block is told at its end, and the coordinator that it was aborted."""
+    """The block raises at its end, and the coordinator is asked to abort."""
 
     async def main(stage: Stage) -> None:
         producer = stage.producer(transactional_id="x")

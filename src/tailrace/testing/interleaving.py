@@ -1,4 +1,4 @@
-"""A disk that somebody else changes between two calls of whoever reads it.
+"""A disk that changes between two calls of its reader, as a running broker changes it.
 
     disk = RecordingFiles()                     a broker writes to it …
     disk.states.clear()
