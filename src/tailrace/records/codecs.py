@@ -20,7 +20,6 @@ compressed bytes at hand could become by the format's own rules. A size that a h
 is believed only within those bounds.
 """
 
-import mmap
 import os
 import zlib
 from array import array
@@ -34,6 +33,7 @@ import cramjam
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError, RecordTooLargeError, UnsupportedCodecError
 from tailrace.model import Codec
+from tailrace.runtime.memory import LargeMemory
 
 Octets: TypeAlias = bytes | bytearray | memoryview
 
@@ -77,7 +77,7 @@ _GZIP_EXPANSION_MAX: Final = 1032
 _GZIP_PIECE_BYTES: Final = 64 * 1024
 """Given to a gzip member at first, since what is left behind its end comes back as a copy."""
 
-_MAPPED_BYTES_MIN: Final = 1024 * 1024
+_LARGE_BYTES_MIN: Final = 1024 * 1024
 
 _INT32: Final = Struct(">i")
 _UINT32_LE: Final = Struct("<I")
@@ -369,7 +369,7 @@ def _buffer(size: int) -> memoryview:
 
     To write zeros into 128 MiB takes 0.2 seconds, in which the interpreter runs no other thread.
     """
-    return memoryview(mmap.mmap(-1, size) if size >= _MAPPED_BYTES_MIN else bytearray(size))
+    return memoryview(LargeMemory(size) if size >= _LARGE_BYTES_MIN else bytearray(size))
 
 
 def _lz4_output_size_max(data: memoryview) -> int:

@@ -27,8 +27,8 @@ BACKLOG = 512
 """Connections that the kernel may hold before they are accepted; a test harness opens many."""
 
 
-ACCEPTED_AT_ONCE = 16
-"""Connections that are accepted before others get their turn: each takes some 100 us."""
+ACCEPTED_AT_ONCE = 4
+"""Connections that are accepted before others get their turn: each takes some 200 us."""
 
 
 class Socket(Protocol):

@@ -13,7 +13,6 @@ socket is not read while its request waits for memory.
 
 import asyncio
 import logging
-import mmap
 import struct
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -22,9 +21,10 @@ from tailrace.errors import TailraceError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import SIZE_BYTES, check_size
+from tailrace.runtime.memory import LargeMemory
 from tailrace.runtime.network import Socket
 from tailrace.server.dispatch import CloseConnectionError, Dispatcher
-from tailrace.server.memory import RequestMemory, Share
+from tailrace.server.memory import ReceiveTurns, RequestMemory, Share, discard
 from tailrace.server.sending import NotCachedError, Sending, StoredBytesError
 
 logger = logging.getLogger(__name__)
@@ -70,6 +70,7 @@ class Connection:
         sending: Sending,
         frame_bytes_max: int,
         memory: RequestMemory,
+        turns: ReceiveTurns,
         on_close: Callable[["Connection"], None],
     ) -> None:
         self._socket = socket
@@ -82,6 +83,10 @@ class Connection:
         self._large: bytearray | memoryview | None = None
         self._large_size = 0
         self._large_filled = 0
+        self._memory: LargeMemory | None = None
+        """What the request stands in that is received or answered, if it has more than the first
+        size of a buffer."""
+        self._turns = turns
         self._share = Share(memory, granted=self._on_granted, evict=self.close)
         self._is_share_used = False
         """Whether the request that is being answered holds memory of the pool."""
@@ -127,8 +132,15 @@ class Connection:
         self._socket.close()
         self._output.clear()
         self._large = None
-        self._share.release()
+        self._input = bytearray()
+        self._discard()
+        self._share.end()
         self._on_close(self)
+
+    def _discard(self) -> None:
+        if self._memory is not None:
+            discard(self._memory)
+            self._memory = None
 
     def _read_more(self) -> None:
         if not self._is_reading:
@@ -140,8 +152,28 @@ class Connection:
             self._is_reading = False
             self._socket.watch_reads(None)
 
+    def _watch(self) -> None:
+        """Read on, unless an answer or memory is waited for."""
+        if self._is_closed:
+            return
+        if self._answering is None and not self._is_blocked and not self._share.is_waiting:
+            self._read_more()
+        else:
+            self._pause()
+
     def _on_readable(self) -> None:
-        self._guard(self._receive_and_work)
+        if self._large is None:
+            self._guard(self._receive_and_work)
+        elif not self._turns.ask(self._receive_large):
+            self._pause()
+
+    def _receive_large(self) -> int:
+        """Go on with a large request when it is this connection's turn; bytes received."""
+        before = self._large_filled
+        if not self._is_closed:
+            self._guard(self._receive_and_work)
+            self._watch()
+        return self._large_filled - before
 
     def _guard(self, step: Callable[[], None]) -> None:
         try:
@@ -179,9 +211,10 @@ class Connection:
                     return False
                 # Memory from the system is there when it is written to: 100 MiB of zeros, or a copy
                 # of as much each time it has to grow, would take the loop a tenth of a second.
-                mapped = memoryview(mmap.mmap(-1, self._large_size))
-                mapped[: self._large_filled] = self._large
-                self._large = mapped
+                self._memory = LargeMemory(self._large_size)
+                larger = memoryview(self._memory)
+                larger[: self._large_filled] = self._large
+                self._large = larger
             with memoryview(self._large) as view:
                 # The first mebibyte may come at once: most requests have no more.
                 stop = max(self._large_filled + RECEIVED_BYTES_MAX, FRAME_BYTES_FIRST)
@@ -209,10 +242,12 @@ class Connection:
             if self._is_share_used:
                 self._is_share_used = False
                 self._share.release()
+                self._discard()
             frame = self._next_frame()
             if frame is None:
                 break
             answer = self._dispatcher.dispatch(frame)
+            del frame  # The memory that it stands in can go as soon as it is answered.
             if isinstance(answer, list):
                 self._output += answer
                 if len(self._output) >= OUTPUT_BUFFERS_MAX:
@@ -220,10 +255,7 @@ class Connection:
             else:
                 self._answering = asyncio.ensure_future(self._answer(answer))
         self._flush()
-        if self._answering is None and not self._is_blocked and not self._share.is_waiting:
-            self._read_more()
-        else:
-            self._pause()
+        self._watch()
 
     def _next_frame(self) -> memoryview | None:
         if self._large is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tailrace.runtime.network import Network, Socket
 from tailrace.server.connection import Connection
 from tailrace.server.dispatch import Dispatcher
-from tailrace.server.memory import RequestMemory
+from tailrace.server.memory import ReceiveTurns, RequestMemory
 from tailrace.server.quotas import ConnectionLimits, ConnectionQuotas
 from tailrace.server.sending import DeviceRead, Sending
 
@@ -46,6 +46,7 @@ class Server:
         self._idle_s_max = idle_ms_max / 1000
         self._connections: set[Connection] = set()
         self._memory = RequestMemory(memory_bytes_max)
+        self._turns = ReceiveTurns()
         self._quotas = ConnectionQuotas(limits)
         self._listener = network.listen(*address, self._accepted)
         self._sweeping = self._sweep_later()
@@ -107,6 +108,7 @@ class Server:
             sending=self._sending,
             frame_bytes_max=self._frame_bytes_max,
             memory=self._memory,
+            turns=self._turns,
             on_close=ended,
         )
         self._connections.add(connection)

@@ -8,7 +8,8 @@ Small requests stand in the buffer that each connection has anyway, ask for noth
 nobody. A large one claims its first mebibyte when its size has been read, and the rest, all at
 once, when that much has come: who lies about a length reserves little, and who has been given the
 rest can always finish. What is claimed first goes before what is claimed for a rest, so that
-requests of usual size pass the large ones.
+requests of usual size pass the large ones. In each turn of the loop about a mebibyte of large
+requests is received (`ReceiveTurns`): a page of new memory costs more than to copy into it.
 
 While somebody waits, every second, connections are closed which hold memory and hardly send. If
 all that is held belongs to those who wait, the oldest go until one can be served. So nobody waits
@@ -18,8 +19,11 @@ requests of 100 MB stop a broker whose `queued.max.request.bytes` is set.)
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Final
+
+from tailrace.runtime.memory import LargeMemory
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +32,13 @@ CHECK_S: Final = 1.0
 
 BYTES_PER_CHECK_MIN: Final = 64 * 1024
 """What a connection has to send between two looks to keep its memory: half a megabit a second."""
+
+
+BYTES_PER_TURN: Final = 1024 * 1024
+"""Of large requests; received into new memory, they take about a millisecond."""
+
+RETRY_S: Final = 0.05
+"""How long memory is left alone that a worker thread still looks at."""
 
 
 class Share:
@@ -69,6 +80,15 @@ class Share:
         """Give back what is held and claimed."""
         if self.held_bytes or self.is_waiting:
             self._memory.release(self)
+
+    def end(self) -> None:
+        """Give back all, and forget whom to call.
+
+        The connection holds its share. If the share held the connection too, both would stay in
+        memory until Python's collector of cycles comes.
+        """
+        self.release()
+        self.granted = self.evict = _nothing
 
 
 class RequestMemory:
@@ -140,3 +160,53 @@ class RequestMemory:
                 self._evict(share)
         if self._waiting and self._check is None:
             self._check = asyncio.get_running_loop().call_later(CHECK_S, self._look)
+
+
+def _nothing() -> None:
+    pass
+
+
+class ReceiveTurns:
+    """Shares out among connections how much of large requests is received in a turn of the loop."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], int]] = deque()
+        self._received_bytes = 0
+        """In this turn."""
+        self._is_scheduled = False
+
+    def ask(self, receive: Callable[[], int]) -> bool:
+        """Call `receive` in this turn, or else after those who asked before; whether it was now.
+
+        It returns how many bytes it received, and raises nothing.
+        """
+        is_now = not self._waiting and self._received_bytes < BYTES_PER_TURN
+        if is_now:
+            self._received_bytes += receive()
+        else:
+            self._waiting.append(receive)
+        self._schedule()
+        return is_now
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled and (self._waiting or self._received_bytes):
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        self._is_scheduled = False
+        self._received_bytes = 0
+        while self._waiting and self._received_bytes < BYTES_PER_TURN:
+            self._received_bytes += self._waiting.popleft()()
+        self._schedule()
+
+
+def discard(memory: LargeMemory) -> None:
+    """Give memory back to the system, a slice in each turn of the loop."""
+    try:
+        is_left = memory.shrink()
+    except BufferError:
+        asyncio.get_running_loop().call_later(RETRY_S, discard, memory)
+        return
+    if is_left:
+        asyncio.get_running_loop().call_soon(discard, memory)

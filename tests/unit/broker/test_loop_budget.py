@@ -1,8 +1,10 @@
 """Nothing that a client sends holds up the event loop for longer than 5 ms (decision 23)."""
 
 import asyncio
+import gc
 import struct
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import crc32c
 import pytest
@@ -12,6 +14,7 @@ from tailrace.model import Codec, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import REQUEST_PARTS_MAX
+from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tailrace.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -54,6 +57,9 @@ from tailrace.records import layout
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.codecs import compress
 from tailrace.replication.validation import QUICK_COUNT
+from tailrace.runtime.slices import Slices
+from tailrace.server.connection import Connection
+from tailrace.server.memory import BYTES_PER_TURN, ReceiveTurns
 from tailrace.testing import Outside, Peer, Watchdog, virtual_runtime
 from tests.unit.broker.brokers import (
     BY_NAME_PRODUCE,
@@ -381,6 +387,72 @@ def test_ten_thousand_partitions_are_answered_in_slices() -> None:
             assert ours == []
             assert len(found.topics[0].partitions) == count
             assert answer.responses[0].partition_responses[0].error_code == 0
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_the_memory_of_a_large_request_goes_back_in_slices() -> None:
+    """A client that leaves in the middle of a request of 100 MB does not stop the loop."""
+    size = 100 * 1024 * 1024
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            data = struct.pack(">ihh", size, ApiKey.PRODUCE, 3) + bytes(size - 100)
+            await send_all(outside, peer, data)
+            assert broker.statistics().claimed_bytes == size
+            # To drop all of it at once takes more than twice as long.
+            with Watchdog(outside, budget_s=0.0025) as watchdog:
+                peer.socket.close()
+                await outside.pass_time(1)
+            assert watchdog.findings == []
+            assert broker.statistics().claimed_bytes == 0
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_turn_of_the_loop_receives_a_bounded_part_of_large_requests() -> None:
+    """Connections that have something at the same time share the turns, in the order they came."""
+    part = BYTES_PER_TURN // 4
+    received: list[int] = []
+
+    def receive(number: int) -> int:
+        received.append(number)
+        return part
+
+    async def scenario() -> None:
+        turns = ReceiveTurns()
+        at_once = [turns.ask(partial(receive, number)) for number in range(10)]
+        assert at_once == [True] * 4 + [False] * 6
+        assert received == list(range(4))
+        await Slices().rest()
+        assert received == list(range(8))
+        assert not turns.ask(partial(receive, 10)), "it passes those who wait"
+        await Slices().rest()
+        assert received == list(range(11))
+
+    asyncio.run(scenario())
+
+
+def test_a_closed_connection_leaves_nothing_to_collect() -> None:
+    """Memory of those that come and go does not wait for Python's search for cycles."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            gc.collect()
+            gc.disable()
+            try:
+                for _ in range(20):
+                    peer = connect(outside, broker)
+                    await peer.ask(ApiKey.API_VERSIONS, ApiVersionsRequest(), ApiVersionsResponse)
+                    peer.socket.close()
+                    await outside.pass_time(1)
+                kept = [each for each in gc.get_objects() if isinstance(each, Connection)]
+            finally:
+                gc.enable()
+            assert kept == []
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
