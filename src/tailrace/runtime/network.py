@@ -125,21 +125,24 @@ class Network(Connector, Protocol):
 
 
 class Watcher(Protocol):
-    """Calls back when the kernel has news of a socket; the names are those of an asyncio loop."""
+    """Calls back when the kernel has news of a socket; the names are those of an asyncio loop.
 
-    def add_reader(self, connection: socket.socket, callback: Callable[[], None], /) -> object:
+    It is given descriptors: asyncio's loop takes 15 us to describe a socket that it does not know.
+    """
+
+    def add_reader(self, descriptor: int, callback: Callable[[], None], /) -> object:
         """Call back while there is something to receive."""
         ...
 
-    def remove_reader(self, connection: socket.socket, /) -> object:
+    def remove_reader(self, descriptor: int, /) -> object:
         """Stop that."""
         ...
 
-    def add_writer(self, connection: socket.socket, callback: Callable[[], None], /) -> object:
+    def add_writer(self, descriptor: int, callback: Callable[[], None], /) -> object:
         """Call back while there is room to send."""
         ...
 
-    def remove_writer(self, connection: socket.socket, /) -> object:
+    def remove_writer(self, descriptor: int, /) -> object:
         """Stop that."""
         ...
 
@@ -189,16 +192,16 @@ class KernelSocket:
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         """Call back while there is something to receive."""
         if callback is None:
-            self._loop.remove_reader(self._connection)
+            self._loop.remove_reader(self._connection.fileno())
         else:
-            self._loop.add_reader(self._connection, callback)
+            self._loop.add_reader(self._connection.fileno(), callback)
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
         """Call back while there is room to send."""
         if callback is None:
-            self._loop.remove_writer(self._connection)
+            self._loop.remove_writer(self._connection.fileno())
         else:
-            self._loop.add_writer(self._connection, callback)
+            self._loop.add_writer(self._connection.fileno(), callback)
 
     def close(self) -> None:
         """End the connection."""
@@ -217,7 +220,7 @@ class KernelListener:
         self._is_paused = False
         self._loop = asyncio.get_running_loop()
         self.host, self.port = listening.getsockname()[:2]
-        self._loop.add_reader(listening, self._accept)
+        self._loop.add_reader(listening.fileno(), self._accept)
 
     def _accept(self) -> None:
         for _ in range(ACCEPTED_AT_ONCE):
@@ -231,7 +234,7 @@ class KernelListener:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
                 # Out of descriptors: leave the peer in the backlog, or the loop would spin on it.
-                self._loop.remove_reader(self._listening)
+                self._loop.remove_reader(self._listening.fileno())
                 self._loop.call_later(1.0, self._watch)
                 return
             self._accepted(KernelSocket(connection, self._loop))
@@ -240,7 +243,7 @@ class KernelListener:
         """Leave new connections in the kernel's queue."""
         if not self._is_paused:
             self._is_paused = True
-            self._loop.remove_reader(self._listening)
+            self._loop.remove_reader(self._listening.fileno())
 
     def resume(self) -> None:
         """Accept again."""
@@ -250,12 +253,12 @@ class KernelListener:
 
     def _watch(self) -> None:
         if self._listening.fileno() >= 0 and not self._is_paused:
-            self._loop.add_reader(self._listening, self._accept)
+            self._loop.add_reader(self._listening.fileno(), self._accept)
 
     def close(self) -> None:
         """Accept no more."""
         if self._listening.fileno() >= 0:
-            self._loop.remove_reader(self._listening)
+            self._loop.remove_reader(self._listening.fileno())
             self._listening.close()
 
 
@@ -328,7 +331,7 @@ class Connecting:
                 code = errno.EINVAL
             if code in (0, errno.EINPROGRESS):
                 self._connection = connection
-                self._watcher.add_writer(connection, self._on_writable)
+                self._watcher.add_writer(connection.fileno(), self._on_writable)
                 return
             connection.close()
             reason = OSError(code, os.strerror(code))
@@ -346,7 +349,7 @@ class Connecting:
             connection.getpeername()
         except OSError:
             return  # news of an older socket that had the same descriptor
-        self._watcher.remove_writer(connection)
+        self._watcher.remove_writer(connection.fileno())
         self._connection = None
         self._end(KernelSocket(connection, self._watcher))
 
@@ -357,7 +360,7 @@ class Connecting:
     def _let_go(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._watcher.remove_writer(connection)
+            self._watcher.remove_writer(connection.fileno())
             connection.close()
 
 

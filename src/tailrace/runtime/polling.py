@@ -15,7 +15,6 @@ Linux only (epoll, eventfd).
 import contextlib
 import os
 import select
-import socket
 import sys
 import threading
 from collections import deque
@@ -111,30 +110,26 @@ class PollingNetwork:
             self._soon.append(callback)
             self.wake()
 
-    def add_reader(self, connection: socket.socket, callback: Callable[[], None]) -> None:
+    def add_reader(self, descriptor: int, callback: Callable[[], None]) -> None:
         """Call back while there is something to receive."""
-        descriptor = connection.fileno()
         before = self._mask(descriptor)
         self._readers[descriptor] = callback
         self._watch(descriptor, before)
 
-    def remove_reader(self, connection: socket.socket) -> None:
+    def remove_reader(self, descriptor: int) -> None:
         """Stop that."""
-        descriptor = connection.fileno()
         before = self._mask(descriptor)
         self._readers.pop(descriptor, None)
         self._watch(descriptor, before)
 
-    def add_writer(self, connection: socket.socket, callback: Callable[[], None]) -> None:
+    def add_writer(self, descriptor: int, callback: Callable[[], None]) -> None:
         """Call back while there is room to send."""
-        descriptor = connection.fileno()
         before = self._mask(descriptor)
         self._writers[descriptor] = callback
         self._watch(descriptor, before)
 
-    def remove_writer(self, connection: socket.socket) -> None:
+    def remove_writer(self, descriptor: int) -> None:
         """Stop that."""
-        descriptor = connection.fileno()
         before = self._mask(descriptor)
         self._writers.pop(descriptor, None)
         self._watch(descriptor, before)
