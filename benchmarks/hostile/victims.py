@@ -4,12 +4,13 @@ import struct
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from tailrace import Producer
 
 TOPIC: Final = "honest"
-PAUSE_S: Final = 0.005
+INTERVAL_S: Final = 1 / 150
 """Between two records: a broker with room to spare."""
 
 _VALUE: Final = struct.Struct(">qd")
@@ -17,12 +18,12 @@ _VALUE: Final = struct.Struct(">qd")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latencies:
-    """What was measured in one phase, in milliseconds."""
+    """What was measured of the records of one phase, in milliseconds."""
 
     produced: tuple[float, ...]
-    """From `send` to the acknowledgement."""
+    """From the time a record was due to be sent to its acknowledgement."""
     consumed: tuple[float, ...]
-    """From `send` to the consumer."""
+    """From the time a record was due to be sent to the consumer."""
 
 
 def p99(values: tuple[float, ...]) -> float:
@@ -32,14 +33,19 @@ def p99(values: tuple[float, ...]) -> float:
 
 
 class Victims:
-    """One record at a time, acknowledged with acks=all; and whoever reads them."""
+    """A producer with acks=all that sends by the clock, and a consumer that reads along.
+
+    Latencies count from the time a record was due: a broker that stands still for a second delays
+    all the records of that second, and not just the one that waits for it.
+    """
 
     def __init__(self, bootstrap: str) -> None:
-        self.acknowledged: list[int] = []
-        self.received: list[int] = []
+        self.acknowledged: dict[int, float] = {}
+        """Milliseconds by the number of the record."""
+        self.received: dict[int, float] = {}
         self._bootstrap = bootstrap
-        self._produced: list[float] = []
-        self._consumed: list[float] = []
+        self._due_count = 0
+        self._phase_start = 0
         self._is_ended = threading.Event()
         self._is_drained = threading.Event()
         self._threads = [
@@ -48,11 +54,20 @@ class Victims:
         for thread in self._threads:
             thread.start()
 
-    def take(self) -> Latencies:
-        """What was measured since the last call."""
-        produced, self._produced = self._produced, []
-        consumed, self._consumed = self._consumed, []
-        return Latencies(produced=tuple(produced), consumed=tuple(consumed))
+    def take(self, timeout_s: float) -> Latencies:
+        """What was measured of the records that were due since the last call.
+
+        Waits until all of them have arrived; one that has not after `timeout_s` counts as infinite.
+        """
+        numbers = range(self._phase_start, self._due_count)
+        self._phase_start = numbers.stop
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and not all(each in self.received for each in numbers):
+            time.sleep(0.01)
+        return Latencies(
+            produced=tuple(self.acknowledged.get(each, float("inf")) for each in numbers),
+            consumed=tuple(self.received.get(each, float("inf")) for each in numbers),
+        )
 
     def finish(self, timeout_s: float) -> list[int]:
         """Stop sending, read on for a while; the acknowledged records that did not come."""
@@ -66,15 +81,22 @@ class Victims:
         return sorted(set(self.acknowledged) - set(self.received))
 
     def _produce(self) -> None:
-        number = 0
         with Producer(bootstrap_servers=self._bootstrap) as producer:
+            started = time.perf_counter()
             while not self._is_ended.is_set():
-                started = time.perf_counter()
-                producer.send(TOPIC, _VALUE.pack(number, started)).result(300)
-                self._produced.append((time.perf_counter() - started) * 1000)
-                self.acknowledged.append(number)
-                number += 1
-                time.sleep(PAUSE_S)
+                number = self._due_count
+                due = started + number * INTERVAL_S
+                time.sleep(max(due - time.perf_counter(), 0))
+                self._due_count += 1
+                producer.send(
+                    TOPIC,
+                    _VALUE.pack(number, due),
+                    on_delivery=partial(self._delivered, number, due),
+                )
+
+    def _delivered(self, number: int, due: float, _: object, error: Exception | None) -> None:
+        if error is None:
+            self.acknowledged[number] = (time.perf_counter() - due) * 1000
 
     def _consume(self) -> None:
         import confluent_kafka
@@ -91,7 +113,6 @@ class Victims:
             message = consumer.poll(0.1)
             if message is None or message.error() is not None:
                 continue
-            number, started = _VALUE.unpack(message.value())
-            self.received.append(number)
-            self._consumed.append((time.perf_counter() - started) * 1000)
+            number, due = _VALUE.unpack(message.value())
+            self.received[number] = (time.perf_counter() - due) * 1000
         consumer.close()
