@@ -75,7 +75,7 @@ def check(report: Report, kafka: Kafka, scratch: Path) -> None:
         list(_differences(expected, read)),
     )
     report.check(
-        "all that either broker acknowledged on it is there",
+        f"all that either broker acknowledged to the topic {PLAIN} is there",
         [
             each
             for one in sent

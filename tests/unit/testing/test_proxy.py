@@ -121,6 +121,12 @@ def test_a_black_hole_swallows_for_good_and_keeps_the_connection() -> None:
         assert proxy.wait_for_disturbed(1, timeout_s=TIMEOUT_S)
         proxy.heal()
         client.sendall(frame(ApiKey.METADATA, 2))
+        # By then a request that went through would have been answered, as another client's is.
+        host, port = proxy.address.split(":")
+        with socket.create_connection((host, int(port)), TIMEOUT_S) as other:
+            for number in range(10):
+                other.sendall(frame(ApiKey.METADATA, number))
+                assert exactly(other, 12) == answer(number)
         client.settimeout(0)
         with pytest.raises(BlockingIOError):
             client.recv(1)
