@@ -2,7 +2,7 @@
 
    FAULT_FILE names a text file of lines `CALL PART`: CALL is one of the names below, or `any`; PART is
    what the path of the file must contain. It is read at each call, so that a test may change it while
-   the process runs. */
+   the process runs. What was refused is appended to FAULT_FILE.refused, a CALL in each line. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,6 +27,16 @@ static ssize_t slurp(const char *path, char *text, size_t size) {
     return count;
 }
 
+static void note(const char *faults, const char *call) {
+    char path[4096], line[64];
+    snprintf(path, sizeof path, "%s.refused", faults);
+    int file = REAL(open)(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (file < 0) return;
+    ssize_t size = snprintf(line, sizeof line, "%s\n", call);
+    if (write(file, line, size) != size) abort();
+    REAL(close)(file);
+}
+
 static int is_refused(const char *call, const char *path) {
     const char *faults = getenv("FAULT_FILE");
     char text[1024], name[32], part[256];
@@ -38,6 +48,7 @@ static int is_refused(const char *call, const char *path) {
             if (strstr(path, part) != NULL) refused = 1;
         }
     }
+    if (refused) note(faults, call);
     errno = refused ? EIO : saved;
     return refused;
 }
@@ -90,6 +101,16 @@ ON_PATH(int, stat, "stat", path, -1, (const char *path, struct stat *found), (pa
 ON_PATH(int, stat64, "stat", path, -1, (const char *path, struct stat64 *found), (path, found))
 ON_PATH(int, rename, "rename", from, -1, (const char *from, const char *to), (from, to))
 ON_PATH(int, unlink, "unlink", path, -1, (const char *path), (path))
+int unlinkat(int at, const char *name, int flags) {
+    char link[64], path[8192];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", at);
+    ssize_t size = at < 0 || name[0] == '/' ? 0 : readlink(link, path, 4096);
+    if (size < 0) size = 0;
+    snprintf(path + size, sizeof path - size, "/%s", name);
+    if (is_refused("unlink", path)) return -1;
+    return REAL(unlinkat)(at, name, flags);
+}
+
 ON_PATH(int, mkdir, "mkdir", path, -1, (const char *path, mode_t mode), (path, mode))
 
 #define OPENING(name, call_path, parameters, arguments) \

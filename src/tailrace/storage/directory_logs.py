@@ -204,10 +204,13 @@ class DirectoryLogs:
             raise StorageError(str(unusable(folder, error))) from error
         return log
 
-    def has_folder(self, partition: TopicPartition) -> bool:
-        """Whether there is a folder of this partition, of whichever topic."""
+    def may_have_folder(self, partition: TopicPartition) -> bool:
+        """Whether a partition has a folder, of any topic; also when the device does not tell."""
         folder = f"{self._directory.path}/{names.partition_directory_name(partition)}"
-        return self.files.is_directory(folder)
+        try:
+            return self.files.is_directory(folder)
+        except OSError:
+            return True
 
     def bytes_of(self, partition: TopicPartition) -> int:
         """Bytes in the log files of a partition that need not be open, for telling progress.

@@ -156,7 +156,7 @@ class LogManager:
                 log = directory.open(partition, topic_id=topic_id, config=config)
             except StorageError as error:
                 failure = failure or error
-                if directory.has_folder(partition):
+                if directory.may_have_folder(partition):
                     break  # One partition in two directories would stop the next start.
                 continue
             self._homes[partition] = directory

@@ -136,6 +136,16 @@ def test_a_half_made_partition_is_taken_back_before_the_next_directory_is_tried(
     assert not files.exists("b/planes-0")
 
 
+def test_no_other_directory_is_tried_when_a_device_hides_its_folders() -> None:
+    """The partition may be there, and in two places the next start would refuse it."""
+    files = MemoryFiles()
+    logs = manager(files, "a", "b")
+    files.faults.append(DiskFault(operation="is_directory", path_part="a/flights-0"))
+    with pytest.raises(StorageError):
+        create(logs)
+    assert not files.exists("b/flights-0")
+
+
 def test_a_partition_in_two_directories_is_refused() -> None:
     """Neither is taken for the true one."""
     files = MemoryFiles()
