@@ -168,7 +168,10 @@ class Moves:
                 moving.move = None
             raise
         except MoveError as error:
-            self._logs.settle(error.directory, error.error)
+            if error.is_final:
+                self._logs.fail(error.directory, error.error)
+            else:
+                self._logs.settle(error.directory, error.error)
             _tell_failed(partition, moving.target, error)
         except (TailraceError, OSError) as error:
             _tell_failed(partition, moving.target, error)

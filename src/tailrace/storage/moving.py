@@ -33,7 +33,7 @@ from tailrace.storage.appends import UnexpectedAppendOffsetError
 from tailrace.storage.directories import unusable
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
-from tailrace.storage.manager import LogManager
+from tailrace.storage.manager import LogManager, is_shortage
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.segment import move_segment
 from tailrace.storage.shrink import truncate_fully_and_start_at
@@ -57,6 +57,8 @@ class Move:
         self.target = target
         """The directory that it moves to."""
         self._prepared: tuple[int, int] | None = None
+        self._is_copy_needed = False
+        """Whether the next start may find no other folder of the partition."""
 
     @property
     def lag(self) -> int:
@@ -169,18 +171,23 @@ class Move:
         After a crash in between the copy is the log. Both logs stay open.
 
         Raises:
-            StorageError: a device refused: `failed` has the directory that it belongs to. The log
-                serves on if that is the target.
+            MoveError: a device refused. The log serves on under its old name, unless the directory
+                that the error names must leave service (`is_final`): then its folder may have lost
+                its name, and `discard` keeps the copy, from which the next start serves.
         """
         assert self.is_ready
         files, partition = self.source.folder.files, self.source.partition
         place = self.source.folder.path
         aside = f"{self.home.path}/{names.delete_directory_name(partition, unique_id)}"
         new_place = f"{self.target.path}/{names.partition_directory_name(partition)}"
+        self._is_copy_needed = True
         try:
             files.rename(place, aside)
             files.sync_directory(self.home.path)
         except OSError as error:
+            self._put_back(aside, place)
+            # Whether a name is on the device that has failed to write it, nobody knows.
+            self._is_copy_needed = not is_shortage(error)
             raise MoveError(self.home, error) from error
         try:
             files.rename(self.future.folder.path, new_place)
@@ -196,12 +203,19 @@ class Move:
         )
 
     def _put_back(self, aside: str, place: str) -> None:
+        """Give the log's folder its name back, on the device; the copy is not needed then.
+
+        Raises:
+            MoveError: nobody knows which name it has after a crash, so it must take no records.
+        """
         files = self.source.folder.files
         try:
-            files.rename(aside, place)
+            if files.exists(aside):
+                files.rename(aside, place)
             files.sync_directory(self.home.path)
         except OSError as error:
-            raise MoveError(self.home, error) from error
+            raise MoveError(self.home, error, is_final=True) from error
+        self._is_copy_needed = False
 
     def hand_over(self) -> None:
         """Close the log, whose folder is on its way out: its copy has taken over."""
@@ -209,8 +223,13 @@ class Move:
         self.source.close()
 
     def discard(self) -> None:
-        """Give the copy up: its folder goes, at the latest with the next start. Owner's thread."""
+        """Give the copy up: its folder goes, at the latest with the next start. Owner's thread.
+
+        After a `swap` that has failed between its renames the folder stays for the next start.
+        """
         self.future.close()
+        if self._is_copy_needed:
+            return
         files, path = self.future.folder.files, self.future.folder.path
         unique_id = path.removesuffix(names.FUTURE_DIRECTORY_SUFFIX).rpartition(".")[2]
         aside = names.delete_directory_name(self.future.partition, unique_id)
@@ -235,11 +254,13 @@ def _move_log(log: Log, path: str) -> None:
 class MoveError(StorageError):
     """A device has refused a step of a move."""
 
-    def __init__(self, directory: DirectoryLogs, error: OSError) -> None:
+    def __init__(self, directory: DirectoryLogs, error: OSError, *, is_final: bool = False) -> None:
         super().__init__(str(unusable(directory.path, error)))
         self.directory = directory
         """Whose device it is."""
         self.error = error
+        self.is_final = is_final
+        """Whether the directory must leave service, also for a shortage."""
 
 
 def begin_move(

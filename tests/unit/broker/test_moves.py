@@ -278,6 +278,77 @@ def test_a_target_that_fails_leaves_the_partition_where_it_is(operation: str) ->
         outside.run(look(outside))
 
 
+def refuse_after(outside: Outside, call: tuple[str, str], *faults: DiskFault) -> None:
+    """Have faults from the call on that follows this one; paths end as given."""
+
+    def on_call(operation: str, path: str) -> None:
+        if is_seen:
+            outside.files.faults += faults
+            outside.files.on_call = None
+        elif (operation, path) == call:
+            is_seen.append(path)
+
+    is_seen: list[str] = []
+    outside.files.on_call = on_call
+
+
+SWAP_BEGINS = ("rename", "one/t-0")
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE])
+def test_a_home_that_fails_in_the_swap_loses_no_record(error: int) -> None:
+    """It is out of service at once, its copy stays, and the next start serves every record."""
+
+    async def move(outside: Outside) -> None:
+        async with filled(outside) as (broker, peer):
+            # The first directory of a broker is needed for more: there and back again.
+            assert await alter(peer, "two") == ErrorCode.NONE
+            await outside.pass_time(5)
+            fault = DiskFault(operation="sync_directory", path_part="two", error=error)
+            refuse_after(outside, ("rename", "two/t-0"), fault)
+            assert await alter(peer, "one") == ErrorCode.NONE
+            await outside.pass_time(5)
+            assert outside.files.faults == [fault]
+            outside.files.faults.clear()
+            assert broker.logs.directories[1].failure is not None
+            answer = await produce(peer, "t", batch(b"20"))
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            await outside.pass_time(120)
+            assert [each for each in outside.files.list("one") if each.endswith("-future")]
+
+    async def look(outside: Outside) -> None:
+        async with running(outside, {"log.dirs": "one,two"}) as broker:
+            assert stored(broker) == values(COUNT)
+
+    for keep_unsynced in (True, False):
+        with virtual_runtime() as outside:
+            outside.run(move(outside))
+            disk = outside.files.crash(keep_unsynced=keep_unsynced)
+        with virtual_runtime(files=disk) as outside:
+            outside.run(look(outside))
+
+
+def test_a_short_shortage_in_the_swap_leaves_the_partition_where_it_is() -> None:
+    """Its folder gets its name back on the device, and the directory stays in service."""
+
+    async def move(outside: Outside) -> None:
+        async with filled(outside) as (broker, peer):
+            fault = DiskFault(operation="sync_directory", path_part="one", error=errno.EMFILE)
+            refuse_after(outside, SWAP_BEGINS, fault)
+            outside.files.on_read = lambda *_: outside.files.faults.clear()
+            assert await alter(peer, "two") == ErrorCode.NONE
+            await outside.pass_time(5)
+            assert outside.files.faults == []
+            assert all(each.failure is None for each in broker.logs.directories)
+            assert (await produce(peer, "t", batch(b"20"))).error_code == ErrorCode.NONE
+            assert stored(broker) == values(COUNT + 1)
+            assert outside.files.is_directory("one/t-0")
+
+    with virtual_runtime() as outside:
+        outside.run(move(outside))
+        assert outside.files.crash().is_directory("one/t-0")
+
+
 def test_a_move_that_a_stop_has_ended_begins_anew() -> None:
     """With the next start, to the same directory."""
 
