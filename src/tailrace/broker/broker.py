@@ -322,7 +322,8 @@ async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
         )
         replicas = Replicas(logs)
         logs.on_failure = replicas.directory_failed
-        moves = settle_futures(logs)
+        topics = controller.image.topics
+        moves = settle_futures(logs, {name: topic.topic_id for name, topic in topics.items()})
         _check_can_go_on(logs)
         _adopt(logs, controller)
         loading = Loading(

@@ -24,7 +24,7 @@ from tailrace.storage import names
 from tailrace.storage.cleaner.worker import LogCleaner, Throttle
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.manager import LogManager
-from tailrace.storage.moving import Move, MoveError, begin_move
+from tailrace.storage.moving import Move, MoveError, begin_move, remove_futures
 
 logger = logging.getLogger(__name__)
 
@@ -191,12 +191,24 @@ class Moves:
         if source is None or moving.is_over:
             return
         home, unique_id = self._logs.home_of(source), self._new_id().hex
-        moving.move = await self._to_its_end(
-            lambda: begin_move(
+
+        def begin() -> Move:
+            self._remove_others(partition, moving.target)
+            return begin_move(
                 source, home=home, target=moving.target, topic_id=topic_id, unique_id=unique_id
             )
-        )
+
+        moving.move = await self._to_its_end(begin)
         await self._copy_and_swap(moving, moving.move)
+
+    def _remove_others(self, partition: TopicPartition, target: DirectoryLogs) -> None:
+        """Remove copies that earlier moves to other directories have left. Worker thread."""
+        for directory in self._logs.online:
+            if directory is not target:
+                try:
+                    remove_futures(partition, directory)
+                except OSError as error:
+                    logger.warning("future_not_removed path=%s reason=%s", directory.path, error)
 
     async def _copy_and_swap(self, moving: _Moving, move: Move) -> None:
         def is_over() -> bool:

@@ -185,23 +185,22 @@ class DirectoryLogs:
         It is none of this directory's logs before `take_over`. Any thread.
 
         Raises:
-            StorageError: the device refused.
+            OSError: the device refused; the folder may be there.
         """
+        self.offsets.begin(source.partition)
+        self.files.make_directory(folder)
+        write_partition_metadata(self.files, folder, names.PARTITION_METADATA, topic_id=topic_id)
+        log = open_log(
+            self._folder(source.partition, folder),
+            config=source.config,
+            producer_expiration_ms=self._producer_expiration_ms,
+            is_clean=True,
+        )
         try:
-            self.offsets.begin(source.partition)
-            self.files.make_directory(folder)
-            write_partition_metadata(
-                self.files, folder, names.PARTITION_METADATA, topic_id=topic_id
-            )
-            log = open_log(
-                self._folder(source.partition, folder),
-                config=source.config,
-                producer_expiration_ms=self._producer_expiration_ms,
-                is_clean=True,
-            )
             self.files.sync_directory(self.path)
-        except OSError as error:
-            raise StorageError(str(unusable(folder, error))) from error
+        except OSError:
+            log.close()
+            raise
         return log
 
     def may_have_folder(self, partition: TopicPartition) -> bool:

@@ -22,14 +22,18 @@ While it lasts the log must not be compacted: the copy would have records of bef
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
 
-from tailrace.errors import OffsetOutOfRangeError, StorageError
+from tailrace.errors import CorruptionError, DirectoryError, OffsetOutOfRangeError, StorageError
 from tailrace.model import TopicPartition
+from tailrace.runtime.files import Files
 from tailrace.storage import names, set_aside
 from tailrace.storage.appends import UnexpectedAppendOffsetError
+from tailrace.storage.checkpoints import read_partition_metadata
 from tailrace.storage.directories import unusable
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
@@ -273,31 +277,84 @@ def begin_move(
 ) -> Move:
     """Make the folder of a copy in another directory, empty so far. Any thread.
 
+    What an earlier move has left in the target goes first: a start has to know which copy is whole.
+
     Raises:
-        StorageError: the device refused.
+        StorageError: the device refused; the folder is gone again if the device allows that much.
     """
-    name = names.future_directory_name(source.partition, unique_id)
-    future = target.open_future(source, f"{target.path}/{name}", topic_id=topic_id)
+    files, partition = target.files, source.partition
+    path = f"{target.path}/{names.future_directory_name(partition, unique_id)}"
+    try:
+        remove_futures(partition, target)
+        future = target.open_future(source, path, topic_id=topic_id)
+    except OSError as error:
+        _remove_beginning(files, path)
+        raise MoveError(target, error) from error
     # Where this is called there is a thread that may wait.
     future.on_rolled = Log.sync_rolled
     move = Move(source, future, home=home, target=target)
     try:
         move.carry()
-    except MoveError:
+    except StorageError:
         future.close()
+        _remove_beginning(files, path)
         raise
     return move
 
 
-def settle_futures(logs: LogManager) -> dict[TopicPartition, DirectoryLogs]:
+def _remove_tree(files: Files, path: str) -> None:
+    if files.exists(path):
+        files.remove_tree(path)
+
+
+def _remove_beginning(files: Files, path: str) -> None:
+    try:
+        _remove_tree(files, path)
+    except OSError as error:
+        # The next move to this directory tries again before it begins, and so does a start.
+        logger.warning("future_not_removed path=%s reason=%s", path, error)
+
+
+def remove_futures(partition: TopicPartition, directory: DirectoryLogs) -> None:
+    """Remove what earlier moves of a partition have left in a directory; on the device on return.
+
+    Raises:
+        OSError: the device refused.
+    """
+    left = [
+        name
+        for name in directory.files.list(directory.path)
+        if names.parse_future_directory_name(name) == partition
+    ]
+    for name in left:
+        directory.files.remove_tree(f"{directory.path}/{name}")
+    if left:
+        directory.files.sync_directory(directory.path)
+
+
+class _Future(NamedTuple):
+    """A folder with a copy that a start has found."""
+
+    directory: DirectoryLogs
+    path: str
+
+
+def settle_futures(
+    logs: LogManager, known_ids: Mapping[str, uuid.UUID] = MappingProxyType({})
+) -> dict[TopicPartition, DirectoryLogs]:
     """Before a start looks for partitions: copies of moves that a stop or a crash has ended.
 
     A copy whose log is there is removed; returned is which moves are to begin anew, and where to.
     A copy without a log gets its name, since a swap was at hand; but not while a directory is out
-    of service, which may have the log. A directory that refuses fails.
+    of service, which may have the log, nor if its topic has another id in `known_ids`. Of several
+    the one that has most according to the checkpoints gets it: only a whole copy is noted there.
+    A directory that refuses fails.
+
+    Raises:
+        DirectoryError: several are in one directory, whose checkpoints have one entry for them.
     """
     current: set[TopicPartition] = set()
-    futures: list[tuple[DirectoryLogs, TopicPartition, str]] = []
+    futures: dict[TopicPartition, list[_Future]] = {}
     for directory in logs.online:
         for name in _folder_names(logs, directory):
             partition = names.parse_partition_directory_name(name)
@@ -305,16 +362,19 @@ def settle_futures(logs: LogManager) -> dict[TopicPartition, DirectoryLogs]:
             if partition is not None:
                 current.add(partition)
             elif future is not None:
-                futures.append((directory, future, name))
+                found = _Future(directory, f"{directory.path}/{name}")
+                futures.setdefault(future, []).append(found)
     again: dict[TopicPartition, DirectoryLogs] = {}
-    for directory, partition, name in futures:
-        path = f"{directory.path}/{name}"
+    for partition, copies in futures.items():
         if partition in current:
-            again.setdefault(partition, directory)
-            logs.guard(directory, partial(directory.files.remove_tree, path))
-        elif logs.is_complete:
-            current.add(partition)
-            logs.guard(directory, partial(_promote, directory, partition, path))
+            again[partition] = copies[0].directory
+        elif not (
+            logs.is_complete
+            and _serve_copy(logs, partition, copies, known_id=known_ids.get(partition.topic))
+        ):
+            continue
+        for copy in copies:
+            logs.guard(copy.directory, partial(_remove_tree, copy.directory.files, copy.path))
     return again
 
 
@@ -322,8 +382,56 @@ def _folder_names(logs: LogManager, directory: DirectoryLogs) -> list[str]:
     try:
         return directory.files.list(directory.path)
     except OSError as error:
-        logs.settle(directory, error)
+        # Also for a shortage: it may have the log of a copy that is elsewhere.
+        logs.fail(directory, error)
         return []
+
+
+def _serve_copy(
+    logs: LogManager,
+    partition: TopicPartition,
+    copies: Sequence[_Future],
+    *,
+    known_id: uuid.UUID | None,
+) -> bool:
+    """Give the copy that has most the partition's name; whether one has it now."""
+    try:
+        fitting = [each for each in copies if known_id in (None, _topic_id_or_none(each, known_id))]
+    except MoveError as error:
+        logs.fail(error.directory, error.error)
+        return False
+    if not fitting:
+        return False
+    best = max(fitting, key=lambda each: _known_size(each.directory, partition))
+    if sum(each.directory is best.directory for each in fitting) > 1:
+        raise DirectoryError(
+            f"{best.directory.path} has several copies of {partition} ({best.path} and others) and "
+            "no log directory has its log; move all but the newest copy away"
+        )
+    try:
+        _promote(best.directory, partition, best.path)
+    except OSError as error:
+        # Also for a shortage: without its folder the partition would be made anew, and empty.
+        logs.fail(best.directory, error)
+        return False
+    return True
+
+
+def _topic_id_or_none(copy: _Future, known_id: uuid.UUID | None) -> uuid.UUID | None:
+    """The topic id in a copy's folder; the known one if the file cannot be read as one."""
+    try:
+        return read_partition_metadata(
+            copy.directory.files, f"{copy.path}/{names.PARTITION_METADATA}"
+        )
+    except CorruptionError:
+        return known_id
+    except OSError as error:
+        raise MoveError(copy.directory, error) from error
+
+
+def _known_size(directory: DirectoryLogs, partition: TopicPartition) -> tuple[int, int]:
+    recovery_point, log_start = directory.offsets.found(partition)
+    return recovery_point, log_start or 0
 
 
 def _promote(directory: DirectoryLogs, partition: TopicPartition, path: str) -> None:

@@ -1,9 +1,13 @@
 """What a move to another log directory leaves in the target, for the starts that follow."""
 
+import errno
 import random
 import struct
 import uuid
 
+import pytest
+
+from tailrace.errors import DirectoryError
 from tailrace.model import TopicPartition
 from tailrace.records.builder import records_of
 from tailrace.storage import names
@@ -13,8 +17,8 @@ from tailrace.storage.directories import open_log_directory
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
-from tailrace.storage.moving import Move, begin_move
-from tailrace.testing import MemoryFiles
+from tailrace.storage.moving import Move, MoveError, begin_move, settle_futures
+from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import NOW, SetClock, batch
 
 PARTITION = TopicPartition("flights", 0)
@@ -22,19 +26,23 @@ ID = uuid.UUID(int=1)
 CONFIG = log_config({})
 
 
-def start(files: MemoryFiles) -> LogManager:
-    """Two log directories, as a start finds them."""
-    logs = LogManager(
-        [
-            DirectoryLogs(
-                files,
-                open_log_directory(files, path, node_id=1, new_id=uuid.UUID(int=number)),
-                clock=SetClock(),
-                chance=random.Random(0),
-            )
-            for number, path in ((8, "one"), (9, "two"))
-        ]
+DIRECTORIES = ("one", "two")
+
+
+def directory_logs(files: MemoryFiles, number: int, path: str) -> DirectoryLogs:
+    """One log directory; a new one gets its id from the number."""
+    return DirectoryLogs(
+        files,
+        open_log_directory(files, path, node_id=1, new_id=uuid.UUID(int=number + 8)),
+        clock=SetClock(),
+        chance=random.Random(0),
     )
+
+
+def start(files: MemoryFiles, paths: tuple[str, ...] = DIRECTORIES) -> LogManager:
+    """Log directories, as a start finds them."""
+    logs = LogManager([directory_logs(files, number, path) for number, path in enumerate(paths)])
+    settle_futures(logs)
     for partition in logs.find_partitions():
         logs.open(partition, topic_id=ID, config=CONFIG)
     return logs
@@ -55,11 +63,33 @@ def offsets_of(log: Log | None) -> list[int]:
     return [record.offset for each in log.batches(0) for record in records_of(each)]
 
 
-def begin(logs: LogManager, log: Log) -> Move:
-    """Begin to move a log to the other directory."""
+def begin(logs: LogManager, log: Log, *, number: int = 3, path: str | None = None) -> Move:
+    """Begin to move a log to the other directory, or to the one that is named."""
     home = logs.home_of(log)
-    (target,) = (each for each in logs.directories if each is not home)
-    return begin_move(log, home=home, target=target, topic_id=ID, unique_id=f"{3:032x}")
+    (target,) = (
+        each for each in logs.directories if each is not home and path in (None, each.path)
+    )
+    return begin_move(log, home=home, target=target, topic_id=ID, unique_id=f"{number:032x}")
+
+
+def futures(files: MemoryFiles, path: str) -> list[str]:
+    """The names of copies in a directory."""
+    return [name for name in files.list(path) if name.endswith("-future")]
+
+
+def killed_in_the_swap(files: MemoryFiles, log: Log) -> MemoryFiles:
+    """The disk when the process has died between the renames."""
+    aside = names.delete_directory_name(PARTITION, f"{4:032x}")
+    files.rename(log.folder.path, log.folder.path.replace("flights-0", aside))
+    return files.crash(keep_unsynced=True)
+
+
+def filled(logs: LogManager) -> Log:
+    """A log with five records."""
+    log = logs.create(PARTITION, topic_id=ID, config=CONFIG)
+    add(log, *range(5))
+    log.advance_high_watermark(5)
+    return log
 
 
 def move(logs: LogManager, log: Log) -> Log:
@@ -144,3 +174,121 @@ def test_a_folder_of_another_pattern_is_no_copy() -> None:
     """An operator's own folder that ends in -future is left alone."""
     assert names.parse_future_directory_name(f"flights-0.{5:032x}-future") == PARTITION
     assert names.parse_future_directory_name("flights-0.keep-future") is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "path_part"),
+    [
+        ("list", "one/flights-0"),
+        ("sync_directory", f"two/flights-0.{3:032x}"),
+        ("rename", f"two/flights-0.{3:032x}"),
+        ("sync_directory", "two"),
+    ],
+)
+def test_a_move_that_cannot_begin_leaves_no_folder(operation: str, path_part: str) -> None:
+    """Of two copies a start would not know which one is whole."""
+    files = MemoryFiles()
+    logs = start(files)
+    log = filled(logs)
+    after = 2 if path_part == "two" else 0  # Behind those of the checkpoint.
+    files.faults.append(DiskFault(operation=operation, path_part=path_part, after=after))
+    with pytest.raises(MoveError) as raised:
+        begin(logs, log)
+    assert raised.value.directory.path == path_part.partition("/")[0]
+    assert futures(files, "two") == []
+
+
+def test_a_move_begins_with_removing_what_an_earlier_one_has_left() -> None:
+    """So after a crash between the renames the copy that a start finds is the whole one."""
+    files = MemoryFiles()
+    logs = start(files)
+    log = filled(logs)
+    left = begin(logs, log, number=1)
+    files.faults.append(DiskFault(operation="rename", path_part="-future"))
+    left.discard()
+    files.faults.clear()
+    assert len(futures(files, "two")) == 1
+    moved = begin(logs, log, number=2)
+    moved.catch_up(lambda _: None, is_over=lambda: False)
+    assert futures(files.crash(), "two") == [f"flights-0.{2:032x}-future"]
+    again = start(killed_in_the_swap(files, log))
+    assert offsets_of(again.get(PARTITION)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+@pytest.mark.parametrize("whole", ["two", "three"])
+def test_of_copies_in_several_directories_a_start_takes_the_whole_one(
+    whole: str, *, is_prepared: bool
+) -> None:
+    """A directory that was away may come back with the beginning of one."""
+    files = MemoryFiles()
+    paths = ("one", "two", "three")
+    logs = start(files, paths)
+    log = logs.create(PARTITION, topic_id=ID, config=CONFIG)
+    add(log, 0, 1)
+    (other,) = {"two", "three"} - {whole}
+    left = begin(logs, log, path=other)
+    if is_prepared:
+        left.catch_up(lambda _: None, is_over=lambda: False)
+    add(log, 2)
+    begin(logs, log, path=whole).catch_up(lambda _: None, is_over=lambda: False)
+    disk = killed_in_the_swap(files, log)
+    again = start(disk, paths)
+    found = again.get(PARTITION)
+    assert offsets_of(found) == [0, 1, 2]
+    assert found is not None
+    assert found.folder.path == f"{whole}/flights-0"
+    assert [futures(disk, path) for path in paths] == [[], [], []]
+
+
+def test_copies_that_a_start_cannot_tell_apart_are_an_error() -> None:
+    """It takes none, and removes none."""
+    files = MemoryFiles()
+    logs = start(files)
+    log = filled(logs)
+    begin(logs, log).catch_up(lambda _: None, is_over=lambda: False)
+    files.make_directory(f"two/flights-0.{7:032x}-future")
+    disk = killed_in_the_swap(files, log)
+    with pytest.raises(DirectoryError, match="several copies of flights-0"):
+        start(disk)
+    assert len(futures(disk, "two")) == 2
+
+
+def test_a_copy_of_another_topic_is_not_served() -> None:
+    """The topic was deleted and made anew while a directory was away."""
+    files = MemoryFiles()
+    logs = start(files)
+    log = filled(logs)
+    begin(logs, log).catch_up(lambda _: None, is_over=lambda: False)
+    disk = killed_in_the_swap(files, log)
+    logs = LogManager(
+        [directory_logs(disk, number, path) for number, path in enumerate(DIRECTORIES)]
+    )
+    assert settle_futures(logs, {"flights": uuid.UUID(int=2)}) == {}
+    assert logs.find_partitions() == {}
+    assert settle_futures(logs, {"flights": ID}) == {}
+    assert logs.find_partitions() == {PARTITION: ID}
+
+
+@pytest.mark.parametrize(
+    ("fault", "failed"),
+    [
+        (DiskFault(operation="list", path_part="one", error=errno.EMFILE), "one"),
+        (DiskFault(operation="rename", path_part="-future", error=errno.ENOSPC), "two"),
+    ],
+)
+def test_a_shortage_at_a_start_does_not_make_a_partition_anew(
+    fault: DiskFault, failed: str
+) -> None:
+    """The directory that may have the log, or has the copy, is out of service then."""
+    files = MemoryFiles()
+    logs = start(files)
+    log = filled(logs)
+    begin(logs, log).catch_up(lambda _: None, is_over=lambda: False)
+    disk = killed_in_the_swap(files, log)
+    disk.faults.append(fault)
+    logs = start(disk)
+    assert [each.path for each in logs.directories if each.failure is not None] == [failed]
+    assert logs.get(PARTITION) is None
+    assert len(futures(disk, "two")) == 1
+    assert offsets_of(start(disk.crash(keep_unsynced=True)).get(PARTITION)) == [0, 1, 2, 3, 4]
