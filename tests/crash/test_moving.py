@@ -1,14 +1,20 @@
-"""The process dies, or the machine loses power, at every file operation of a move."""
+"""The process dies, the machine loses power, or a device refuses, at every call of a move."""
 
 import contextlib
+import errno
+import os
 import random
 import uuid
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pytest
 
 from tailrace.model import TopicPartition
 from tailrace.records.builder import records_of
+from tailrace.replication.moves import Moves
+from tailrace.replication.replicas import Replicas
+from tailrace.storage.cleaner.worker import CleanerConfig, LogCleaner, Throttle
 from tailrace.storage.config import log_config
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.directory_logs import DirectoryLogs
@@ -16,7 +22,7 @@ from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 from tailrace.storage.moving import begin_move, settle_futures
 from tailrace.storage.names import set_aside_file_name
-from tailrace.testing import MemoryFiles, ProcessKilledError
+from tailrace.testing import MemoryFiles, Outside, ProcessKilledError, virtual_runtime
 from tests.crash.workloads import crash_all_ways
 from tests.unit.storage.builders import NOW, SetClock, append, batch
 
@@ -169,3 +175,135 @@ def test_a_crash_in_the_start_after_a_move_loses_nothing() -> None:
                 Broker(second)
             for is_kill, disk in crash_all_ways(second, seed=number):
                 check(oracle, disk, is_kill=is_kill)
+
+
+OPENING = frozenset({"open", "open_existing", "sync_directory", "list"})
+GROWING = frozenset({"open", "write", "resize", "rename", "make_directory"})
+
+
+class Refusal(NamedTuple):
+    """How devices refuse, from one call on."""
+
+    error: int
+    operations: frozenset[str] | None
+    """Calls that can fail in this way; None for all."""
+    times: int
+    """How many of them fail; where it is more than one, those on the same directory."""
+    is_named: bool = True
+    """Whether the error says which file it is about."""
+
+
+REFUSALS = {
+    "one input/output error": Refusal(errno.EIO, None, 1),
+    "two input/output errors": Refusal(errno.EIO, None, 2),
+    "one without a name": Refusal(errno.EIO, None, 1, is_named=False),
+    "a dead device": Refusal(errno.EIO, None, 10**9),
+    "descriptors short once": Refusal(errno.EMFILE, OPENING, 1),
+    "descriptors short for long": Refusal(errno.EMFILE, OPENING, 10**9),
+    "room short once": Refusal(errno.ENOSPC, GROWING, 1),
+    "room short for long": Refusal(errno.ENOSPC, GROWING, 10**9),
+}
+
+
+class Device:
+    """Refuses calls on a disk, from the one with the number `first` on."""
+
+    def __init__(self, files: MemoryFiles, refusal: Refusal, first: int) -> None:
+        self.calls = 0
+        self._refusal = refusal
+        self._first = first
+        self._left = refusal.times
+        self._directory: str | None = None
+        files.on_call = files.on_read = self._call
+
+    def _call(self, operation: str, path: str) -> None:
+        allowed = self._refusal.operations
+        if allowed is not None and operation not in allowed:
+            return
+        self.calls += 1
+        directory = path.partition("/")[0]
+        is_on_it = self._directory is None or directory == self._directory
+        if self.calls <= self._first or not self._left or not is_on_it:
+            return
+        self._left -= 1
+        self._directory = directory
+        named = (path,) if self._refusal.is_named else ()
+        raise OSError(self._refusal.error, os.strerror(self._refusal.error), *named)
+
+
+async def move_refused(outside: Outside, oracle: Oracle, refusal: Refusal, first: int) -> int:
+    """A partition moves and is written to while devices refuse; how many calls could have."""
+    files = outside.files
+    logs = Broker(files).logs
+    replicas = Replicas(logs)
+    logs.on_failure = replicas.directory_failed
+    config = CleanerConfig(map_bytes_max=2**20, io_bytes_per_second=1e9)
+    ids = iter(range(100, 200))
+    moves = Moves(
+        logs,
+        replicas,
+        LogCleaner(logs, config, outside.clock),
+        threads=outside.threads,
+        throttle=Throttle(outside.clock, 1e9),
+        new_id=lambda: uuid.UUID(int=next(ids)),
+    )
+    log = logs.create(PARTITION, topic_id=ID, config=CONFIG)
+    replicas.lead(log)
+
+    def produce() -> None:
+        partition = replicas.get(PARTITION)
+        assert partition is not None
+        value = b"value %d" % oracle.acknowledged
+        with contextlib.suppress(OSError):
+            partition.append(memoryview(batch(value)), now_ms=NOW)
+            oracle.sent.append(value)
+            oracle.acknowledged += 1
+
+    for _ in range(6):
+        produce()
+    log.sync()
+    oracle.on_device = log.positions.recovery_point
+    device = Device(files, refusal, first)
+    moves.alter(PARTITION, "two", topic_id=ID)
+    for _ in range(3):
+        await outside.pass_time(0)
+        produce()
+    await outside.pass_time(60)
+    for directory in logs.online:
+        logs.guard(directory, lambda each=directory: each.removals.remove_due(NOW))  # type: ignore[misc]
+    files.on_call = files.on_read = None
+    produce()
+    for directory in logs.online:
+        directory.checkpoint()
+        directory.removals.remove_due(NOW)
+        for each in directory:
+            oracle.on_device = max(oracle.on_device, each.positions.recovery_point)
+    produce()
+    await moves.stop()
+    return device.calls
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_an_error_in_a_move_loses_nothing_and_needs_no_hand(name: str) -> None:
+    """At any call, of whichever directory: the next start serves all that was acknowledged."""
+    first = -1
+    count = 0
+    while first < count:
+        first += 1
+        oracle = Oracle()
+        with virtual_runtime() as outside:
+            calls = outside.run(move_refused(outside, oracle, REFUSALS[name], first))
+            disks = crash_all_ways(outside.files, seed=first)
+        count = max(count, calls)
+        assert oracle.acknowledged >= 6
+        for is_kill, disk in disks:
+            broker = Broker(disk)
+            log = broker.logs.get(PARTITION)
+            assert log is not None, (first, is_kill)
+            found = [record.value for each in log.batches(0) for record in records_of(each)]
+            enough = oracle.acknowledged if is_kill else oracle.on_device
+            assert found[:enough] == oracle.sent[:enough], (first, is_kill)
+            broker.logs.close()
+            for path in ("one", "two"):
+                assert not [each for each in disk.list(path) if each.endswith("-future")]
+    assert count > 20

@@ -229,12 +229,23 @@ class Moves:
                 return
 
     def _swap(self, move: Move) -> None:
-        """One step of the loop: no append and no read comes in between."""
-        partition = move.source.partition
-        move.swap(self._new_id().hex)
+        """One step of the loop: no append and no read comes in between.
+
+        Raises:
+            MoveError: a device refused.
+        """
+        partition, refused = move.source.partition, None
+        try:
+            move.swap(self._new_id().hex)
+        except MoveError as error:
+            if not error.has_moved:
+                raise
+            refused = error
         self._logs.exchange(partition, move.future, move.target)
         self._replicas.exchange(partition, move.future)
         move.hand_over()
+        if refused is not None:
+            raise refused
         logger.info(
             "partition_moved partition=%s source=%s target=%s",
             partition, move.home.path, move.target.path,

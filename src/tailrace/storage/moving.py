@@ -176,8 +176,9 @@ class Move:
 
         Raises:
             MoveError: a device refused. The log serves on under its old name, unless the directory
-                that the error names must leave service (`is_final`): then its folder may have lost
-                its name, and `discard` keeps the copy, from which the next start serves.
+                that the error names must leave service (`is_final`). If that is the log's own, its
+                folder may have lost its name, and `discard` keeps the copy, from which the next
+                start serves. If it is the target, the partition is in there now (`has_moved`).
         """
         assert self.is_ready
         files, partition = self.source.folder.files, self.source.partition
@@ -197,6 +198,9 @@ class Move:
             files.rename(self.future.folder.path, new_place)
             files.sync_directory(self.target.path)
         except OSError as error:
+            if not self._take_back(new_place):
+                self._leave_a_second_copy(aside)
+                raise MoveError(self.target, error, is_final=True, has_moved=True) from error
             self._put_back(aside, place)
             raise MoveError(self.target, error) from error
         self.future.config = self.source.config
@@ -205,6 +209,28 @@ class Move:
             aside,
             due_ms=self.source.folder.clock.now_ms() + self.source.config.file_delete_delay_ms,
         )
+
+    def _take_back(self, new_place: str) -> bool:
+        """Make sure that the copy's folder has not got the partition's name; False if it may."""
+        files = self.future.folder.files
+        try:
+            # A refused rename has changed nothing; then a dead device need not be asked for more.
+            if files.exists(new_place):
+                files.rename(new_place, self.future.folder.path)
+                files.sync_directory(self.target.path)
+        except OSError:
+            return False
+        return True
+
+    def _leave_a_second_copy(self, aside: str) -> None:
+        """Have the old folder wait for a start too, in case that the target never comes back."""
+        files = self.source.folder.files
+        name = f"{self.home.path}/{self.future.folder.path.rpartition('/')[2]}"
+        try:
+            files.rename(aside, name)
+            files.sync_directory(self.home.path)
+        except OSError as error:
+            logger.warning("second_copy_not_kept path=%s reason=%s", aside, error)
 
     def _put_back(self, aside: str, place: str) -> None:
         """Give the log's folder its name back, on the device; the copy is not needed then.
@@ -258,13 +284,22 @@ def _move_log(log: Log, path: str) -> None:
 class MoveError(StorageError):
     """A device has refused a step of a move."""
 
-    def __init__(self, directory: DirectoryLogs, error: OSError, *, is_final: bool = False) -> None:
+    def __init__(
+        self,
+        directory: DirectoryLogs,
+        error: OSError,
+        *,
+        is_final: bool = False,
+        has_moved: bool = False,
+    ) -> None:
         super().__init__(str(unusable(directory.path, error)))
         self.directory = directory
         """Whose device it is."""
         self.error = error
         self.is_final = is_final
         """Whether the directory must leave service, also for a shortage."""
+        self.has_moved = has_moved
+        """Whether the copy must take over all the same, for the log's folder has no name."""
 
 
 def begin_move(

@@ -349,6 +349,69 @@ def test_a_short_shortage_in_the_swap_leaves_the_partition_where_it_is() -> None
         assert outside.files.crash().is_directory("one/t-0")
 
 
+@pytest.mark.parametrize("count", [1, 10**9])
+@pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE])
+def test_a_target_that_fails_behind_the_swap_leaves_one_folder(error: int, count: int) -> None:
+    """The partition is in one directory for the next start, with every record."""
+
+    async def move(outside: Outside) -> None:
+        async with filled(outside) as (broker, peer):
+            fault = DiskFault(operation="sync_directory", path_part="two", error=error)
+
+            def on_call(operation: str, path: str) -> None:
+                if (operation, path) == SWAP_BEGINS:
+                    outside.files.faults.append(fault)
+                elif operation == "rename" and path == "two/t-0" and count == 1:
+                    outside.files.faults.clear()
+
+            outside.files.on_call = on_call
+            assert await alter(peer, "two") == ErrorCode.NONE
+            await outside.pass_time(5)
+            outside.files.on_call = None
+            outside.files.faults.clear()
+            assert broker.logs.directories[0].failure is None
+            answer = await produce(peer, "t", batch(b"20"))
+            if count == 1:
+                assert answer.error_code == ErrorCode.NONE
+                assert stored(broker) == values(COUNT + 1)
+            else:
+                assert broker.logs.directories[1].failure is not None
+                assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    async def look(outside: Outside) -> None:
+        async with running(outside, {"log.dirs": "one,two"}) as broker:
+            assert stored(broker) == values(COUNT + 1 if count == 1 else COUNT)
+
+    for keep_unsynced in (True, False):
+        with virtual_runtime() as outside:
+            outside.run(move(outside))
+            disk = outside.files.crash(keep_unsynced=keep_unsynced)
+        with virtual_runtime(files=disk) as outside:
+            outside.run(look(outside))
+
+
+def test_a_target_that_dies_behind_the_swap_leaves_a_copy_in_the_old_directory() -> None:
+    """A start without the target serves it, once that is out of log.dirs."""
+
+    async def move(outside: Outside) -> None:
+        async with filled(outside) as (_, peer):
+            fault = DiskFault(operation="sync_directory", path_part="two")
+            refuse_after(outside, SWAP_BEGINS, fault)
+            assert await alter(peer, "two") == ErrorCode.NONE
+            await outside.pass_time(5)
+            outside.files.faults.clear()
+
+    async def look(outside: Outside) -> None:
+        async with running(outside, {"log.dirs": "one"}) as broker:
+            assert stored(broker) == values(COUNT)
+
+    with virtual_runtime() as outside:
+        outside.run(move(outside))
+        disk = outside.files.crash(keep_unsynced=True)
+    with virtual_runtime(files=disk) as outside:
+        outside.run(look(outside))
+
+
 def test_a_move_that_a_stop_has_ended_begins_anew() -> None:
     """With the next start, to the same directory."""
 
