@@ -23,6 +23,7 @@ from tailrace.runtime.threads import Threads
 from tailrace.storage import names
 from tailrace.storage.cleaner.worker import LogCleaner, Throttle
 from tailrace.storage.directory_logs import DirectoryLogs
+from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 from tailrace.storage.moving import Move, MoveError, begin_move, remove_futures
 
@@ -54,6 +55,8 @@ class _Moving:
     """A move on its way."""
 
     target: DirectoryLogs
+    source: Log | None = None
+    """What moves, once the cleaner has let it go."""
     task: asyncio.Task[None] | None = None
     move: Move | None = None
     is_over: bool = False
@@ -168,10 +171,7 @@ class Moves:
                 moving.move = None
             raise
         except MoveError as error:
-            if error.is_final:
-                self._logs.fail(error.directory, error.error)
-            else:
-                self._logs.settle(error.directory, error.error)
+            self._settle(moving, error)
             _tell_failed(partition, moving.target, error)
         except (TailraceError, OSError) as error:
             _tell_failed(partition, moving.target, error)
@@ -184,10 +184,20 @@ class Moves:
             if self._moving.get(partition) is moving:
                 del self._moving[partition]
 
+    def _settle(self, moving: _Moving, error: MoveError) -> None:
+        source = moving.source
+        if error.is_final:
+            self._logs.fail(error.directory, error.error)
+        elif error.directory is moving.target or (
+            # The files of one that was deleted meanwhile are not where they were.
+            source is not None and self._logs.is_in_service(source)
+        ):
+            self._logs.settle(error.directory, error.error)
+
     async def _move(self, partition: TopicPartition, moving: _Moving, topic_id: uuid.UUID) -> None:
         while self._cleaner.is_cleaning(partition):  # noqa: ASYNC110 - it does not tell
             await asyncio.sleep(CLEANER_CHECK_S)
-        source = self._logs.get(partition)
+        source = moving.source = self._logs.get(partition)
         if source is None or moving.is_over:
             return
         home, unique_id = self._logs.home_of(source), self._new_id().hex

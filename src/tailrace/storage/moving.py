@@ -20,6 +20,7 @@ it is below its recovery point, so a later start serves it, as the old directory
 While it lasts the log must not be compacted: the copy would have records of before and after.
 """
 
+import errno
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,7 @@ from typing import NamedTuple
 
 from tailrace.errors import CorruptionError, DirectoryError, OffsetOutOfRangeError, StorageError
 from tailrace.model import TopicPartition
-from tailrace.runtime.files import Files
+from tailrace.runtime.files import CutMeanwhileError, Files
 from tailrace.storage import names, set_aside
 from tailrace.storage.appends import UnexpectedAppendOffsetError
 from tailrace.storage.checkpoints import read_partition_metadata
@@ -46,6 +47,8 @@ logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1024 * 1024
 """How much is copied in one go; a batch that is larger is copied whole."""
+READS_MAX = 10
+"""How often a read is tried that meets segments on their way out of the log."""
 
 
 class Move:
@@ -82,21 +85,9 @@ class Move:
             StorageError: the log or the copy has left service.
             OSError: a device refused.
         """
-        start = self.source.start_offset
-        if self.future.end_offset < start:
-            truncate_fully_and_start_at(self.future, start)
-        try:
-            found = self.source.read(
-                self.future.end_offset,
-                bytes_max=min(CHUNK_BYTES, self.future.config.segment_bytes),
-                is_first_whole=True,
-                limit=ReadLimit.LOG_END,
-            )
-        except OffsetOutOfRangeError:
-            return 0  # The log start has moved meanwhile: the next call begins there.
-        if found.records is None:
+        data = self._read_next()
+        if data is None:
             return 0
-        data = memoryview(bytearray(found.read()))
         now_ms = self.future.folder.clock.now_ms()
         try:
             self.future.append_as_follower(data, now_ms=now_ms)
@@ -107,6 +98,31 @@ class Move:
             truncate_fully_and_start_at(self.future, error.first_offset)
             self.future.append_as_follower(data, now_ms=now_ms)
         return len(data)
+
+    def _read_next(self) -> memoryview | None:
+        """The next batches of the log, in memory of their own; None when there are none."""
+        for is_last in (*[False] * (READS_MAX - 1), True):
+            start = self.source.start_offset
+            if self.future.end_offset < start:
+                truncate_fully_and_start_at(self.future, start)
+            try:
+                found = self.source.read(
+                    self.future.end_offset,
+                    bytes_max=min(CHUNK_BYTES, self.future.config.segment_bytes),
+                    is_first_whole=True,
+                    limit=ReadLimit.LOG_END,
+                )
+                return None if found.records is None else memoryview(bytearray(found.read()))
+            except OffsetOutOfRangeError:
+                if is_last:
+                    raise
+            except OSError as error:
+                # Retention closes segments while this thread looks into them: they have left the
+                # log then. Of a log that was closed as a whole, the next read says so.
+                is_closed = error.errno == errno.EBADF or isinstance(error, CutMeanwhileError)
+                if is_last or not is_closed:
+                    raise
+        raise AssertionError("the last read gives batches or an error")
 
     def catch_up(self, pause: Callable[[int], None], *, is_over: Callable[[], bool]) -> None:
         """Copy all there is, and prepare the swap. Any thread.

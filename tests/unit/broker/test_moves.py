@@ -437,12 +437,13 @@ def test_a_move_that_a_stop_has_ended_begins_anew() -> None:
         outside.run(look(outside))
 
 
-def test_a_topic_that_is_deleted_takes_its_copy_along() -> None:
-    """Nothing of it is found by the next start."""
+@pytest.mark.parametrize("path_part", ["-future/partition.metadata.tmp", FIRST_FLUSH])
+def test_a_topic_that_is_deleted_takes_its_copy_along(path_part: str) -> None:
+    """While the copy is made or filled; nothing of it is found later, and no directory fails."""
 
     async def scenario(outside: Outside) -> None:
-        async with filled(outside) as (_, peer):
-            hanging = outside.hang(FIRST_FLUSH)
+        async with filled(outside) as (broker, peer):
+            hanging = outside.hang(path_part)
             assert await alter(peer, "two") == ErrorCode.NONE
             await outside.pass_time(1)
             request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000)
@@ -450,6 +451,7 @@ def test_a_topic_that_is_deleted_takes_its_copy_along() -> None:
             assert answer.responses[0].error_code == ErrorCode.NONE
             hanging.release()
             await outside.pass_time(120)
+            assert all(each.failure is None for each in broker.logs.directories)
             for path in ("one", "two"):
                 assert [name for name in outside.files.list(path) if name.startswith("t-0")] == []
 

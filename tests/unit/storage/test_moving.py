@@ -292,3 +292,26 @@ def test_a_shortage_at_a_start_does_not_make_a_partition_anew(
     assert logs.get(PARTITION) is None
     assert len(futures(disk, "two")) == 1
     assert offsets_of(start(disk.crash(keep_unsynced=True)).get(PARTITION)) == [0, 1, 2, 3, 4]
+
+
+def test_retention_may_take_a_segment_that_is_being_copied() -> None:
+    """What is left is copied; that the segment was closed is no failure of the device."""
+    files = MemoryFiles()
+    logs = start(files)
+    log = logs.create(PARTITION, topic_id=ID, config=CONFIG)
+    add(log, 0, 1)
+    log.roll()
+    add(log, 2, 3)
+    log.advance_high_watermark(4)
+    moved = begin(logs, log)
+
+    def on_read(_: str, path: str) -> None:
+        if path == "one/flights-0/00000000000000000000.log":
+            files.on_read = None
+            log.raise_log_start(2)
+            assert logs.delete_old_segments(log, NOW)
+
+    files.on_read = on_read
+    moved.catch_up(lambda _: None, is_over=lambda: False)
+    assert offsets_of(moved.future) == [2, 3]
+    assert moved.future.start_offset == 2
