@@ -8,7 +8,8 @@ it does not. `without_waiting` is for the event loop's thread, which must never 
 read that the page cache cannot serve raises BlockingIOError, and the caller repeats it on another
 thread.
 
-Every method raises OSError as the system call does; rooms above translate it.
+Every method raises OSError as the system call does, with the name of the file; rooms above
+translate it, and look at the name to know which device has refused.
 """
 
 import contextlib
@@ -262,7 +263,10 @@ class DiskFile:
     def size(self) -> int:
         """Current length in bytes."""
         held = self._held()
-        return os.fstat(held.number).st_size
+        try:
+            return os.fstat(held.number).st_size
+        except OSError as error:
+            raise self._named(error) from None
 
     def write(self, position: int, data: Buffer) -> None:
         """Write all of `data` from `position` on; a short write is continued."""
@@ -324,7 +328,10 @@ class DiskFile:
     def resize(self, size: int) -> None:
         """Cut, or grow with a hole."""
         held = self._held()
-        os.ftruncate(held.number, size)
+        try:
+            os.ftruncate(held.number, size)
+        except OSError as error:
+            raise self._named(error) from None
 
     def sync(self) -> None:
         """Wait for the device: content and length, not access times."""
@@ -346,8 +353,7 @@ class DiskFile:
         return held
 
     def _named(self, error: OSError) -> OSError:
-        """The same error with the file it is about."""
-        return OSError(error.errno, error.strerror, self._path)
+        return _named(error, self._path)
 
 
 class DiskLock:
@@ -413,6 +419,8 @@ class DiskFiles:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            raise _named(error, path) from None
         finally:
             os.close(descriptor)
 
@@ -437,6 +445,11 @@ def raise_descriptor_limit() -> None:
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _named(error: OSError, path: str) -> OSError:
+    """The same error with the file it is about: calls on a descriptor do not tell."""
+    return OSError(error.errno, error.strerror, path)
 
 
 def _status(path: str) -> os.stat_result | None:

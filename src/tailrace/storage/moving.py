@@ -129,7 +129,7 @@ class Move:
 
         Raises:
             CorruptionError, StorageError: as `copy`.
-            MoveError: a device refused.
+            StorageError: a device refused; a MoveError if it is known whose.
         """
         try:
             while not is_over():
@@ -150,7 +150,7 @@ class Move:
         Nobody adds to it while the broker runs. Any thread.
 
         Raises:
-            MoveError: a device refused.
+            StorageError: a device refused; a MoveError if it is known whose.
         """
         files, source, target = (
             self.source.folder.files, self.source.folder.path, self.future.folder.path,
@@ -163,9 +163,13 @@ class Move:
         except OSError as error:
             raise self._refused(error) from error
 
-    def _refused(self, error: OSError) -> "MoveError":
-        is_target = str(error.filename).startswith(f"{self.target.path}/")
-        return MoveError(self.target if is_target else self.home, error)
+    def _refused(self, error: OSError) -> StorageError:
+        """Whose device it was, by the name of the file; without a name nobody's is blamed."""
+        # One directory may be in the other.
+        for directory in sorted((self.home, self.target), key=lambda each: -len(each.path)):
+            if f"{error.filename}/".startswith(f"{directory.path}/"):
+                return MoveError(directory, error)
+        return StorageError(f"a device refused, and did not tell which one: {error}")
 
     def prepare(self) -> None:
         """Put the copy on the device, and the checkpoints that it needs under its new name.

@@ -1,8 +1,10 @@
 """The real file system and its double do the same."""
 
+import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -183,3 +185,40 @@ def test_a_lock_keeps_other_processes_out(tmp_path: Path) -> None:
     assert subprocess.run(command, capture_output=True, check=False).returncode != 0
     lock.release()
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "use"),
+    [
+        ("fstat", lambda files, path: files.open(path).size()),
+        ("pwrite", lambda files, path: files.open(path).write(0, b"x")),
+        ("pread", lambda files, path: files.open(path).read(0, 1)),
+        ("preadv", lambda files, path: files.open(path).read_into(0, memoryview(bytearray(1)))),
+        ("ftruncate", lambda files, path: files.open(path).resize(1)),
+        ("fdatasync", lambda files, path: files.open(path).sync()),
+        ("fsync", lambda files, path: files.sync_directory(path)),
+    ],
+)
+def test_an_error_of_a_descriptor_says_which_file_it_is_about(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    call: str,
+    use: Callable[[DiskFiles, str], object],
+) -> None:
+    """The system call does not, and who has several devices must know which one has refused."""
+    path = str(tmp_path)
+    if call != "fsync":
+        path += "/a"
+        DiskFiles().open(path, create=True)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def use_refused() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, refuse)
+            use(DiskFiles(), path)
+
+    with pytest.raises(OSError, match="Input/output error") as raised:
+        use_refused()
+    assert (raised.value.errno, raised.value.filename) == (errno.EIO, path)

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from tailrace.errors import DirectoryError
+from tailrace.errors import DirectoryError, StorageError
 from tailrace.model import TopicPartition
 from tailrace.records.builder import records_of
 from tailrace.storage import names
@@ -315,3 +315,33 @@ def test_retention_may_take_a_segment_that_is_being_copied() -> None:
     moved.catch_up(lambda _: None, is_over=lambda: False)
     assert offsets_of(moved.future) == [2, 3]
     assert moved.future.start_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("filename", "failed"),
+    [
+        ("two", "two"),
+        ("two/flights-0", "two"),
+        ("one", "one"),
+        ("one/flights-0/00000000000000000000.log", "one"),
+        ("twofold/flights-0", None),
+        (None, None),
+    ],
+)
+def test_an_error_is_of_the_directory_that_it_names(
+    filename: str | None, failed: str | None
+) -> None:
+    """One without a name ends the move, and no directory's service."""
+    files = MemoryFiles()
+    logs = start(files)
+    moved = begin(logs, filled(logs))
+
+    def refuse(operation: str, _: str) -> None:
+        if operation == "write":
+            raise OSError(errno.EIO, "broken", *([] if filename is None else [filename]))
+
+    files.on_call = refuse
+    with pytest.raises(StorageError) as raised:
+        moved.catch_up(lambda _: None, is_over=lambda: False)
+    found = raised.value.directory.path if isinstance(raised.value, MoveError) else None
+    assert found == failed
