@@ -85,8 +85,10 @@ class Move:
             StorageError: the log or the copy has left service.
             OSError: a device refused.
         """
+        end = self.source.end_offset
         data = self._read_next()
         if data is None:
+            self._skip_to(end)
             return 0
         now_ms = self.future.folder.clock.now_ms()
         try:
@@ -98,6 +100,12 @@ class Move:
             truncate_fully_and_start_at(self.future, error.first_offset)
             self.future.append_as_follower(data, now_ms=now_ms)
         return len(data)
+
+    def _skip_to(self, end: int) -> None:
+        """Have the copy end where the log does, which has no batch up to there."""
+        if self.future.end_offset < end:
+            self.future.roll(end)
+            self.future.positions.advance_end(end)
 
     def _read_next(self) -> memoryview | None:
         """The next batches of the log, in memory of their own; None when there are none."""

@@ -345,3 +345,30 @@ def test_an_error_is_of_the_directory_that_it_names(
         moved.catch_up(lambda _: None, is_over=lambda: False)
     found = raised.value.directory.path if isinstance(raised.value, MoveError) else None
     assert found == failed
+
+
+def test_a_log_that_ends_behind_its_last_batch_moves_with_its_end() -> None:
+    """The copy gets the same end, and keeps it after a restart; the next record goes there."""
+    files = MemoryFiles()
+    logs = start(files)
+    log = logs.create(PARTITION, topic_id=ID, config=CONFIG)
+    add(log, 0, 1, 2)
+    log.roll(10)
+    logs.close()
+    logs = start(files)
+    found = logs.get(PARTITION)
+    assert found is not None
+    assert found.end_offset == 10
+    turns = iter(range(100))
+    moved = begin(logs, found)
+    moved.catch_up(lambda _: None, is_over=lambda: next(turns) == 50)
+    assert moved.is_ready
+    moved.swap(f"{4:032x}")
+    logs.exchange(PARTITION, moved.future, moved.target)
+    moved.hand_over()
+    assert moved.future.end_offset == 10
+    again = start(files.crash()).get(PARTITION)
+    assert again is not None
+    assert again.end_offset == 10
+    add(again, 10)
+    assert offsets_of(again) == [0, 1, 2, 10]
