@@ -390,7 +390,7 @@ def _sync_each(home: DirectoryLogs, logs: Iterable[Log], sync: Callable[[Log], N
                 shortage = shortage or error  # It is flushed, and its epochs are not saved.
                 continue
             # Its files may have been closed and renamed in the meantime.
-            if home.get(log.partition) is log:
+            if home.get(log.partition) is log and not log.is_leaving:
                 reason = f"a flush failed; {unusable(log.folder.path, error)}"
                 raise StorageError(reason) from error
     if shortage is not None:

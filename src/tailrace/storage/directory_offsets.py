@@ -158,9 +158,9 @@ class DirectoryOffsets:
                     # A start believes a log start that the epochs of the folder know (`evidence`).
                     log.epochs.save()
                 except OSError:
-                    if self._logs.get(partition) is log:
+                    if self._logs.get(partition) is log and not log.is_leaving:
                         raise
-                    continue  # Its folder was renamed meanwhile, for deletion.
+                    continue  # Its folder was renamed meanwhile: for deletion, or it moves.
                 self._log_starts[partition] = log_start
             else:
                 self._log_starts.pop(partition, None)

@@ -93,6 +93,9 @@ class Log:
         self.successor: Log | None = None
         """Once the partition has moved to another directory: the log that has all of this one, on
         the device."""
+        self.is_leaving = False
+        """Whether the folder may not be where the log takes it to be, since the partition moves: a
+        file that another thread does not find there is no failure of the device."""
         self._jitter_ms = pick_jitter_ms(config, folder.chance)
         self._is_roll_due = False
         self._failure: str | None = None

@@ -214,6 +214,7 @@ class Move:
         aside = f"{self.home.path}/{names.delete_directory_name(partition, unique_id)}"
         new_place = f"{self.target.path}/{names.partition_directory_name(partition)}"
         self._is_copy_needed = True
+        self.source.is_leaving = True
         try:
             files.rename(place, aside)
             files.sync_directory(self.home.path)
@@ -271,8 +272,11 @@ class Move:
             if files.exists(aside):
                 files.rename(aside, place)
             files.sync_directory(self.home.path)
+            # A flush of another thread may have failed meanwhile, which cannot be made up for.
+            self.source.check_usable()
         except OSError as error:
             raise MoveError(self.home, error, is_final=True) from error
+        self.source.is_leaving = False
         self._is_copy_needed = False
 
     def hand_over(self) -> None:

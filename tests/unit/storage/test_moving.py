@@ -372,3 +372,30 @@ def test_a_log_that_ends_behind_its_last_batch_moves_with_its_end() -> None:
     assert again.end_offset == 10
     add(again, 10)
     assert offsets_of(again) == [0, 1, 2, 10]
+
+
+@pytest.mark.parametrize("call", [("sync_directory", "one"), ("sync_directory", "two")])
+def test_a_checkpoint_in_the_middle_of_a_swap_is_no_failure(call: tuple[str, str]) -> None:
+    """Another thread does not find the folder, whose name has changed; nothing is lost."""
+    files = MemoryFiles()
+    logs = start(files)
+    log = filled(logs)
+    log.raise_log_start(2)
+    log.epochs.assign(7, log.end_offset)
+    moved = begin(logs, log)
+    moved.catch_up(lambda _: None, is_over=lambda: False)
+    done: list[str] = []
+
+    def on_call(operation: str, path: str) -> None:
+        if (operation, path) == call:
+            files.on_call = None
+            moved.home.checkpoint_log_starts()
+            moved.home.checkpoint()
+            done.append(path)
+
+    files.on_call = on_call
+    moved.swap(f"{4:032x}")
+    assert done == [call[1]]
+    logs.exchange(PARTITION, moved.future, moved.target)
+    moved.hand_over()
+    assert offsets_of(start(files.crash()).get(PARTITION)) == [2, 3, 4]
