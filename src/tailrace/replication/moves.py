@@ -55,8 +55,8 @@ class _Moving:
     """A move on its way."""
 
     target: DirectoryLogs
-    source: Log | None = None
-    """What moves, once the cleaner has let it go."""
+    source: Log | None
+    """What moves: not a later log of the same name."""
     task: asyncio.Task[None] | None = None
     move: Move | None = None
     is_over: bool = False
@@ -117,15 +117,24 @@ class Moves:
             raise StorageError(f"{partition} is in a directory that has failed")
         if self._replicas.get(partition) is None or topic_id is None:
             raise ReplicaNotAvailableError(f"{partition} is not on this broker")
+        source = self._logs.get(partition)
         known = self._moving.get(partition)
-        if known is not None and known.target is target and not known.is_over:
+        if (
+            known is not None
+            and not known.is_over
+            and (known.target, known.source)
+            == (
+                target,
+                source,
+            )
+        ):
             return
         before = None
         if known is not None:
             known.is_over = True
             before = known.task
         if self._logs.directory_of(partition) is not target:
-            moving = self._moving[partition] = _Moving(target)
+            moving = self._moving[partition] = _Moving(target, source)
             moving.task = asyncio.ensure_future(
                 self._run(partition, moving, topic_id, before=before)
             )
@@ -197,8 +206,8 @@ class Moves:
     async def _move(self, partition: TopicPartition, moving: _Moving, topic_id: uuid.UUID) -> None:
         while self._cleaner.is_cleaning(partition):  # noqa: ASYNC110 - it does not tell
             await asyncio.sleep(CLEANER_CHECK_S)
-        source = moving.source = self._logs.get(partition)
-        if source is None or moving.is_over:
+        source = moving.source
+        if source is None or not self._logs.is_in_service(source) or moving.is_over:
             return
         home, unique_id = self._logs.home_of(source), self._new_id().hex
 

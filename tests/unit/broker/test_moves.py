@@ -459,6 +459,29 @@ def test_a_topic_that_is_deleted_takes_its_copy_along(path_part: str) -> None:
         outside.run(scenario(outside))
 
 
+def test_a_topic_that_is_made_anew_moves_while_the_old_move_winds_down() -> None:
+    """The old move is of the old log, and is no reason to leave the new one where it is."""
+
+    async def scenario(outside: Outside) -> None:
+        async with filled(outside) as (_, peer):
+            hanging = outside.hang(FIRST_FLUSH)
+            assert await alter(peer, "two") == ErrorCode.NONE
+            await outside.pass_time(1)
+            request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000)
+            answer = await peer.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
+            assert answer.responses[0].error_code == ErrorCode.NONE
+            await create_topic(peer, "t", configs=SMALL)
+            assert outside.files.is_directory("one/t-0")
+            assert (await produce(peer, "t", batch(b"new"))).error_code == 0
+            assert await alter(peer, "two") == ErrorCode.NONE
+            hanging.release()
+            await outside.pass_time(5)
+            assert outside.files.is_directory("two/t-0")
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
 def test_a_log_that_moves_is_not_compacted() -> None:
     """A copy with records of before and after would bring keys back; later it is compacted."""
 
