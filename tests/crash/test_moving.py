@@ -104,7 +104,7 @@ def work(oracle: Oracle, files: MemoryFiles) -> None:
         move.prepare()
         send(oracle, log, 1)
         assert not move.is_ready
-        move.catch_up(lambda _: None, is_over=lambda: False)
+        move.catch_up()
         move.swap(f"{turn + 16:032x}")
         logs.exchange(PARTITION, move.future, target)
         log.close()

@@ -4,9 +4,10 @@
                                      └── again, if records came meanwhile
 
 What a move does is `storage.moving`; here is who does which step when. Copying keeps to
-`replica.alter.log.dirs.io.max.bytes.per.second`. A move that fails leaves the partition where it
-is, and is told; so does one whose topic is deleted. A stop ends all: their copies are begun anew
-by the next start.
+`replica.alter.log.dirs.io.max.bytes.per.second`, and takes one thread for each directory that is
+moved to (Kafka has `num.replica.alter.log.dirs.threads`, by default as many). A move that fails
+leaves the partition where it is, and is told; so does one whose topic is deleted. A stop ends all:
+their copies are begun anew by the next start.
 """
 
 import asyncio
@@ -21,11 +22,11 @@ from tailrace.model import TopicPartition
 from tailrace.replication.replicas import Replicas
 from tailrace.runtime.threads import Threads
 from tailrace.storage import names
-from tailrace.storage.cleaner.worker import LogCleaner, Throttle
+from tailrace.storage.cleaner.worker import CLOCK_TICK_S, PAUSE_S_MAX, LogCleaner, Throttle
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
-from tailrace.storage.moving import Move, MoveError, begin_move, remove_futures
+from tailrace.storage.moving import CHUNK_BYTES, Move, MoveError, begin_move, remove_futures
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +83,8 @@ class Moves:
         self._throttle = throttle
         self._new_id = new_id
         self._moving: dict[TopicPartition, _Moving] = {}
+        self._turns: dict[DirectoryLogs, asyncio.Lock] = {}
+        """Who does a step on a thread: one at a time for each directory that is moved to."""
 
     @property
     def directories(self) -> tuple[DirectoryLogs, ...]:
@@ -217,7 +220,7 @@ class Moves:
                 source, home=home, target=moving.target, topic_id=topic_id, unique_id=unique_id
             )
 
-        moving.move = await self._to_its_end(begin)
+        moving.move = await self._in_turn(moving.target, begin)
         await self._copy_and_swap(moving, moving.move)
 
     def _remove_others(self, partition: TopicPartition, target: DirectoryLogs) -> None:
@@ -234,18 +237,33 @@ class Moves:
             is_failed = move.target.failure is not None
             return moving.is_over or is_failed or not self._logs.is_in_service(move.source)
 
-        def pause(size: int) -> None:
-            self._throttle.pause(size, is_over=is_over)
-
         rounds = 0
         while not is_over():
-            await self._to_its_end(lambda: move.catch_up(pause, is_over=is_over))
+            await self._catch_up(move, is_over)
             rounds += 1
             if rounds >= QUIET_ROUNDS and not move.is_ready:
-                move.catch_up(lambda _: None, is_over=is_over)
+                move.catch_up(is_over=is_over)
             if move.is_ready and not is_over():
                 self._swap(move)
                 return
+
+    async def _catch_up(self, move: Move, is_over: Callable[[], bool]) -> None:
+        """Copy what there is at the rate, then what came meanwhile if that is little."""
+        copied = CHUNK_BYTES + 1
+        while copied > CHUNK_BYTES and not is_over():
+            copied, end = 0, move.source.end_offset
+            while move.future.end_offset < end and not is_over():
+                size = await self._in_turn(move.target, move.step) or 0
+                await self._keep_rate(size, is_over)
+                copied += size
+        await self._in_turn(move.target, lambda: move.catch_up(is_over=is_over))
+
+    async def _keep_rate(self, size: int, is_over: Callable[[], bool]) -> None:
+        pause_s = self._throttle.take(size)
+        # No thread is kept waiting: others need them, for flushes and cold reads.
+        while pause_s >= CLOCK_TICK_S and not is_over():
+            await asyncio.sleep(min(pause_s, PAUSE_S_MAX))
+            pause_s -= PAUSE_S_MAX
 
     def _swap(self, move: Move) -> None:
         """One step of the loop: no append and no read comes in between.
@@ -269,6 +287,11 @@ class Moves:
             "partition_moved partition=%s source=%s target=%s",
             partition, move.home.path, move.target.path,
         )  # fmt: skip
+
+    async def _in_turn(self, target: DirectoryLogs, step: Callable[[], T]) -> T:
+        """Do a step on a thread when no other move to this directory does one."""
+        async with self._turns.setdefault(target, asyncio.Lock()):
+            return await self._to_its_end(step)
 
     async def _to_its_end(self, step: Callable[[], T]) -> T:
         """Do a step on a thread, and wait for it also when this is cancelled."""

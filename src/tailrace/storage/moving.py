@@ -132,25 +132,30 @@ class Move:
                     raise
         raise AssertionError("the last read gives batches or an error")
 
-    def catch_up(self, pause: Callable[[int], None], *, is_over: Callable[[], bool]) -> None:
-        """Copy all there is, and prepare the swap. Any thread.
+    def step(self) -> int | None:
+        """Copy the next batches; how many bytes they had. None when the swap is prepared.
+
+        Any thread.
 
         Raises:
             CorruptionError, StorageError: as `copy`.
             StorageError: a device refused; a MoveError if it is known whose.
         """
         try:
-            while not is_over():
-                size = self.copy()
-                if size:
-                    pause(size)
-                elif not self.lag:
-                    self.prepare()
-                    return
+            size = self.copy()
+            if size or self.lag:
+                return size
+            self.prepare()
+            return None
         except StorageError:
             raise
         except OSError as error:
             raise self._refused(error) from error
+
+    def catch_up(self, *, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Copy all there is, and prepare the swap; raises as `step` does. Any thread."""
+        while not is_over() and self.step() is not None:
+            pass
 
     def carry(self) -> None:
         """Copy what was taken out of the log and is kept beside it; on the device on return.

@@ -482,6 +482,45 @@ def test_a_topic_that_is_made_anew_moves_while_the_old_move_winds_down() -> None
         outside.run(scenario(outside))
 
 
+def test_moves_take_one_thread_for_each_directory() -> None:
+    """However many partitions move: the others are for flushes and reads."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside, {"log.dirs": "one,two"}) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t", partitions=10)
+            outside.threads.seconds_per_run = 0.1
+            outside.threads.runs_at_once_max = 0
+            for number in range(10):
+                target = "two" if outside.files.is_directory(f"one/t-{number}") else "one"
+                assert await alter(peer, target, partition=number) == ErrorCode.NONE
+            await outside.pass_time(5)
+            assert outside.threads.runs_at_once_max == 2
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_move_that_keeps_to_its_rate_has_no_thread_wait() -> None:
+    """A thread that sleeps would be one less for flushes: time passes on the loop."""
+
+    async def scenario(outside: Outside) -> None:
+        settings = {"replica.alter.log.dirs.io.max.bytes.per.second": "100"}
+        async with filled(outside, settings) as (_, peer):
+            assert await alter(peer, "two") == ErrorCode.NONE
+            for _ in range(5):
+                before = outside.loop.time()
+                assert (await produce(peer, "t", batch(b"more"))).error_code == 0
+                assert outside.loop.time() - before < 0.1
+                await outside.pass_time(0.3)
+            assert not outside.files.is_directory("two/t-0")
+            await outside.pass_time(60)
+            assert outside.files.is_directory("two/t-0")
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
 def test_a_log_that_moves_is_not_compacted() -> None:
     """A copy with records of before and after would bring keys back; later it is compacted."""
 

@@ -95,7 +95,7 @@ def filled(logs: LogManager) -> Log:
 def move(logs: LogManager, log: Log) -> Log:
     """Move a log to the other directory."""
     moved = begin(logs, log)
-    moved.catch_up(lambda _: None, is_over=lambda: False)
+    moved.catch_up()
     moved.swap(f"{4:032x}")
     logs.exchange(PARTITION, moved.future, moved.target)
     moved.hand_over()
@@ -163,7 +163,7 @@ def test_a_copy_that_is_given_up_leaves_no_recovery_point() -> None:
     log = logs.create(PARTITION, topic_id=ID, config=CONFIG)
     add(log, 0)
     given_up = begin(logs, log)
-    given_up.catch_up(lambda _: None, is_over=lambda: False)
+    given_up.catch_up()
     assert recovery_points(files, "two") == {PARTITION: 1}
     given_up.discard()
     given_up.target.checkpoint()
@@ -209,7 +209,7 @@ def test_a_move_begins_with_removing_what_an_earlier_one_has_left() -> None:
     files.faults.clear()
     assert len(futures(files, "two")) == 1
     moved = begin(logs, log, number=2)
-    moved.catch_up(lambda _: None, is_over=lambda: False)
+    moved.catch_up()
     assert futures(files.crash(), "two") == [f"flights-0.{2:032x}-future"]
     again = start(killed_in_the_swap(files, log))
     assert offsets_of(again.get(PARTITION)) == [0, 1, 2, 3, 4]
@@ -229,9 +229,9 @@ def test_of_copies_in_several_directories_a_start_takes_the_whole_one(
     (other,) = {"two", "three"} - {whole}
     left = begin(logs, log, path=other)
     if is_prepared:
-        left.catch_up(lambda _: None, is_over=lambda: False)
+        left.catch_up()
     add(log, 2)
-    begin(logs, log, path=whole).catch_up(lambda _: None, is_over=lambda: False)
+    begin(logs, log, path=whole).catch_up()
     disk = killed_in_the_swap(files, log)
     again = start(disk, paths)
     found = again.get(PARTITION)
@@ -246,7 +246,7 @@ def test_copies_that_a_start_cannot_tell_apart_are_an_error() -> None:
     files = MemoryFiles()
     logs = start(files)
     log = filled(logs)
-    begin(logs, log).catch_up(lambda _: None, is_over=lambda: False)
+    begin(logs, log).catch_up()
     files.make_directory(f"two/flights-0.{7:032x}-future")
     disk = killed_in_the_swap(files, log)
     with pytest.raises(DirectoryError, match="several copies of flights-0"):
@@ -259,7 +259,7 @@ def test_a_copy_of_another_topic_is_not_served() -> None:
     files = MemoryFiles()
     logs = start(files)
     log = filled(logs)
-    begin(logs, log).catch_up(lambda _: None, is_over=lambda: False)
+    begin(logs, log).catch_up()
     disk = killed_in_the_swap(files, log)
     logs = LogManager(
         [directory_logs(disk, number, path) for number, path in enumerate(DIRECTORIES)]
@@ -284,7 +284,7 @@ def test_a_shortage_at_a_start_does_not_make_a_partition_anew(
     files = MemoryFiles()
     logs = start(files)
     log = filled(logs)
-    begin(logs, log).catch_up(lambda _: None, is_over=lambda: False)
+    begin(logs, log).catch_up()
     disk = killed_in_the_swap(files, log)
     disk.faults.append(fault)
     logs = start(disk)
@@ -312,7 +312,7 @@ def test_retention_may_take_a_segment_that_is_being_copied() -> None:
             assert logs.delete_old_segments(log, NOW)
 
     files.on_read = on_read
-    moved.catch_up(lambda _: None, is_over=lambda: False)
+    moved.catch_up()
     assert offsets_of(moved.future) == [2, 3]
     assert moved.future.start_offset == 2
 
@@ -342,7 +342,7 @@ def test_an_error_is_of_the_directory_that_it_names(
 
     files.on_call = refuse
     with pytest.raises(StorageError) as raised:
-        moved.catch_up(lambda _: None, is_over=lambda: False)
+        moved.catch_up()
     found = raised.value.directory.path if isinstance(raised.value, MoveError) else None
     assert found == failed
 
@@ -361,7 +361,7 @@ def test_a_log_that_ends_behind_its_last_batch_moves_with_its_end() -> None:
     assert found.end_offset == 10
     turns = iter(range(100))
     moved = begin(logs, found)
-    moved.catch_up(lambda _: None, is_over=lambda: next(turns) == 50)
+    moved.catch_up(is_over=lambda: next(turns) == 50)
     assert moved.is_ready
     moved.swap(f"{4:032x}")
     logs.exchange(PARTITION, moved.future, moved.target)
@@ -383,7 +383,7 @@ def test_a_checkpoint_in_the_middle_of_a_swap_is_no_failure(call: tuple[str, str
     log.raise_log_start(2)
     log.epochs.assign(7, log.end_offset)
     moved = begin(logs, log)
-    moved.catch_up(lambda _: None, is_over=lambda: False)
+    moved.catch_up()
     done: list[str] = []
 
     def on_call(operation: str, path: str) -> None:

@@ -108,12 +108,16 @@ class Throttle:
         self._free_ms = float(clock.now_ms())
         self._adding = threading.Lock()
 
-    def pause(self, size: int, *, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Wait until `size` bytes more keep to the rate, or until `is_over` says so."""
+    def take(self, size: int) -> float:
+        """How many seconds to wait until `size` bytes more keep to the rate; they count now."""
         now_ms = self._clock.now_ms()
         with self._adding:
             self._free_ms = max(self._free_ms, now_ms) + 1000 * size / self.bytes_per_second
-            pause_s = (self._free_ms - now_ms) / 1000
+            return (self._free_ms - now_ms) / 1000
+
+    def pause(self, size: int, *, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Wait until `size` bytes more keep to the rate, or until `is_over` says so."""
+        pause_s = self.take(size)
         # Shorter waits than the clock can tell add up until it can.
         while pause_s >= CLOCK_TICK_S and not is_over():
             self._clock.pause(min(pause_s, PAUSE_S_MAX))
