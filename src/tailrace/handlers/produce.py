@@ -11,7 +11,8 @@ Behaviour:
     the batch that reaches it wait in the same way, whatever the acks. A flush that fails is
     KAFKA_STORAGE_ERROR to all who waited. Readers may see records while their producer waits.
   - A batch that is compressed or long is looked at on a worker thread (`replication.validation`);
-    the batches of a request, and the requests of a connection, keep their order all the same.
+    the batches of a request, and the requests of a connection, keep their order all the same. So
+    do those that wait for a partition whose move to another log directory completes.
   - Internal topics are refused (INVALID_TOPIC_EXCEPTION).
   - A batch that an idempotent producer sends again is a success with the offset it got the first
     time (one of its last five); a gap is OUT_OF_ORDER_SEQUENCE_NUMBER, an old epoch
@@ -88,7 +89,7 @@ def handle_produce(
     """Append every partition's batch; the caller decides what acks 0 means for the answer."""
     refusal = _refusal_of_all(request)
     is_durable = services.is_durable and request.acks == Acks.ALL
-    if refusal is None and not _is_short(request):
+    if refusal is None and (services.replicas.held or not _is_short(request)):
         return _produce_in_slices(services, header, request, is_durable=is_durable)
     outcomes = [
         _produce(services, header, data, refusal=refusal, is_durable=is_durable)
@@ -130,6 +131,7 @@ async def _produce_in_slices(
                 )
             else:
                 assert topic is not None
+                await services.replicas.wait_until_free(TopicPartition(topic.name, each.index))
                 outcome = _append(services, header, topic, data=each, is_durable=is_durable)
             outcomes[-1].append(outcome)
             await slices.turn()
@@ -249,6 +251,7 @@ async def _append_long(
     try:
         partition = services.replicas.find(name)
         planned = await services.validation.plan(partition.log, records, now_ms=now_ms)
+        await services.replicas.wait_until_free(name)
         if services.replicas.find(name) is not partition:
             raise UnknownPartitionError(f"{name} was deleted and made anew meanwhile")
         appended = partition.append_planned(planned, now_ms=now_ms)

@@ -35,8 +35,8 @@ T = TypeVar("T")
 CLEANER_CHECK_S = 0.1
 """How often a move looks whether the cleaner has let its log go."""
 QUIET_ROUNDS = 10
-"""How often a move waits for a moment without an append; then it catches up on the loop, by what
-came during the last round."""
+"""How often a move waits for a moment without an append; then appends wait until it has caught up,
+by what came during the last round."""
 
 
 class LogDirNotFoundError(FatalError, LookupError):
@@ -241,8 +241,8 @@ class Moves:
         while not is_over():
             await self._catch_up(move, is_over)
             rounds += 1
-            if rounds >= QUIET_ROUNDS and not move.is_ready:
-                move.catch_up(is_over=is_over)
+            if rounds >= QUIET_ROUNDS and not move.is_ready and not is_over():
+                await self._catch_up_alone(move, is_over)
             if move.is_ready and not is_over():
                 self._swap(move)
                 return
@@ -257,6 +257,14 @@ class Moves:
                 await self._keep_rate(size, is_over)
                 copied += size
         await self._in_turn(move.target, lambda: move.catch_up(is_over=is_over))
+
+    async def _catch_up_alone(self, move: Move, is_over: Callable[[], bool]) -> None:
+        """Copy what came during the last round, while appends to the partition wait for it."""
+        # Not within the turn of another move: that may take long.
+        async with self._turns.setdefault(move.target, asyncio.Lock()):
+            if not is_over():
+                with self._replicas.holding(move.source.partition):
+                    await self._to_its_end(lambda: move.catch_up(is_over=is_over))
 
     async def _keep_rate(self, size: int, is_over: Callable[[], bool]) -> None:
         pause_s = self._throttle.take(size)

@@ -7,6 +7,7 @@ What the device refuses comes by here on its way to whoever asked: a full disk i
 pass, anything else is the end of the log directory.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -56,6 +57,9 @@ class Partition:
         """Whether the disk was full the last time."""
         self.appended = Watched()
         """Changes whenever records become readable, and when the partition goes away."""
+        self.takes_appends = asyncio.Event()
+        """Not set for the short while in which a move completes: who appends waits for it first."""
+        self.takes_appends.set()
 
     @property
     def name(self) -> TopicPartition:

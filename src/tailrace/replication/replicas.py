@@ -1,7 +1,8 @@
 """All partitions of this broker, by name."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from tailrace.errors import StorageError
 from tailrace.model import TopicPartition
@@ -23,6 +24,8 @@ class Replicas:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, str] = {}
         """Partitions that cannot be served, and why: their directory has failed."""
+        self.held: set[TopicPartition] = set()
+        """Those that take no appends for a short while; see `holding`."""
         self.on_compaction_end: CompactionEnd = lambda _: None
         self.on_rolled: Callable[[Log], None] = lambda _: None
         """Is told of a log that has begun a new segment."""
@@ -73,6 +76,24 @@ class Replicas:
         home, partition = self._logs.home_of(log), self._partitions[name]
         log.on_rolled = self._tell_rolled
         partition.exchange(log, on_failure=lambda error: self._logs.fail(home, error))
+
+    @contextmanager
+    def holding(self, name: TopicPartition) -> Iterator[None]:
+        """Have appends to a partition wait, in their order, until the block ends."""
+        partition = self._partitions[name]
+        self.held.add(name)
+        partition.takes_appends.clear()
+        try:
+            yield
+        finally:
+            self.held.discard(name)
+            partition.takes_appends.set()
+
+    async def wait_until_free(self, name: TopicPartition) -> None:
+        """Wait until a partition takes appends; at once if it is not held, or not there."""
+        partition = self._partitions.get(name)
+        if partition is not None:
+            await partition.takes_appends.wait()
 
     def _tell_rolled(self, log: Log) -> None:
         # Logs are opened before there is anybody to tell.

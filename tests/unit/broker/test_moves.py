@@ -521,6 +521,40 @@ def test_a_move_that_keeps_to_its_rate_has_no_thread_wait() -> None:
         outside.run(scenario(outside))
 
 
+def test_a_move_completes_under_steady_appends_without_a_flush_on_the_loop() -> None:
+    """In the end appends wait for a thread that catches up; each is in the log once, in order."""
+
+    async def scenario(outside: Outside) -> None:
+        async with filled(outside) as (broker, peer):
+            outside.threads.seconds_per_run = 0.05
+            on_loop: list[str] = []
+            producers = [connect(outside, broker) for _ in range(3)]
+            sent = [COUNT]
+
+            def on_call(operation: str, path: str) -> None:
+                if operation == "sync" and "-future/" in path and not outside.threads.is_working:
+                    on_loop.append(path)
+
+            async def send(producer: Peer) -> None:
+                while not outside.files.is_directory("two/t-0"):
+                    number, sent[0] = sent[0], sent[0] + 1
+                    assert number < 1000
+                    assert (await produce(producer, "t", batch(b"%d" % number))).error_code == 0
+                    await outside.pass_time(0.01)
+
+            outside.files.on_call = on_call
+            assert await alter(peer, "two") == ErrorCode.NONE
+            await asyncio.gather(*map(send, producers))
+            assert on_loop == []
+            found = stored(broker)
+            assert sorted(found, key=lambda value: int(value or 0)) == values(sent[0])
+            assert (await produce(peer, "t", batch(b"last"))).base_offset == sent[0]
+            assert not broker.replicas.held
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
 def test_a_log_that_moves_is_not_compacted() -> None:
     """A copy with records of before and after would bring keys back; later it is compacted."""
 
