@@ -311,7 +311,17 @@ def _rename(chance: random.Random, files: MemoryFiles, path: str) -> None:
     files.rename(path, path + chance.choice(suffixes))
 
 
+def _publish(chance: random.Random, files: MemoryFiles, path: str) -> None:
+    """A segment that compaction has made stands beside the one that it replaces."""
+    if path.endswith(names.LOG_SUFFIX):
+        target = path + names.SWAP_SUFFIX
+        files.open(target, create=True)
+        files.overwrite(target, files.content(path))
+        if chance.randrange(2):
+            _flip(chance, files, target)
+
+
 _KINDS = (
     _flip, _flip, _set, _set, _cut, _take_out, _add, _repeat, _zero, _delete, _swap, _duplicate,
-    _rename,
+    _rename, _publish,
 )  # fmt: skip

@@ -18,7 +18,7 @@ from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.kernels.showing import Form
 from tailrace.model import TopicPartition
 from tailrace.offline import cat
-from tailrace.offline.damage import OnDamage
+from tailrace.offline.damage import Drop, OnDamage, find_damage
 from tailrace.offline.directory import DataDirectory, find_partitions, list_segments
 from tailrace.offline.explain import explain_partition
 from tailrace.offline.findings import Finding, Rule, Severity
@@ -34,8 +34,10 @@ from tailrace.storage import names
 from tailrace.storage.cleaner.key_map import KeyMap
 from tailrace.storage.cleaner.plan import CleaningPlan
 from tailrace.storage.cleaner.rewrite import CleaningRound, Pace
+from tailrace.storage.listing import SegmentFiles, open_segments
 from tailrace.storage.log import Log
 from tailrace.storage.reader import open_log_reader
+from tailrace.storage.records_file import open_records_file
 from tailrace.storage.segment import Segment
 from tailrace.testing import MemoryFiles
 from tests.fuzz.directories import (
@@ -136,9 +138,8 @@ def read(chance: random.Random) -> int:
 def _opened(directory: Directory, files: MemoryFiles, *, is_clean: bool) -> Log | None:
     """The log, if it can be opened; no byte of it has vanished from its folder either way."""
     end = directory.written[-1].last_offset + 1
-    # What a compaction replaces may go.
     is_exchange = any(path.endswith(names.SWAP_SUFFIX) for path in all_paths(files))
-    before = _log_bytes(files)
+    before, sound = _log_bytes(files), _sound_contents(files)
     try:
         return open_at(
             files,
@@ -150,7 +151,9 @@ def _opened(directory: Directory, files: MemoryFiles, *, is_clean: bool) -> Log 
         located(error)
         return None
     finally:
+        # What a compaction replaces may go.
         assert is_exchange or _log_bytes(files) >= before
+        _hold_contents(files, sound)
 
 
 def _log_bytes(files: MemoryFiles) -> int:
@@ -164,6 +167,58 @@ def _log_bytes(files: MemoryFiles) -> int:
             content = files.content(path)
             count += len(content) - content.count(0)
     return count
+
+
+def _sound_contents(files: MemoryFiles) -> set[bytes]:
+    """What checksums cover in the sound batches of all segments, those of older formats apart.
+
+    Of an exchange that is half done, the `.swap` files are the log if they can be put in place;
+    otherwise the segments that they replace have to stay too.
+    """
+    try:
+        segments, listed = list_segments(files, FOLDER)
+    except DirectoryError:
+        return set()
+    swaps = [each.path for each in segments if each.path.endswith(names.SWAP_SUFFIX)]
+    if not all(_is_whole(files, path) for path in swaps):
+        old = [each for each in listed if not each.endswith(names.SWAP_SUFFIX)]
+        segments += open_segments(files, FOLDER, old)
+    found = set()
+    for segment in segments:
+        content = files.content(segment.path)
+        start = 0
+        for drop in [*_drops(files, [segment]), None]:
+            part = content[start : len(content) if drop is None else drop.position]
+            batches = [each for _, each in read_all_batches(memoryview(part))]
+            found |= {written_as(each).content for each in batches if each.legacy is None}
+            start = 0 if drop is None else drop.position + drop.size_bytes
+    return found
+
+
+def _is_whole(files: MemoryFiles, path: str) -> bool:
+    """Whether every checksum of a log file holds, up to its end."""
+    log = open_records_file(files, path, read_only=True)
+    try:
+        return max((each.end for each in log.checked()), default=0) == log.size
+    except CorruptionError:
+        return False
+    finally:
+        log.close()
+
+
+def _drops(files: MemoryFiles, segments: Sequence[SegmentFiles]) -> Sequence[Drop]:
+    return find_damage(files, segments, OnDamage.SKIP).drops
+
+
+def _contents(files: MemoryFiles) -> dict[str, bytes]:
+    return {path: files.content(path) for path in all_paths(files, FOLDER)}
+
+
+def _hold_contents(files: MemoryFiles, sound: set[bytes]) -> None:
+    """Each of these batches is in some file of the folder."""
+    everything = b"".join(files.content(path) for path in all_paths(files, FOLDER))
+    lost = [each for each in sound if each not in everything]
+    assert not lost, f"{len(lost)} sound batches are nowhere"
 
 
 def open_clean(chance: random.Random) -> int:
@@ -274,23 +329,25 @@ def mend(chance: random.Random) -> int:
     # The settings of the topic are in there, and with others a start takes a hundred times as long.
     damage(chance, files, spared=(f"{ROOT}/tailrace-cluster.json",))
     on_damage = chance.choice(tuple(OnDamage))
-    # What an exchange has to put in place is not looked into before it is there.
+    # What an exchange has to put in place comes first, and then what is wrong besides.
     rounds = 1 + any(path.endswith(names.SWAP_SUFFIX) for path in all_paths(files))
     advised: set[tuple[str, Rule]] = set()
     for _ in range(rounds):
+        before, sound = _contents(files), _sound_contents(files)
         try:
-            plan = plan_repair(files, find_partitions(files, ROOT), on_damage)
+            found = find_partitions(files, ROOT)
         except DirectoryError:
             return 0  # Nothing is left by which this can be told to be a log directory.
-        try:
-            cuts = apply_repair(files, plan, clock=SetClock())
-        except CorruptionError as error:
-            # What a compaction has made has damage, so nobody knows what it replaces.
-            if not str(error.path).endswith(names.SWAP_SUFFIX):
-                raise
+        plan = plan_repair(files, found, on_damage)
+        cuts = apply_repair(files, plan, clock=SetClock())
+        _hold_contents(files, sound)
+        advised = {(each.path, each.rule) for each in plan.advice}
+        if any(each.path.endswith(names.SWAP_SUFFIX) for each in list_segments(files, FOLDER)[0]):
+            # What a compaction has made has damage, and the operator decides.
+            assert advised
+            assert _contents(files) == before
             return 0
         assert rounds == 2 or not cuts, f"{cuts} after {plan}"
-        advised = {(each.path, each.rule) for each in plan.advice}
     left = [
         each
         for each in _verified(files) or ()
@@ -322,13 +379,16 @@ def bring_back(chance: random.Random) -> int:
         known.add(bytes(data[16:]))
     log.finish()
     log.close()
-    before = _log_bytes(files)
+    before, sound = _log_bytes(files), _sound_contents(files)
     try:
-        plan = plan_repair(files, find_partitions(files, ROOT), OnDamage.SKIP)
-        apply_repair(files, plan, clock=SetClock())
+        found = find_partitions(files, ROOT)
     except DirectoryError:
-        return 0
-    assert _log_bytes(files) >= before
+        return 0  # Nothing is left by which this can be told to be a log directory.
+    plan = plan_repair(files, found, OnDamage.SKIP)
+    apply_repair(files, plan, clock=SetClock())
+    _hold_contents(files, sound)
+    # The epoch of a batch may become one with fewer bytes other than zero.
+    assert any(each.restamped for each in plan.partitions) or _log_bytes(files) >= before
     known |= directory.known.keys() | {each.content for each in directory.written}
     log = _opened(directory, files, is_clean=True)
     assert log is not None

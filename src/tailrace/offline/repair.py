@@ -42,6 +42,7 @@ from tailrace.storage.checkpoints import (
     write_offset_checkpoint,
     write_partition_metadata,
 )
+from tailrace.storage.cleaner.swap import finish_swaps
 from tailrace.storage.config import LogConfig, log_config
 from tailrace.storage.directories import unusable
 from tailrace.storage.folder import Folder
@@ -130,7 +131,11 @@ def _apply(files: Files, plan: RepairPlan, clock: Clock) -> list[Cut]:
     _write_checkpoints(files, plan)
     cuts: list[Cut] = []
     for partition in plan.partitions:
+        if partition.finishes_exchange:
+            finish_swaps(files, partition.folder)
         _remove_derived(files, partition)
+        if partition.finishes_exchange:
+            continue  # Damage that is left was not looked at by itself; the next repair does.
         _change_logs(files, partition)
         _restore(files, partition)
         if partition.epochs is not None:
@@ -260,6 +265,8 @@ def _change_logs(files: Files, plan: PartitionPlan) -> None:
     for base_offset in sorted({each.base_offset for each in partial} | (plan.restamped - gone)):
         of_segment = [each for each in partial if each.base_offset == base_offset]
         path = f"{plan.folder}/{names.segment_file_name(base_offset, names.LOG_SUFFIX)}"
+        # Positions in another file of the segment would take sound bytes out of this one.
+        assert all(drop.path == path for drop in of_segment)
         _rewrite(files, path, of_segment, epochs=plan.epochs or [])
     files.sync_directory(plan.folder)
 

@@ -25,6 +25,7 @@ from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.offline.damage import Drop, EpochRun, LogDamage, OnDamage, find_damage, whole_drops
 from tailrace.offline.directory import DataDirectory, believed_log_start, list_segments
+from tailrace.offline.exchanges import Exchange, plan_exchange
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.journal import read_journal
 from tailrace.offline.restores import Restore, plan_restores
@@ -87,6 +88,8 @@ class PartitionPlan:
     """What recovery has set aside and comes back."""
     topic_id: uuid.UUID | None = None
     """What `partition.metadata` has to hold; None if it stays."""
+    finishes_exchange: bool = False
+    """Whether `.swap` files are put in place, and nothing else is done."""
     log_start: int = 0
     log_end: int = 0
 
@@ -268,6 +271,12 @@ def _plan_partition(
         plan.advice += [_advising(each, "make it readable and repair again") for each in unreadable]
         return made
     segments, listed = list_segments(files, made.folder)
+    if rules - {Rule.LEFTOVER, Rule.ORPHAN}:
+        exchange = plan_exchange(files, made.folder, segments=segments, listed=listed)
+        if exchange is not None:
+            _plan_exchange(made, exchange, wrong, plan=plan)
+            made.changed_from = begun
+            return made
     damage = LogDamage()
     if rules & (_OF_BATCHES | {Rule.LEADER_EPOCH}):
         damage = find_damage(files, segments, on_damage)
@@ -305,6 +314,20 @@ def _plan_partition(
         elif each.rule is Rule.SEQUENCE:
             plan.notes.append(each)
     return made
+
+
+def _plan_exchange(
+    made: PartitionPlan, exchange: Exchange, wrong: Sequence[Finding], *, plan: RepairPlan
+) -> None:
+    """Put `.swap` files in place, or have the operator decide; the log itself stays as it is."""
+    advice = exchange.advice
+    if advice is None:
+        made.finishes_exchange = True
+        sentence = "put in place of the segments that it replaces, as a broker's start does"
+        made.mends.append(Mend(path=exchange.path, sentence=sentence))
+        advice = "repair again, once the exchange of segments is finished"
+    waiting = [each for each in wrong if each.rule not in {Rule.LEFTOVER, Rule.ORPHAN}]
+    plan.advice += [_advising(each, advice) for each in waiting]
 
 
 def _is_dropped(finding: Finding, drops: Sequence[Drop]) -> bool:

@@ -60,7 +60,7 @@ def list_segment_files(files: Files, folder: str) -> tuple[list[SegmentFiles], l
     listed = files.list(folder)
     while True:
         try:
-            return _segments(files, folder, listed), listed
+            return open_segments(files, folder, listed), listed
         except FileNotFoundError:
             again = files.list(folder)
             if again == listed:
@@ -153,8 +153,13 @@ def _have_changed(before: Sequence[SegmentFiles], after: Sequence[SegmentFiles])
     return exchanged(before, after, start_offset=first, limit_offset=limit)
 
 
-def _segments(files: Files, folder: str, listed: Sequence[str]) -> list[SegmentFiles]:
-    """Raises FileNotFoundError if one has gone since."""
+def open_segments(files: Files, folder: str, listed: Sequence[str]) -> list[SegmentFiles]:
+    """The segments in order that these file names of a folder make up.
+
+    Raises:
+        FileNotFoundError: one has gone since the folder was listed.
+        OSError: a log file cannot be read.
+    """
     segments = []
     for base_offset, name in sorted(_current_logs(files, folder, listed).items()):
         path = f"{folder}/{name}"
