@@ -54,7 +54,7 @@ class What(Enum):
     """Batches are in one of them only, or not the same in both."""
     LOG_END = "log-end"
     """One ends earlier."""
-    READABLE = "readable"
+    UNREADABLE = "unreadable"
     """One cannot be read on from here; what is behind it was not compared."""
 
 
@@ -133,10 +133,13 @@ class _Log:
             self.next = error
 
     def pass_records(self, limit: int) -> int:
-        """How many records are in the batches that begin below an offset; goes on behind them."""
+        """How many records are below an offset; goes on at the first batch that reaches to it."""
         count = 0
         while isinstance(self.next, StoredBatch) and self.next.batch.base_offset < limit:
-            count += max(self.next.batch.record_count, 0)
+            batch = self.next.batch
+            count += max(min(batch.record_count, limit - batch.base_offset), 0)
+            if batch.last_offset >= limit:
+                break  # The other log may begin in the middle of the same batch.
             self.advance()
         return count
 
@@ -268,27 +271,43 @@ def _is_error(side: _Side | None) -> bool:
 
 
 def _walk(files: Files, folder: str, start: int) -> Iterator[StoredBatch]:
-    """The batches that begin at offset `start` or later; goes on where a broker exchanges files."""
+    """The batches that reach to offset `start` or beyond; goes on where files are exchanged.
+
+    Raises:
+        CorruptionError: bytes that are no batch, or offsets that do not rise.
+        OSError: a file cannot be read.
+    """
     segments, tries, at = list_segment_files(files, folder)[0], 0, start
+    since, is_first = start, True
+    # While `is_first`, batches before `at` are not wanted or were seen.
     while True:
         try:
             for number, segment in enumerate(segments):
                 following = segments[number + 1 : number + 2]
                 if following and following[0].base_offset <= at:
                     continue
+                since = segment.base_offset
                 file = files.open(segment.path, read_only=True)
                 try:
                     walk = walk_batches(file, segment.path, start=0, limit=segment.size)
                     for position, batch in walk:
-                        if batch.base_offset >= at:
-                            yield StoredBatch(batch, segment.path, position)
-                            at, tries = batch.next_offset, 0
+                        if is_first and batch.last_offset < at:
+                            continue
+                        if batch.base_offset < at and not is_first:
+                            raise CorruptionError(
+                                f"the batch begins at offset {batch.base_offset}, where {at} or "
+                                "more is due",
+                                path=segment.path,
+                                position=position,
+                            )
+                        yield StoredBatch(batch, segment.path, position)
+                        at, tries, is_first = batch.next_offset, 0, False
                 finally:
                     file.close()
         except STALE as error:
-            tries += 1
+            tries, is_first = tries + 1, True
             known, segments = segments, list_segment_files(files, folder)[0]
-            is_other = exchanged(known, segments, start_offset=at, limit_offset=INT64_MAX)
+            is_other = exchanged(known, segments, start_offset=since, limit_offset=INT64_MAX)
             if tries >= TRIES_MAX or not (is_other or isinstance(error, FileNotFoundError)):
                 raise
         else:
@@ -297,7 +316,7 @@ def _walk(files: Files, folder: str, start: int) -> Iterator[StoredBatch]:
 
 def _difference(mine: StoredBatch, theirs: StoredBatch) -> Difference | None:
     first, second = mine.batch, theirs.batch
-    if bytes(first.view) == bytes(second.view):
+    if bytes(first.view) == bytes(second.view) and first.legacy == second.legacy:
         return None
     offset, count = min(first.base_offset, second.base_offset), 1
     next_offset = first.next_offset if first.base_offset == offset else second.next_offset
@@ -307,7 +326,8 @@ def _difference(mine: StoredBatch, theirs: StoredBatch) -> Difference | None:
         )
     else:
         count, next_offset = 2, max(first.next_offset, second.next_offset)
-        sentence = "; ".join([*_fields(first, second), *_records(first, second)])
+        told = [*_fields(first, second), *_stored(first, second), *_records(first, second)]
+        sentence = "; ".join(told)
     damaged = [
         f"the {name} is damaged: {rule}"
         for name, rule in (("first", _damage(first)), ("second", _damage(second)))
@@ -332,6 +352,19 @@ def _fields(first: Batch, second: Batch) -> list[str]:
         for name in _FIELDS
         if getattr(first, name) != getattr(second, name)
     ]
+
+
+def _stored(first: Batch, second: Batch) -> list[str]:
+    """How entries of older formats differ that were converted for the comparison."""
+    if first.legacy == second.legacy:
+        return []
+    one, two = (
+        "format v2"
+        if entry is None
+        else f"format v{entry.magic} with codec {entry.codec_number}, {entry.size} bytes"
+        for entry in (first.legacy, second.legacy)
+    )
+    return [f"stored in {one} and in {two}"]
 
 
 def _records(first: Batch, second: Batch) -> list[str]:
@@ -378,7 +411,7 @@ def _unreadable(offset: int, *sides: tuple[str, _Side | None]) -> Difference:
                 places.append((folder, None))
     (path, position), (other_path, other_position) = places
     return Difference(
-        what=What.READABLE,
+        what=What.UNREADABLE,
         offset=offset,
         path=path,
         position=position,

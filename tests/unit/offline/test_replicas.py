@@ -1,4 +1,4 @@
-"""Two logs of one partition: where they are the same, and the first place where they are not."""
+"""`compare_logs` finds every difference between two logs of one partition, and nothing else."""
 
 import crc32c
 import pytest
@@ -10,10 +10,12 @@ from tailrace.records.legacy import read_all_batches
 from tailrace.storage.checkpoints import write_offset_checkpoint
 from tailrace.storage.names import LOG_START_OFFSETS
 from tailrace.testing import MemoryFiles
+from tests.naive import LegacyMessage, write_legacy
 from tests.unit.storage.builders import (
     FOLDER,
     NOW,
     PARTITION,
+    append,
     batch,
     filled,
     flip,
@@ -211,3 +213,48 @@ def test_a_log_start_without_a_checkpoint_is_that_of_the_leader_epochs() -> None
     files.open(f"data/{LOG_START_OFFSETS}", create=True)
     files.overwrite(f"data/{LOG_START_OFFSETS}", b"0\n7\n")
     assert (only(files).what, compared(files).start) == (What.LOG_START, 3)
+
+
+def test_a_batch_that_is_written_twice_makes_a_replica_unreadable() -> None:
+    """Its offsets do not rise there, so the comparison ends with what a reader would say."""
+    files = replicas()
+    name = f"{OTHER}/{0:020d}.log"
+    whole = parts(files)
+    files.overwrite(name, b"".join(whole[:3] + whole[1:]))
+    difference = only(files)
+    assert (difference.what, difference.offset) == (What.UNREADABLE, 3)
+    assert difference.other_position == sum(map(len, whole[:3]))
+    assert "the batch begins at offset 1, where 3 or more is due" in difference.sentence
+    assert str(difference).endswith("[unreadable]")
+
+
+@pytest.mark.parametrize("is_later", [True, False])
+def test_a_batch_across_the_log_start_is_compared(*, is_later: bool) -> None:
+    """Records were deleted up to its middle in both logs, or in one of them."""
+    files = MemoryFiles()
+    log = filled(files, 0)
+    for values in ((b"a", b"b", b"c"), (b"d",)):
+        append(log, batch(*values))
+    stop_cleanly(log)
+    files.make_directory(OTHER)
+    name = put(files, 0, files.content(path(0, ".log")))
+    for root in ("other",) if is_later else ("data", "other"):
+        write_offset_checkpoint(files, root, LOG_START_OFFSETS, offsets={PARTITION: 1})
+    found = compared(files)
+    assert (found.start, found.limit, found.batches) == (1, 4, 2)
+    assert all("without 1 records" in each.sentence for each in found.differences)
+    flip(files, name, len(batch(b"a", b"b", b"c")) - 3)
+    damaged = compared(files).differences[-1]
+    assert (damaged.what, damaged.offset) == (What.CONTENT, 0)
+    assert "the second is damaged" in damaged.sentence
+
+
+def test_an_entry_of_an_older_format_is_compared_as_it_is_stored() -> None:
+    """The same record in format v0 and in v1 is not the same log."""
+    files = MemoryFiles()
+    for magic, folder in enumerate((FOLDER, OTHER)):
+        files.make_directory(folder)
+        name = f"{folder}/{0:020d}.log"
+        files.open(name, create=True)
+        files.overwrite(name, write_legacy(LegacyMessage(magic, 0, b"k", b"old")))
+    assert "stored in format v0 with codec 0" in only(files).sentence
