@@ -3,7 +3,7 @@
 Bounds of offset and time are looked up in the indexes, so that only what is wanted is read.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -113,7 +113,7 @@ def _show_partition(
         aborted = AbortedRecords([])
         if is_committed and start < reader.end_offset:
             unstable, aborted = reader.settled(
-                start, INT64_MAX, lambda: _undecided(files, folder, reader.segments, start=start)
+                start, INT64_MAX, lambda: _undecided(files, folder, reader, start=start)
             )
             limit = limit if unstable is None else min(limit, unstable)
         bounds = _bounds(choice, start, limit)
@@ -138,10 +138,11 @@ def _show_partition(
 
 
 def _undecided(
-    files: Files, folder: str, segments: Sequence[SegmentFiles], *, start: int
+    files: Files, folder: str, reader: LogReader, *, start: int
 ) -> tuple[int | None, AbortedRecords]:
     """What readers of committed records do not see."""
-    return first_unstable_offset(files, folder, segments), find_aborted(files, segments, start)
+    unstable = first_unstable_offset(files, folder, reader.segments, end=reader.end_offset)
+    return unstable, find_aborted(files, reader.segments, start)
 
 
 def _bounds(choice: Choice, start: int, limit: int) -> "array[int]":

@@ -155,7 +155,7 @@ def _look(
     end = max(end, start)
     watermarks = _checkpoint(files, root, names.HIGH_WATERMARKS)
     watermark = min(watermarks.get(partition, end), end)
-    unstable = first_unstable_offset(files, folder, segments)
+    unstable = first_unstable_offset(files, folder, segments, end=end)
     stable = watermark if unstable is None else min(unstable, watermark)
     limits = _limits(segments, end)
     facts = [_facts(files, each, limit) for each, limit in zip(segments, limits, strict=True)]

@@ -62,17 +62,20 @@ def find_aborted(files: Files, segments: Sequence[SegmentFiles], offset: int) ->
 
 
 def first_unstable_offset(
-    files: Files, folder: str, segments: Sequence[SegmentFiles]
+    files: Files, folder: str, segments: Sequence[SegmentFiles], *, end: int
 ) -> int | None:
     """Where the oldest transaction begins that is open at the end of the log; None without one.
 
-    From the newest snapshot that can be read, and the batches behind it.
+    From the newest snapshot up to `end`, where the log ends, that can be read, and the batches
+    behind it. A snapshot beyond the end is of a tail that was lost, and recovery removes it.
 
     Raises:
         OSError: a file cannot be read.
     """
     walk, start = ProducerWalk(), 0
     for offset in reversed(list_snapshots(files, folder)):
+        if offset > end:
+            continue
         try:
             walk.start_from(read_snapshot(files, snapshot_path(folder, offset)))
         except (CorruptionError, FileNotFoundError):

@@ -104,7 +104,10 @@ class DirectoryLog:
         return self._end_offset
 
     def _first_unstable_offset(self) -> int | None:
-        return first_unstable_offset(self.directory.files, self.folder, self.reader.segments)
+        reader = self.reader
+        return first_unstable_offset(
+            self.directory.files, self.folder, reader.segments, end=reader.end_offset
+        )
 
     def find_aborted(self, start: int) -> AbortedRecords:
         """The aborted transactions with a record from an offset on.

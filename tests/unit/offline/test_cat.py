@@ -8,6 +8,7 @@ from tailrace.errors import CorruptionError
 from tailrace.kernels.showing import Form
 from tailrace.model import AppendOrigin, IsolationLevel
 from tailrace.offline.cat import Choice, show_records
+from tailrace.offline.explain import explain_partition
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,
@@ -23,6 +24,7 @@ from tests.unit.storage.builders import (
     stop_cleanly,
 )
 from tests.unit.storage.producer_builders import ABORT, COMMIT, marker
+from tests.unit.storage.transactional import TransactionalProducer
 
 COMMITTED = IsolationLevel.READ_COMMITTED
 
@@ -97,6 +99,23 @@ def test_only_committed_records_are_shown_on_request() -> None:
     assert offsets(files) == list(range(9))
     assert offsets(files, isolation=COMMITTED) == [1, 2, 4]
     assert offsets(files, isolation=COMMITTED, from_offset=2, limit=1) == [2]
+
+
+def test_a_snapshot_beyond_the_end_of_the_log_decides_no_transaction() -> None:
+    """The marker was lost with the tail, so the transaction is open, as it is for a broker."""
+    files = MemoryFiles()
+    log = open_at(files, config=settings(segment_bytes=100_000))
+    producer = TransactionalProducer(log, 7)
+    append(log, batch(b"plain"))
+    producer.append(2)
+    size = log.segments.active.size
+    producer.abort()
+    stop_cleanly(log)
+    files.overwrite(path(0, ".log"), files.content(path(0, ".log"))[:size])
+    files.remove(path(0, ".txnindex"))
+    assert offsets(files, isolation=COMMITTED) == [0]
+    told = explain_partition(files, "data", PARTITION, folder=FOLDER, config=settings(), now_ms=NOW)
+    assert told.last_stable_offset == 1
 
 
 def test_a_key_is_matched_byte_by_byte() -> None:
