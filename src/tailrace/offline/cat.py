@@ -16,7 +16,7 @@ from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.offline.directory import DataDirectory, unreadable
 from tailrace.offline.show import Page
 from tailrace.offline.undecided import AbortedRecords, find_aborted, first_unstable_offset
-from tailrace.offline.walk import newest_timestamp, offset_before_time
+from tailrace.offline.walk import offset_before_time
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage.listing import SegmentFiles
@@ -175,9 +175,7 @@ def _batches(
         first, last = max(start, segment.base_offset), min(following, end)
         if first >= last:
             continue
-        newest = newest_timestamp(files, segment)
-        if following < INT64_MAX and newest is not None and newest < from_time_ms:
-            continue
+        # What is behind the last entry is read: a lost machine may have left a time index short.
         first = max(first, offset_before_time(files, segment, from_time_ms))
         if first < last:
             yield from reader.batches(first, last)

@@ -83,7 +83,9 @@ def offset_before_time(files: Files, segment: SegmentFiles, timestamp_ms: int) -
 
 
 def newest_timestamp(files: Files, segment: SegmentFiles) -> int | None:
-    """The largest timestamp (ms) that the time index knows; all there is in a closed segment.
+    """The largest timestamp (ms) that the time index knows.
+
+    Batches behind its last entry may have larger ones.
 
     Raises:
         OSError: the time index cannot be read.

@@ -62,6 +62,14 @@ def test_missing_indexes_cost_time_and_no_record(suffix: str) -> None:
     assert offsets(files, from_time_ms=NOW + 7, to_time_ms=NOW + 9) == [7, 8]
 
 
+def test_a_time_index_that_is_short_hides_no_record() -> None:
+    """What is behind its last entry is read, in closed segments too."""
+    files = a_log()
+    for base in (0, 5, 10, 15):
+        files.overwrite(path(base, ".timeindex"), files.content(path(base, ".timeindex"))[:12])
+    assert offsets(files, from_time_ms=NOW + 3) == list(range(3, 20))
+
+
 def test_younger_records_before_older_ones_are_found() -> None:
     """Timestamps are the producer's and may fall; the first as young as the end ends it."""
     files = MemoryFiles()

@@ -49,6 +49,19 @@ def test_cat_beside_a_broker_shows_what_is_left(change: Callable[[], Change]) ->
         pass
 
 
+@pytest.mark.parametrize("change", [cleaning, deletion])
+def test_cat_from_a_time_shows_what_is_left(change: Callable[[], Change]) -> None:
+    """By the time indexes, which are exchanged with their segments; all records are as young."""
+    known = change()
+
+    def once(files: ChangingFiles) -> None:
+        rows, error = shown(files, Choice(from_time_ms=0))
+        check_rows(known, rows, error)
+
+    for _ in every_moment(known, once):
+        pass
+
+
 def test_cat_shows_no_aborted_record_beside_the_cleaner() -> None:
     """The transaction index of a segment in exchange is found under the name that it has."""
     change = cleaning_transactions()

@@ -140,4 +140,4 @@ def check_rows(change: Change, found: Rows, error: OffsetsDeletedError | None) -
         assert change.start > 0
         assert error.log_start_offset > error.offset
         assert error.log_start_offset <= change.start
-        assert all(offset < error.offset for offset in offsets)
+        assert found == [row for row in change.before if row[0] < error.offset]
