@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
-from tailrace.errors import CorruptionError
+from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.runtime.files import File, FileCutError, Files
 from tailrace.storage import names
 from tailrace.storage.records_file import RecordsFile
@@ -32,9 +32,8 @@ STALE: Final = (CorruptionError, FileNotFoundError, FileCutError)
 """What goes wrong for whoever takes another file for the one that was listed."""
 
 TRIES_MAX: Final = 10
-"""How often the same step is taken again because files were exchanged under it. A round of a
-cleaner takes seconds, a step milliseconds; so much bad luck is a file system that does not keep
-still."""
+"""How often a step is tried while files are exchanged under it. A round of the cleaner takes
+seconds and a step milliseconds, so more tries would not help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +128,10 @@ def settled(
     Raises:
         CorruptionError, OSError: as `work`, of files that are still there; or the folder cannot be
             listed.
+        DirectoryError: files were exchanged at each try.
     """
     segments, listed = list_segment_files(files, folder)
-    for _ in range(TRIES_MAX - 1):
+    for _ in range(TRIES_MAX):
         before = segments
         try:
             result = work(segments, listed)
@@ -143,7 +143,15 @@ def settled(
             segments, listed = list_segment_files(files, folder)
             if not _have_changed(before, segments):
                 return result
-    return work(segments, listed)
+    raise unsettled(folder)
+
+
+def unsettled(folder: str) -> DirectoryError:
+    """The error for a folder in which files were exchanged at every try to read it."""
+    return DirectoryError(
+        f"{folder}: log files were exchanged or deleted at each of {TRIES_MAX} tries to read it; "
+        "read it again when the broker compacts and deletes less"
+    )
 
 
 def _have_changed(before: Sequence[SegmentFiles], after: Sequence[SegmentFiles]) -> bool:

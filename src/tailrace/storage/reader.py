@@ -35,6 +35,7 @@ from tailrace.storage.listing import (
     exchanged,
     list_segment_files,
     open_sibling,
+    unsettled,
 )
 from tailrace.storage.walk import walk_runs
 
@@ -144,14 +145,20 @@ class LogReader:
                     offset, log_start_offset=self.start_offset, log_end_offset=self.end_offset
                 )
         at, tries = start_offset, 0
+        path, since = "", start_offset
         while True:
             try:
                 for stored in self._planned_pieces(at, limit_offset):
+                    if stored.path != path:
+                        path, since = stored.path, at
                     yield stored
                     at, tries = stored.piece.next_offset, 0
             except STALE as error:
                 tries += 1
-                self._check_exchanged(error, tries, start_offset=at, limit_offset=limit_offset)
+                # All of a segment may have been read when its end turns out to be another file's.
+                self._check_exchanged(
+                    error, tries, start_offset=at, since=since, limit_offset=limit_offset
+                )
             else:
                 return
 
@@ -163,6 +170,7 @@ class LogReader:
         Raises:
             OffsetsDeletedError: the log has lost the start of the range.
             CorruptionError, OSError: as `work`, of files that are still there.
+            DirectoryError: files were exchanged at each try.
         """
         for tries in range(1, TRIES_MAX + 1):
             try:
@@ -174,10 +182,12 @@ class LogReader:
                 continue
             if not self.list_anew(start_offset, limit_offset):
                 return result
-        return work()
+        raise unsettled(self._directory)
 
-    def list_anew(self, start_offset: int, limit_offset: int) -> bool:
+    def list_anew(self, start_offset: int, limit_offset: int, *, since: int | None = None) -> bool:
         """Whether files with offsets of a range are others now; `segments` are up to date then.
+
+        With `since`, files that were read already count too, from that offset on.
 
         Raises:
             OffsetsDeletedError: the log has lost the start of the range.
@@ -191,7 +201,10 @@ class LogReader:
                 f"{self._directory} is gone: its partition was deleted or moved while it was read"
             ) from error
         if not exchanged(
-            self.segments, found, start_offset=start_offset, limit_offset=limit_offset
+            self.segments,
+            found,
+            start_offset=start_offset if since is None else since,
+            limit_offset=limit_offset,
         ):
             return False
         known, self.segments = self.segments, tuple(found)
@@ -216,22 +229,18 @@ class LogReader:
         *,
         start_offset: int,
         limit_offset: int,
+        since: int | None = None,
     ) -> None:
         """Raise `error`, unless it comes from files that were exchanged."""
         try:
-            has_changed = self.list_anew(start_offset, limit_offset)
+            has_changed = self.list_anew(start_offset, limit_offset, since=since)
         except STALE as found:
             # Of the end of the new files; perhaps they have been exchanged again.
             has_changed, error = True, found
-        is_gone = isinstance(error, FileNotFoundError)
-        if has_changed or is_gone:
-            if tries < TRIES_MAX:
-                return
-            if is_gone:
-                raise DirectoryError(
-                    f"{self._directory} does not keep still: {error}; read it again"
-                ) from error
-        raise error
+        if not (has_changed or isinstance(error, FileNotFoundError)):
+            raise error
+        if tries >= TRIES_MAX:
+            raise unsettled(self._directory) from error
 
     def _planned_pieces(self, start_offset: int, limit_offset: int) -> Iterator[StoredPiece]:
         """As `stored_pieces`, from the files as they were listed."""
@@ -256,6 +265,8 @@ class LogReader:
                     except CorruptionError as error:
                         raise error.located(path=segment.path, position=position) from error
                 yield StoredPiece(piece, segment.path, position).since(start_offset)
+                if end >= limit_offset:
+                    return  # What is behind the range may be damaged.
         if end < limit_offset:
             raise CorruptionError(
                 f"the log ends at offset {end}; it reached to {self.end_offset} when opened",
@@ -292,27 +303,34 @@ class LogReader:
         """
         end = position = 0
         piece = None
+        damage: CorruptionError | None = None
+        behind = INT64_MAX if following is None else following
         file = self._files.open(segment.path, read_only=True)
         try:
             position = end = self._position_near(segment, file, start_offset)
             walk = walk_runs(file, segment.path, start=position, limit=segment.size)
             for next_position, following_piece in walk:
                 if piece is not None:
-                    limit = following_piece.base_offset
-                    _check_order(segment, position, piece, first=segment.base_offset, limit=limit)
-                    yield position, piece
+                    # Not to be handed out below if it is out of order.
+                    held, piece = piece, None
+                    limit = min(following_piece.base_offset, behind)
+                    _check_order(segment, position, held, first=segment.base_offset, limit=limit)
+                    yield position, held
                 position, piece = next_position, following_piece
                 end = position + piece.size
         except FileCutError:
             pass  # What is left is told below, with the offset where the log ends now.
+        except CorruptionError as error:
+            damage = error  # What was read before it is sound.
         finally:
             file.close()
-        if following is not None and end < segment.size:
-            raise CorruptionError("a batch is not whole", path=segment.path, position=end)
+        if damage is None and following is not None and end < segment.size:
+            damage = CorruptionError("a batch is not whole", path=segment.path, position=end)
         if piece is not None:
-            limit = INT64_MAX if following is None else following
-            _check_order(segment, position, piece, first=segment.base_offset, limit=limit)
+            _check_order(segment, position, piece, first=segment.base_offset, limit=behind)
             yield position, piece
+        if damage is not None:
+            raise damage
 
     def _position_near(self, segment: SegmentFiles, file: File, offset: int) -> int:
         """A position at or before the batch with `offset`, by the offset index if it can serve.
@@ -379,7 +397,7 @@ class LogReader:
             has_changed = exchanged(before, found, start_offset=last, limit_offset=INT64_MAX)
             if isinstance(failure, CorruptionError | FileCutError) and not has_changed:
                 raise failure
-        raise DirectoryError(f"{self._directory} does not keep still; read it again")
+        raise unsettled(self._directory)
 
     def _is_there(self, segment: SegmentFiles) -> bool:
         """Whether a file has this name that is not shorter."""
@@ -392,8 +410,9 @@ class LogReader:
     def _find_start(self, end: int) -> int:
         """Where the log starts now for a broker: by the checkpoint, or else by its own files.
 
-        `end` is where the log ended when it was opened. A malformed checkpoint says nothing, nor
-        does an entry beyond the log's end now of which the folder does not know (`evidence`).
+        `end` is where the log ended when it was opened. The checkpoint is not believed if it is
+        malformed, or if its entry is beyond the present end of the log and the folder's leader
+        epochs do not begin there either (`evidence.is_of_this_log`).
         """
         first = self.segments[0].base_offset if self.segments else 0
         noted = self._given_start

@@ -2,16 +2,17 @@
 
 import pytest
 
-from tailrace.errors import CorruptionError, OffsetOutOfRangeError
+from tailrace.errors import CorruptionError, DirectoryError, OffsetOutOfRangeError
 from tailrace.model import TopicPartition
 from tailrace.offline.scan import scan_partition
 from tailrace.records.builder import records_of
-from tailrace.storage.listing import SegmentFiles
+from tailrace.storage.listing import SegmentFiles, settled
 from tailrace.storage.reader import LogReader, list_partitions, open_log_reader
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,
     PARTITION,
+    append,
     append_values,
     bases,
     batch,
@@ -19,6 +20,7 @@ from tests.unit.storage.builders import (
     flip,
     open_at,
     path,
+    settings,
     stop_cleanly,
 )
 
@@ -238,3 +240,57 @@ def test_partitions_are_listed_without_those_on_their_way_out() -> None:
         TopicPartition("a-b", 7): "data/a-b-7",
         TopicPartition("flights", 0): FOLDER,
     }
+
+
+def test_what_is_sound_before_damage_is_read() -> None:
+    """A range that ends before a bad frame is whole, and one across it gives all up to there."""
+    files = MemoryFiles()
+    log = filled(files, 0, config=settings(segment_bytes=1000))
+    for number in range(20):
+        append(log, batch(b"value %d" % number))
+    stop_cleanly(log)
+    data = bytearray(files.content(path(0, ".log")))
+    data[5 * SIZE + 16] = 9
+    files.overwrite(path(0, ".log"), bytes(data))
+    reader = open_log_reader(files, FOLDER)
+    assert [each.base_offset for each in reader.batches(0, 3)] == [0, 1, 2]
+    batches = reader.batches(0, 10)
+    assert [next(batches).base_offset for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(CorruptionError, match="the magic is 9"):
+        next(batches)
+
+
+def test_a_folder_that_changes_at_each_try_is_an_error() -> None:
+    """No result is given out that was read from files of two different times."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 20))
+    name, tries = path(0, ".log"), 0
+
+    def work(*_: object) -> int:
+        nonlocal tries
+        tries += 1
+        files.overwrite(name, files.content(name)[:-1])
+        return tries
+
+    reader = open_log_reader(files, FOLDER)
+    with pytest.raises(DirectoryError, match="exchanged or deleted at each of 10 tries"):
+        reader.settled(0, 20, work)
+    with pytest.raises(DirectoryError, match="exchanged or deleted at each of 10 tries"):
+        settled(files, FOLDER, work)
+    assert tries == 20
+
+
+def test_a_batch_whose_base_offset_is_wrong_is_not_handed_out_before_the_error() -> None:
+    """It passes its checksum, and only the batch behind it shows that it cannot stand there."""
+    files = MemoryFiles()
+    log = filled(files, 0, config=settings(segment_bytes=1000))
+    for number in range(3):
+        append(log, batch(b"%d" % number, b"second"))
+    stop_cleanly(log)
+    data = bytearray(files.content(path(0, ".log")))
+    data[len(batch(b"0", b"second")) + 6] ^= 1
+    files.overwrite(path(0, ".log"), bytes(data))
+    batches = open_log_reader(files, FOLDER).batches(0, 6)
+    assert next(batches).base_offset == 0
+    with pytest.raises(CorruptionError, match="offsets 258 to 259 where"):
+        next(batches)
