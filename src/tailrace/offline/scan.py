@@ -4,15 +4,16 @@ Checksums are not computed and records not looked into; `tailrace.offline.verify
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tailrace.errors import CorruptionError
+from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import Codec, TimestampType, TopicPartition
-from tailrace.offline.directory import believed_log_start, list_segments, unreadable
+from tailrace.offline.directory import believed_log_start, unreadable
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
+from tailrace.storage.listing import SegmentFiles, settled
 from tailrace.storage.walk import walk_headers
 
 
@@ -73,31 +74,64 @@ def scan_partition(
 ) -> PartitionScan:
     """The partition in numbers; `root` has the checkpoints.
 
+    Where a broker exchanges files meanwhile it is counted again from the start. `progress` takes
+    bytes that have been counted, each byte once.
+
     Raises:
-        DirectoryError: a file cannot be read.
+        DirectoryError: a file cannot be read, or files were exchanged at each try.
     """
-    found = PartitionScan(partition=partition)
-    segments, _ = list_segments(files, folder)
+    told = 0
+
+    def tell(count: int) -> None:
+        nonlocal told
+        if count > told:
+            progress(count - told)
+            told = count
+
+    def scan(segments: Sequence[SegmentFiles], _: Sequence[str]) -> PartitionScan:
+        found = PartitionScan(partition=partition)
+        _scan_segments(files, root, found, folder=folder, segments=segments, tell=tell)
+        return found
+
+    try:
+        return settled(files, folder, scan)
+    except DirectoryError:
+        raise
+    except OSError as error:
+        raise unreadable(str(error.filename or folder), error) from error
+
+
+def _scan_segments(
+    files: Files,
+    root: str,
+    found: PartitionScan,
+    *,
+    folder: str,
+    segments: Sequence[SegmentFiles],
+    tell: Callable[[int], None],
+) -> None:
+    """Count what the segments hold; `tell` takes how many bytes have been counted.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    count = 0
     found.segments = len(segments)
     found.bytes = sum(segment.size for segment in segments)
     found.start_offset = believed_log_start(
-        files, root, partition, folder=folder, segments=segments
+        files, root, found.partition, folder=folder, segments=segments
     )
     found.end_offset = found.start_offset
     for number, segment in enumerate(segments):
         found.end_offset = max(found.end_offset, segment.base_offset)
-        try:
-            log = files.open(segment.path, read_only=True)
-        except FileNotFoundError:
-            continue  # A broker has just deleted it.
-        except OSError as error:
-            raise unreadable(segment.path, error) from error
+        log = files.open(segment.path, read_only=True)
         end = 0
         try:
             for position, batch in walk_headers(log, segment.path, start=0, limit=segment.size):
                 found.add(batch)
                 end = position + batch.size
-                progress(batch.size)
+                count += batch.size
+                tell(count)
         except CorruptionError as error:
             found.damage.append(str(error))
         else:
@@ -107,7 +141,6 @@ def scan_partition(
                 found.damage.append(f"{segment.path}, position {end}: a batch is not whole")
         finally:
             log.close()
-    return found
 
 
 def _codec_name(number: int) -> str:

@@ -1,0 +1,38 @@
+"""`scan` while a broker exchanges or deletes the files under it, between any two of its calls."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tailrace.errors import DirectoryError
+from tailrace.offline.scan import scan_partition
+from tailrace.testing import ChangingFiles, DiskFault, MemoryFiles
+from tests.unit.storage.beside import Change, cleaning, deletion, every_moment
+from tests.unit.storage.builders import FOLDER, PARTITION, filled, stop_cleanly
+
+
+@pytest.mark.parametrize("change", [cleaning, deletion])
+def test_a_sound_log_has_no_damage_beside_a_broker(change: Callable[[], Change]) -> None:
+    """What is counted are the files of one moment, and none of them is called damaged."""
+    known = change()
+    end = known.before[-1][0] + 1
+
+    def once(files: ChangingFiles) -> None:
+        found = scan_partition(files, "data", PARTITION, folder=FOLDER)
+        assert not found.damage
+        assert not found.tail_bytes
+        assert found.end_offset == end
+        assert len(known.after) <= found.records <= len(known.before)
+        assert found.bytes > 0
+
+    for _ in every_moment(known, once):
+        pass
+
+
+def test_a_device_that_fails_is_told_in_one_line() -> None:
+    """With the file that cannot be read; a read fails as an open does."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 20))
+    files.faults.append(DiskFault(operation="read", path_part=".log"))
+    with pytest.raises(DirectoryError, match=r"cannot read .*input/output error"):
+        scan_partition(files, "data", PARTITION, folder=FOLDER)
