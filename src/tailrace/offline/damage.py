@@ -135,13 +135,14 @@ class SoundBatch(NamedTuple):
     records: int
 
 
-def find_sound(files: Files, file: SegmentFiles, *, due: int) -> list[SoundBatch]:
+def find_sound(files: Files, file: SegmentFiles, *, due: int) -> Iterator[SoundBatch]:
     """Every batch of a file that is whole and begins at or behind `due` and the ones before it.
+
+    One by one, because a file of a gigabyte may hold ten million of them.
 
     Raises:
         DirectoryError: the file cannot be read.
     """
-    found = []
     try:
         opened = files.open(file.path, read_only=True)
         try:
@@ -149,25 +150,24 @@ def find_sound(files: Files, file: SegmentFiles, *, due: int) -> list[SoundBatch
                 fault = piece.fault or _order_fault(piece, file, limits=(next_base, None), due=due)
                 if fault is None:
                     due = piece.last_offset + 1
-                    found.append(
-                        SoundBatch(
-                            piece.position,
-                            piece.end,
-                            piece.base_offset,
-                            piece.last_offset,
-                            piece.epoch,
-                            piece.records or 0,
-                        )
+                    yield SoundBatch(
+                        piece.position,
+                        piece.end,
+                        piece.base_offset,
+                        piece.last_offset,
+                        piece.epoch,
+                        piece.records or 0,
                     )
         finally:
             opened.close()
     except OSError as error:
         raise unreadable(file.path, error) from error
-    return found
 
 
 def find_segment_damage(file: File, segment: SegmentFiles, *, following: int | None) -> list[Drop]:
-    """The same of one segment, from its open file; `following` is the base offset of the next.
+    """Every range of one segment that has to go, as `find_damage` with `OnDamage.SKIP` finds them.
+
+    `file` is the open log file, and `following` the base offset of the next segment, if any.
 
     Raises:
         OSError: the file cannot be read.

@@ -8,7 +8,8 @@ A batch comes back under its own offset, since that is what consumers know it by
 at or behind the end of the log, under no older leader epoch than the log's last one. A file that is
 sound as a whole gets its name as a segment back; of another one the sound batches are copied.
 
-Not here: what a repair has dropped, in `quarantine-` files: somebody wanted that.
+Not here: `quarantine-` files, which hold what a repair has dropped. The operator chose to drop it,
+so no repair brings it back.
 
 Nothing is changed here. `tailrace.offline.repair` does what is planned.
 """
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 from tailrace.errors import CorruptionError
 from tailrace.model import NO_LEADER_EPOCH
-from tailrace.offline.damage import SoundBatch, find_sound
+from tailrace.offline.damage import find_sound
 from tailrace.offline.directory import unreadable
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.walk import find_end
@@ -71,16 +72,12 @@ def plan_restores(
     epoch = _latest_epoch(files, segments)
     restores, rest = [], []
     for file in kept:
-        batches = [
-            each
-            for each in find_sound(files, file, due=end)
-            if each.epoch == NO_LEADER_EPOCH or each.epoch >= epoch
-        ]
-        if not batches:
+        restore, latest = _restore(files, file, due=end, epoch=epoch)
+        if restore is None:
             rest.append(file.path)
             continue
-        restores.append(_restore(file, batches))
-        end, epoch = batches[-1].last_offset + 1, max(epoch, batches[-1].epoch)
+        restores.append(restore)
+        end, epoch = restore.next_offset, max(epoch, latest)
     return restores, rest
 
 
@@ -119,21 +116,35 @@ def check_set_aside(
         )
 
 
-def _restore(file: SegmentFiles, batches: Sequence[SoundBatch]) -> Restore:
+def _restore(
+    files: Files, file: SegmentFiles, *, due: int, epoch: int
+) -> tuple[Restore | None, int]:
+    """What of a file fits behind offset `due` and leader epoch `epoch`, and its last batch's epoch.
+
+    None if no batch does.
+    """
+    first, last, records = None, None, 0
     ranges: list[tuple[int, int]] = []
-    for each in batches:
+    for each in find_sound(files, file, due=due):
+        if each.epoch != NO_LEADER_EPOCH and each.epoch < epoch:
+            continue
+        first, last = first or each, each
+        records += each.records
         if ranges and ranges[-1][1] == each.position:
             ranges[-1] = ranges[-1][0], each.end
         else:
             ranges.append((each.position, each.end))
-    return Restore(
+    if first is None or last is None:
+        return None, NO_LEADER_EPOCH
+    restore = Restore(
         path=file.path,
-        base_offset=batches[0].base_offset,
-        next_offset=batches[-1].last_offset + 1,
-        records=sum(each.records for each in batches),
+        base_offset=first.base_offset,
+        next_offset=last.last_offset + 1,
+        records=records,
         ranges=tuple(ranges),
         is_whole=ranges == [(0, file.size)],
     )
+    return restore, last.epoch
 
 
 def _set_aside(files: Files, folder: str, listed: Sequence[str]) -> list[SegmentFiles]:

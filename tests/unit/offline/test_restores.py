@@ -1,6 +1,7 @@
 """What a recovery has set aside comes back with a repair, where it fits behind the log."""
 
 import struct
+import tracemalloc
 
 import pytest
 
@@ -9,7 +10,9 @@ from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.repair import apply_repair
 from tailrace.offline.repair_plan import RepairPlan, plan_repair
+from tailrace.offline.restores import plan_restores
 from tailrace.offline.verify import verify
+from tailrace.records.batch import stamp
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
@@ -156,3 +159,25 @@ def test_a_batch_whose_offset_cannot_be_its_own_stays(offset: int) -> None:
     expected = [*range(7), *range(10, 20)]
     expected.remove(16)
     assert offsets_after_a_crash(files) == expected
+
+
+def test_a_set_aside_file_is_planned_in_memory_that_does_not_grow_with_its_batches() -> None:
+    """Of ten thousand of them the ranges and the first and last are kept."""
+    data = batch(b"v")
+    content = bytearray()
+    for offset in range(10_000):
+        stamp(memoryview(data), base_offset=offset, leader_epoch=0)
+        content += data
+    files = MemoryFiles()
+    files.make_directory(FOLDER)
+    name = f"set-aside-{0:020d}-0.bytes"
+    files.open(f"{FOLDER}/{name}", create=True)
+    files.overwrite(f"{FOLDER}/{name}", bytes(content))
+    tracemalloc.start()
+    try:
+        [restore], _ = plan_restores(files, FOLDER, segments=[], listed=[name])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (restore.records, restore.ranges) == (10_000, ((0, len(content)),))
+    assert peak < 3 * len(content), peak
