@@ -224,16 +224,9 @@ def _plan_void_entries(
             end = find_end(files, segments) if segments else starts[partition]
             if offset <= end:
                 continue
-            is_log_start = name == names.LOG_START_OFFSETS
-            if is_log_start and evidence.is_of_this_log(files, folder, offset):
-                # What is left was deleted on request, and stays so.
-                plan.log_starts[partition] = end
-                sentence = f"the entry of {partition}, {offset}, becomes {end}, where its log ends"
-                plan.mends.append(Mend(path=path, sentence=sentence))
-            else:
-                plan.void_entries.setdefault(name, set()).add(partition)
-                sentence = f"the entry of {partition}, {offset}, goes: its log ends at {end}"
-                plan.mends.append(Mend(path=path, sentence=sentence))
+            plan.void_entries.setdefault(name, set()).add(partition)
+            sentence = f"the entry of {partition}, {offset}, goes: its log ends at {end}"
+            plan.mends.append(Mend(path=path, sentence=sentence))
 
 
 def _plan_root_file(plan: RepairPlan, finding: Finding) -> None:
@@ -281,6 +274,8 @@ def _plan_partition(
     if rules & (_OF_BATCHES | {Rule.LEADER_EPOCH}):
         damage = find_damage(files, segments, on_damage)
         _plan_log(files, made, damage, segments=segments)
+    if not made.drops:
+        _plan_lost_tail(files, made, segments=segments)
     plan.advice += [
         _advising(each, "no repair is known that loses less than it saves, so it stays")
         for each in wrong
@@ -308,7 +303,8 @@ def _plan_partition(
     _plan_snapshots(files, made, wrong)
     for each in wrong:
         if each.rule in {Rule.ORPHAN, Rule.LEFTOVER}:
-            made.mends.append(Mend(path=each.path, sentence=f"dealt with: {each.sentence}"))
+            sentence = f"removed or put in place, as a broker's start does: {each.sentence}"
+            made.mends.append(Mend(path=each.path, sentence=sentence))
         elif each.rule is Rule.METADATA:
             _plan_metadata(files, made, each, plan=plan)
         elif each.rule is Rule.SEQUENCE:
@@ -354,6 +350,22 @@ def _plan_log(
     made.drops, made.log_end = damage.drops, damage.log_end
     if damage.drops:
         made.changed_from = damage.drops[0].base_offset
+
+
+def _plan_lost_tail(files: Files, made: PartitionPlan, *, segments: Sequence[SegmentFiles]) -> None:
+    """Everything goes if the log ends below its start, as it does when a broker starts.
+
+    What is left was deleted on request. Offsets below the start must not be given out again: a
+    consumer that has committed the start would never see the new records under them.
+    """
+    end = find_end(files, segments)
+    if end >= made.log_start or not segments:
+        return
+    if not evidence.is_of_this_log(files, made.folder, made.log_start):
+        return
+    reason = f"the log ends at offset {end}, below the log start offset {made.log_start}"
+    made.drops, made.log_end = whole_drops(files, segments, reason=reason), made.log_start
+    made.changed_from = segments[0].base_offset
 
 
 def _plan_restores(

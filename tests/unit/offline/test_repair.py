@@ -104,8 +104,8 @@ def test_a_malformed_log_start_checkpoint_is_rebuilt_from_the_leader_epochs(dama
     assert files.content("data/quarantine-log-start-offset-checkpoint.bytes") == damage
 
 
-def test_a_log_start_beyond_the_end_stays_behind_all_records_if_the_log_knows_of_it() -> None:
-    """They were deleted on request; one of another life of the log is forgotten."""
+def test_a_log_start_beyond_the_end_stays_if_the_log_knows_of_it() -> None:
+    """Else offsets would be given out again; one of another life of the log is forgotten."""
     files = a_log()
     put(files, "data/log-start-offset-checkpoint", b"0\n1\nflights 0 40\n")
     repair(files)
@@ -116,7 +116,11 @@ def test_a_log_start_beyond_the_end_stays_behind_all_records_if_the_log_knows_of
     files.overwrite(path(15, ".log"), files.content(path(15, ".log"))[:-77])
     put(files, "data/log-start-offset-checkpoint", b"0\n1\nflights 0 20\n")
     repair(files)
-    assert files.content("data/log-start-offset-checkpoint") == b"0\n1\nflights 0 19\n"
+    assert files.content("data/log-start-offset-checkpoint") == b"0\n1\nflights 0 20\n"
+    kept = b"".join(quarantined(files).values())
+    assert all(b"value %d" % number in kept for number in range(19))
+    log = open_at(files, checkpoints=(0, 20))
+    assert (log.start_offset, log.end_offset) == (20, 20)
 
 
 def test_a_sound_directory_is_left_alone() -> None:
