@@ -3,8 +3,8 @@
     data/flights-0/00000000000000000000.log …       data directories, as paths or as URIs that
     s3://bucket/backup/flights-1/…                   PyArrow's file systems open
 
-A partition stands in one of them. Files of this machine are mapped; others are read window by
-window. What follows from the files alone, as a broker would say it: the end of the log, with
+A partition stands in one of them. Files are read window by window, on this machine and elsewhere.
+What follows from the files alone is said as a broker would say it: the end of the log, with
 read_committed the last stable offset, and which records belong to aborted transactions.
 
 Not here: decoding (`readers`), and finding what is damaged (`tailrace.offline.damage`).
@@ -16,7 +16,6 @@ import socket
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain
 from typing import assert_never
 
 from tailrace.errors import (
@@ -127,7 +126,15 @@ class DirectoryPlace:
                     continue  # Who reads is told.
 
     def pieces(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[StoredPiece]:
-        """The batches of a range; those of mapped files are views."""
+        """The batches of a range, as they are stored.
+
+        With `fails_on_data_loss` all come from the segments that were planned.
+
+        Raises:
+            FatalError: with `fails_on_data_loss`, a planned segment was deleted or rewritten.
+            CorruptionError: a batch is damaged, and damage is not skipped.
+            DirectoryError: the folder or a file cannot be read.
+        """
         try:
             log = self._log(wanted.partition)
         except NoFolderError:
@@ -147,20 +154,32 @@ class DirectoryPlace:
     def _planned(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredPiece]:
         """The whole range from the segments that were planned, or an error."""
         reader, at = log.reader, wanted.start
-        checked = None
+
+        def check(limit: int) -> None:
+            """Hold the segments with offsets from `at` to `limit` against what was planned."""
+            broken = reader.settled(
+                at, wanted.limit, partial(_broken_seal, log, wanted, range(at, limit))
+            )
+            if broken is not None:
+                raise lost(wanted, broken, place=log.folder)
+
         try:
-            pieces = self._visible(log, wanted.start, wanted.limit)
-            for stored in chain((None,), pieces, (None,)):
+            check(wanted.limit)
+            checked, path = reader.segments, ""
+            for stored in self._visible(log, wanted.start, wanted.limit):
                 if checked is not reader.segments:
-                    broken = reader.settled(
-                        at, wanted.limit, partial(_broken_seal, log, wanted, at)
-                    )
+                    check(wanted.limit)
                     checked = reader.segments
-                    if broken is not None:
-                        raise lost(wanted, broken, place=log.folder)
-                if stored is not None:
-                    yield stored
-                    at = stored.piece.next_offset
+                elif stored.path != path:
+                    # A file is opened by its name, and compaction may have put another one there.
+                    # If the name has the planned file now, it had it when the file was opened.
+                    check(stored.piece.next_offset)
+                    checked = reader.segments
+                path = stored.path
+                yield stored
+                at = stored.piece.next_offset
+            if at < wanted.limit:
+                check(wanted.limit)
         except OffsetOutOfRangeError as error:
             raise lost(wanted, str(error), place=log.folder) from error
 
@@ -241,10 +260,14 @@ def _seals(log: DirectoryLog, start: int, limit: int) -> tuple[SegmentSeal, ...]
     return tuple(seal(log.directory.files, each) for each in segments)
 
 
-def _broken_seal(log: DirectoryLog, wanted: OffsetRange, at: int) -> str | None:
-    """What has become of the segments that were planned for the offsets from `at` on."""
+def _broken_seal(log: DirectoryLog, wanted: OffsetRange, offsets: range) -> str | None:
+    """What has become of the segments that were planned for some offsets."""
     limits = [*(each.base_offset for each in wanted.seals[1:]), wanted.limit]
-    due = [each for each, limit in zip(wanted.seals, limits, strict=False) if limit > at]
+    due = [
+        each
+        for each, limit in zip(wanted.seals, limits, strict=False)
+        if limit > offsets.start and each.base_offset < offsets.stop
+    ]
     return broken_seal(log.directory.files, log.reader.segments, due)
 
 

@@ -11,6 +11,7 @@ from tailrace.spark.directories import LOST, DirectoryPlace
 from tailrace.spark.logs import DataDirectory
 from tailrace.spark.places import measure_ranges, one_by_one
 from tailrace.spark.planning import OffsetRange
+from tailrace.storage.listing import list_segment_files
 from tailrace.testing import ChangingFiles
 from tests.unit.storage.beside import (
     Change,
@@ -21,7 +22,7 @@ from tests.unit.storage.beside import (
     deletion,
     every_moment,
 )
-from tests.unit.storage.builders import PARTITION
+from tests.unit.storage.builders import FOLDER, PARTITION
 
 
 def place(
@@ -99,6 +100,33 @@ def test_a_task_reads_all_that_was_planned_or_says_what_has_become_of_it(
     for _ in every_moment(known, once):
         pass
     assert lost
+
+
+@pytest.mark.parametrize("change", [cleaning, cleaning_transactions])
+def test_a_range_that_ends_inside_of_a_segment_is_whole_or_an_error(
+    change: Callable[[], Change], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task with a reader of its own, which opens files after the compaction of some of them."""
+    known = change()
+    driver = place(ChangingFiles(known.states, at=10**9, to=0), monkeypatch)
+    for segment in list_segment_files(known.states[0], FOLDER)[0][1:]:
+        limit = segment.base_offset + 1
+        [wanted] = measure_ranges(driver, {PARTITION: (0, limit)})
+        planned = [row for row in known.before if row[0] < limit]
+
+        def once(
+            files: ChangingFiles, wanted: OffsetRange = wanted, planned: Rows = planned
+        ) -> None:
+            try:
+                rows = rows_of(place(files, monkeypatch), wanted, fails=True)
+            except FatalError as error:
+                if LOST not in str(error):
+                    raise
+            else:
+                assert rows == planned
+
+        for _ in every_moment(known, once):
+            pass
 
 
 def test_no_aborted_record_is_read_beside_the_cleaner(monkeypatch: pytest.MonkeyPatch) -> None:
