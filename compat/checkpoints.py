@@ -125,7 +125,7 @@ def check(report: Report, kafka: Kafka, killed: Path, scratch: Path) -> None:
 
 
 def _start(kafka: Kafka) -> list[str]:
-    """A line if it starts."""
+    """What to report about a broker that must not start: a line if it does, else nothing."""
     try:
         with kafka:
             return ["it starts"]

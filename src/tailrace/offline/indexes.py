@@ -103,8 +103,9 @@ class OffsetIndexCheck:
 class TimeIndexCheck:
     """Each entry's offset exists, and its timestamp is the largest of all records up to it.
 
-    And the first: who looks for exactly this timestamp begins at the entry's offset. Only where
-    the broker sets timestamps, all batches of one append have the same, and the last one's offset.
+    The offset is that of the first record with the timestamp, because a search for exactly this
+    timestamp begins there. An exception are timestamps that the broker sets: all batches of one
+    append have the same one then, and the entry has the offset of the last batch.
     """
 
     def __init__(self, path: str, base_offset: int, entries: Iterator[_Entry]) -> None:

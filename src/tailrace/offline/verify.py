@@ -111,10 +111,10 @@ def verify(
 def verify_settled(
     files: Files, found: PartitionFiles, walk: Callable[[PartitionFiles], Iterator[Finding]]
 ) -> tuple[tuple[Finding, ...], Mapping[tuple[str, Rule], int]]:
-    """What a walk finds in a partition that keeps still; as many as `FindingLimit` lets pass.
+    """What a walk finds in a partition while no file changes; as many as `FindingLimit` lets pass.
 
-    Findings from files that a broker has exchanged or deleted meanwhile say nothing: the partition
-    is listed and walked again. If it never keeps still for so long, it is unverified.
+    If a broker has exchanged or deleted files meanwhile, the findings are dropped, and the
+    partition is walked again. If that happens in each of `WALKS_MAX` walks, it is unverified.
     """
     for _ in range(WALKS_MAX):
         limit = FindingLimit()

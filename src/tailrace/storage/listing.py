@@ -29,7 +29,7 @@ ResultT = TypeVar("ResultT")
 
 Stale: TypeAlias = CorruptionError | FileNotFoundError | FileCutError
 STALE: Final = (CorruptionError, FileNotFoundError, FileCutError)
-"""What goes wrong for whoever takes another file for the one that was listed."""
+"""The errors that a reader may get if another file has the name that was listed."""
 
 TRIES_MAX: Final = 10
 """How often a step is tried while files are exchanged under it. A round of the cleaner takes

@@ -1,4 +1,4 @@
-"""Every bit of the files beside the logs, flipped: it is told, or no answer changes.
+"""Bits of indexes, snapshots and checkpoints of small directories: a flip is told or harmless.
 
 What no check can find is here too: a digit in a file without a checksum that stays plausible.
 """
