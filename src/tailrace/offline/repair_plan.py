@@ -221,6 +221,8 @@ def _plan_void_entries(
                 continue
             folder = directory.partitions[partition]
             segments, _ = list_segments(files, folder)
+            if any(each.path.endswith(names.SWAP_SUFFIX) for each in segments):
+                continue  # Where the log ends is known when the exchange is finished.
             end = find_end(files, segments) if segments else starts[partition]
             if offset <= end:
                 continue

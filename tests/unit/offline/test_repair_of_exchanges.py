@@ -121,3 +121,15 @@ def test_old_segments_do_not_return_behind_a_cut() -> None:
     assert [name for name in left if name.endswith(".log")] == [f"{0:020d}.log"]
     assert sound in left.values()
     assert offsets(files) == [0, 1, 2]
+
+
+def test_checkpoints_of_a_log_that_is_left_alone_stay() -> None:
+    """Where its end is only shows after the exchange: a log start must not be forgotten before."""
+    files = published()
+    flip(files, SWAP, 70)
+    files.overwrite(path(15, ".log"), files.content(path(15, ".log"))[:-77])
+    for name in ("log-start", "recovery-point"):
+        put(files, f"data/{name}-offset-checkpoint", b"0\n1\nflights 0 20\n")
+    repair(files, OnDamage.SKIP)
+    for name in ("log-start", "recovery-point"):
+        assert files.content(f"data/{name}-offset-checkpoint") == b"0\n1\nflights 0 20\n"
