@@ -48,7 +48,8 @@ class ThreadDriver:
         self._planned = inf
         self._moves = 0
         """How often a caller has moved bytes; tells the own thread that it is not needed."""
-        self._is_over = False
+        self.is_over = False
+        """The producer has ended: every receipt has its outcome, and no bytes are moved."""
         self._is_abandoned = False
         self._is_forked = False
         self._engine: Engine
@@ -105,9 +106,17 @@ class ThreadDriver:
             self._followers.notify()
 
     def stop(self) -> None:
-        """Have the own thread end after the callbacks that are due."""
-        self._is_over = True
+        """Give up what is left, and have the own thread end after the callbacks; again: nothing."""
+        if self.is_over:
+            return
+        try:
+            self._engine.end_close()
+        except BaseException as error:
+            self.give_up(error)
+            raise
+        self.is_over = True
         self._tick.notify()
+        self._followers.notify_all()
         if self._is_led:
             self._network.wake()
 
@@ -116,7 +125,7 @@ class ThreadDriver:
 
         Nobody knows where things stand then.
         """
-        self._is_over = True
+        self.is_over = True
         self._tick.notify()
         self._followers.notify_all()
         self._network.wake()
@@ -124,7 +133,7 @@ class ThreadDriver:
 
     def forked(self) -> None:
         """In a child process: there is no own thread and no leader, and the sockets are shared."""
-        self._is_over = self._is_forked = True
+        self.is_over = self._is_forked = True
         self._is_led = self._is_parked = False
 
     def join(self) -> None:
@@ -212,7 +221,7 @@ class ThreadDriver:
         """Move bytes while no caller does, and run callbacks, until the end."""
         engine = self._engine
         seen, end_by = -1, inf
-        while not self._is_over:
+        while not self.is_over:
             if self._moves != seen or self._is_led:
                 seen = self._moves
                 self._tick.wait(TICK_S)
@@ -230,8 +239,7 @@ class ThreadDriver:
                     end_by = time.monotonic() + limit_ms / 1000
                 is_idle = not engine.accumulator.incomplete and engine.is_settled()
                 if is_idle or time.monotonic() >= end_by:
-                    engine.end_close()
-                    self._is_over = True
+                    self.stop()
 
     def _call_back(self) -> None:
         """Run the callbacks that are due, without the lock."""
@@ -255,8 +263,8 @@ class ThreadDriver:
             self._engine.hurry(outcome)
             if self._engine.accumulator.ready:
                 self.move()
-            in_time = self._until(lambda: outcome.is_done or self._is_over, deadline)
-            if self._is_over:
+            in_time = self._until(lambda: outcome.is_done or self.is_over, deadline)
+            if self.is_over:
                 self._engine.lose(outcome)
             return in_time
 

@@ -392,12 +392,13 @@ class Engine:
         """Take no more records; False if that was so already."""
         if self.closed_error is not None:
             return False
-        self.closed_error = ClosedProducerError("the producer is closed")
         self.gate.wait()
         self.gate.open.clear()
         self.gate.leave(None)
         self.accumulator.is_closed = True
         self.accumulator.hurry_all()
+        # Last: a close that was interrupted before this can be begun again.
+        self.closed_error = ClosedProducerError("the producer is closed")
         return True
 
     def is_settled(self) -> bool:

@@ -248,10 +248,14 @@ class Producer(Face):
         """Send what waits, wait for the outcomes, and end; again does nothing.
 
         Whatever has no outcome after `timeout` seconds gets a `ClosedProducerError`; 0 gives up
-        everything at once. A transaction that is open is aborted, so that readers of committed
-        records need not wait for `transaction.timeout.ms`: its records that are not sent yet get a
-        `TransactionAbortedError`. For the end of a transaction it waits `max.block.ms` at most;
-        what became of a commit under way `finish_transaction` tells, also after the close.
+        everything at once, and so does Ctrl-C in a close. If several threads close the producer,
+        the shortest timeout counts.
+
+        A transaction that is open is aborted, so that readers of committed records need not wait
+        for `transaction.timeout.ms`: its records that are not sent yet get a
+        `TransactionAbortedError`. The close waits `max.block.ms` at most for the end of a
+        transaction. If it was a commit, `finish_transaction` returns its outcome, also after the
+        close.
 
         Then interceptors, serializers and the partitioner are closed, those that have a `close`, by
         the producer's own thread; what they raise is logged.
@@ -259,13 +263,16 @@ class Producer(Face):
         engine, driver = self._engine, self._driver
         deadline = _deadline(timeout)
         with engine.lock:
-            if engine.begin_close():
-                if timeout != 0:
-                    engine.abort_open()
-                driver.until(lambda: not engine.accumulator.incomplete, deadline)
-                driver.until(engine.is_settled, min(deadline, _max_block(engine)))
-                engine.end_close()
-                driver.stop()
+            # Each caller waits for itself, until its own deadline. So a close ends the producer
+            # also after another one was interrupted, or while another one waits for longer.
+            if not driver.is_over:
+                try:
+                    if engine.begin_close() and timeout != 0:
+                        engine.abort_open()
+                    driver.until(lambda: not engine.accumulator.incomplete, deadline)
+                    driver.until(engine.is_settled, min(deadline, _max_block(engine)))
+                finally:
+                    driver.stop()
         driver.join()
 
     def __enter__(self) -> Self:

@@ -1,0 +1,90 @@
+"""A producer whose calls are interrupted: by Ctrl-C, or by a signal handler that calls it too."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import pytest
+
+from tailrace.client.producer.errors import ClosedProducerError
+from tailrace.client.producer.producer import Producer
+from tailrace.testing.cluster import ScriptedCluster
+from tailrace.testing.real_cluster import real_cluster
+from tests.simulation.stage import T0
+
+TIMEOUT_S = 10
+
+Handler = Callable[[int, FrameType | None], object]
+
+
+@pytest.fixture
+def cluster() -> Iterator[ScriptedCluster]:
+    """A cluster on real sockets, with a topic `t`."""
+    with real_cluster() as found:
+        found.create_topic("t")
+        yield found
+
+
+@contextmanager
+def handling(number: signal.Signals, handler: Handler) -> Iterator[None]:
+    """Have a signal handled so in the block."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(number, before)
+
+
+def interrupt(*_: object) -> None:
+    """What Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def stuck(cluster: ScriptedCluster) -> Producer:
+    """A producer with a record for a partition that nobody leads."""
+    producer = Producer(bootstrap_servers=cluster.bootstrap, linger_ms=0)
+    producer.send("t", b"first", partition=0).result(TIMEOUT_S)
+    cluster.move(T0, -1)
+    producer.send("t", b"stuck", partition=0)
+    return producer
+
+
+def has_ended(producer: Producer) -> bool:
+    """Whether the thread has ended and the descriptors were given back."""
+    driver = producer._driver
+    return not driver._thread.is_alive() and driver._network._epoll.closed
+
+
+def test_a_close_that_is_interrupted_gives_up_the_rest(cluster: ScriptedCluster) -> None:
+    """Ctrl-C in `close` ends the producer: no later close waits, and nothing leaks."""
+    producer = stuck(cluster)
+    receipt = producer.send("t", b"second", partition=0)
+    with handling(signal.SIGALRM, interrupt):
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            producer.close()
+    again = threading.Thread(target=producer.close, daemon=True)
+    again.start()
+    again.join(TIMEOUT_S)
+    assert not again.is_alive()
+    assert isinstance(receipt.exception(0), ClosedProducerError)
+    assert has_ended(producer)
+
+
+def test_the_shortest_timeout_of_several_closes_counts(cluster: ScriptedCluster) -> None:
+    """A close ends the producer by its own deadline while another thread's waits without limit."""
+    producer = stuck(cluster)
+    patient = threading.Thread(target=producer.close, daemon=True)
+    with producer._engine.lock:
+        patient.start()
+    while producer._engine.closed_error is None:
+        pass
+    impatient = threading.Thread(target=producer.close, args=(0.1,), daemon=True)
+    impatient.start()
+    for each in (impatient, patient):
+        each.join(TIMEOUT_S)
+        assert not each.is_alive()
+    assert has_ended(producer)
