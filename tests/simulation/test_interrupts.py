@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -88,3 +89,14 @@ def test_the_shortest_timeout_of_several_closes_counts(cluster: ScriptedCluster)
         each.join(TIMEOUT_S)
         assert not each.is_alive()
     assert has_ended(producer)
+
+
+def test_a_flush_after_the_close_does_nothing() -> None:
+    """It moves no bytes and opens no connection, for as long as the pause of a retry and longer."""
+    producer = Producer(bootstrap_servers="127.0.0.1:1", retry_backoff_ms=1, retry_backoff_max_ms=1)
+    producer.close()
+    error = producer._engine.closed_error
+    until = time.monotonic() + 0.1
+    while time.monotonic() < until:
+        producer.flush()
+    assert producer._engine.closed_error is error

@@ -68,7 +68,7 @@ class ThreadDriver:
 
     def move(self) -> None:
         """Send what may be sent and take in what has come, without waiting."""
-        if self._is_forked:
+        if self.is_over:
             return
         self._moves += 1
         self._turn(self._network.wait(0) if self._engine.sender.in_flight else [])
@@ -78,14 +78,19 @@ class ThreadDriver:
         if self._is_parked and self._engine.sender.next_deadline(time.monotonic()) < self._planned:
             self._network.wake()
 
-    def until(self, is_over: Callable[[], bool], deadline: float) -> bool:
-        """Move bytes until `is_over()`; False if that takes until `deadline`, monotonic seconds."""
-        self.move()
-        return self._until(is_over, deadline)
+    def until(self, is_done: Callable[[], bool], deadline: float) -> bool:
+        """Move bytes until `is_done()`; False if that takes until `deadline`, monotonic seconds.
 
-    def _until(self, is_over: Callable[[], bool], deadline: float) -> bool:
+        Or if the producer ends before; then every receipt has its outcome.
+        """
+        self.move()
+        return self._until(is_done, deadline)
+
+    def _until(self, is_done: Callable[[], bool], deadline: float) -> bool:
         try:
-            while not is_over():
+            while not is_done():
+                if self.is_over:
+                    return False
                 now = time.monotonic()
                 if now >= deadline:
                     return False
@@ -183,7 +188,8 @@ class ThreadDriver:
             raise
         finally:
             self._is_led = False
-        self._turn(events)
+        if not self.is_over:
+            self._turn(events)
         self._followers.notify_all()
 
     def _follow(self, timeout: float | None = None) -> None:
@@ -263,10 +269,10 @@ class ThreadDriver:
             self._engine.hurry(outcome)
             if self._engine.accumulator.ready:
                 self.move()
-            in_time = self._until(lambda: outcome.is_done or self.is_over, deadline)
+            in_time = self._until(lambda: outcome.is_done, deadline)
             if self.is_over:
                 self._engine.lose(outcome)
-            return in_time
+            return in_time or outcome.is_done
 
     def call_back(self, outcome: Outcome, index: int, callback: DeliveryCallback) -> None:
         """Have the callback called by the own thread, or here and now if there is the outcome."""
