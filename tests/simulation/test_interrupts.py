@@ -1,5 +1,6 @@
 """A producer whose calls are interrupted: by Ctrl-C, or by a signal handler that calls it too."""
 
+import gc
 import signal
 import threading
 import time
@@ -100,3 +101,25 @@ def test_a_flush_after_the_close_does_nothing() -> None:
     while time.monotonic() < until:
         producer.flush()
     assert producer._engine.closed_error is error
+
+
+def test_a_producer_that_is_closed_in_a_callback_gives_its_descriptors_back(
+    cluster: ScriptedCluster,
+) -> None:
+    """Nobody else has to close it."""
+    producer = Producer(bootstrap_servers=cluster.bootstrap, linger_ms=0)
+    producer.send("t", b"last", on_delivery=lambda *_: producer.close())
+    producer._driver._thread.join(TIMEOUT_S)
+    assert has_ended(producer)
+
+
+def test_a_producer_that_was_given_up_gives_its_descriptors_back(cluster: ScriptedCluster) -> None:
+    """Ctrl-C in the middle of a step ends it, also if it is dropped without a close."""
+    producer = stuck(cluster)
+    driver = producer._driver
+    with producer._engine.lock:
+        driver.give_up(KeyboardInterrupt())
+    del producer
+    gc.collect()
+    driver._thread.join(TIMEOUT_S)
+    assert driver._network._epoll.closed

@@ -142,16 +142,12 @@ class ThreadDriver:
         self._is_led = self._is_parked = False
 
     def join(self) -> None:
-        """Wait for the own thread, and for callers who lead; without the lock.
+        """Wait for the own thread, which is the last to use the network; without the lock.
 
         In a callback it does nothing, since that is called by the own thread.
         """
         if self._thread is not threading.current_thread() and not self._is_forked:
             self._thread.join()
-            with self._engine.lock:
-                while self._is_led:
-                    self._follow()
-                self._network.close()
 
     def abandon(self) -> None:
         """Let the own thread deliver what there is, and end; nobody waits for it."""
@@ -220,7 +216,9 @@ class ThreadDriver:
                 self.give_up(error)
                 log.critical("a producer's thread has ended", exc_info=error)
             self._call_back()
-        if self._is_abandoned:
+            # Nobody begins to lead any more; a caller that does has been woken, and returns soon.
+            while self._is_led:
+                self._follow()
             self._network.close()
 
     def _work(self) -> None:
