@@ -2,6 +2,7 @@
 
 import gc
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,8 @@ from types import FrameType
 
 import pytest
 
-from tailrace.client.producer.errors import ClosedProducerError
+from tailrace.client.producer.batch import ProducerBatch
+from tailrace.client.producer.errors import ClosedProducerError, ReentrantCallError
 from tailrace.client.producer.producer import Producer
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
@@ -123,3 +125,45 @@ def test_a_producer_that_was_given_up_gives_its_descriptors_back(cluster: Script
     gc.collect()
     driver._thread.join(TIMEOUT_S)
     assert driver._network._epoll.closed
+
+
+CALLS: dict[str, Callable[[Producer], object]] = {
+    "flush": lambda producer: producer.flush(1),
+    "close": lambda producer: producer.close(1),
+    "send": lambda producer: producer.send("t", b"in between", b"key"),
+    "result": lambda producer: producer.send("t", b"in between").result(1),
+    "transaction": lambda producer: producer.finish_transaction(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_signal_handler_in_the_middle_of_a_step_is_told(
+    cluster: ScriptedCluster, call: str
+) -> None:
+    """It gets an error at once, and the step that it has interrupted goes on unharmed."""
+    told: list[BaseException] = []
+
+    def interrupted(*_: object) -> None:
+        try:
+            CALLS[call](producer)
+        except ReentrantCallError as error:
+            told.append(error)
+
+    def trace(frame: FrameType, *_: object) -> None:
+        if frame.f_code is ProducerBatch.encode.__code__:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGUSR1)
+
+    with (
+        Producer(bootstrap_servers=cluster.bootstrap, linger_ms=0) as producer,
+        handling(signal.SIGUSR1, interrupted),
+    ):
+        producer.send("t", b"first").result(TIMEOUT_S)
+        sys.setprofile(trace)
+        try:
+            receipt = producer.send("t", b"second", b"key")
+        finally:
+            sys.setprofile(None)
+        assert len(told) == 1
+        assert receipt.result(TIMEOUT_S).offset >= 0
+        assert producer.send("t", b"third").exception(TIMEOUT_S) is None

@@ -34,6 +34,12 @@ TICK_S = 0.005
 _FAR_S = 3600.0
 """Longest time to wait in the kernel; it takes no infinite ones."""
 
+_REENTRANT = (
+    "this thread is in the middle of another call of the same producer, which a signal handler, a "
+    "finalizer or a logging handler has interrupted; set a flag in the handler, and call the "
+    "producer after the interrupted call has returned"
+)
+
 
 class ThreadDriver:
     """Drives one `Engine`, whose lock it shares."""
@@ -63,6 +69,22 @@ class ThreadDriver:
             target=self._run, name=f"tailrace-{engine.config.client_id}", daemon=True
         )
         self._thread.start()
+
+    # -- for callers, before they take the lock -----------------------------------------------
+
+    def check_step(self) -> None:
+        """Raises ReentrantCallError if this thread was interrupted in a step of this producer.
+
+        The lock is held in each step, and would let the thread in once more.
+        """
+        if self._engine.lock._is_owned():  # type: ignore[attr-defined]
+            raise ReentrantCallError(_REENTRANT)
+
+    def check_wait(self) -> None:
+        """As `check_step`; also if it was interrupted while it led, since nobody else can then."""
+        self.check_step()
+        if self._is_led and self._leader == threading.get_ident():
+            raise ReentrantCallError(_REENTRANT)
 
     # -- for callers, who hold the lock -------------------------------------------------------
 
@@ -98,10 +120,7 @@ class ThreadDriver:
                     self._moves += 1
                     self._lead(deadline)
                 elif self._leader == threading.get_ident():
-                    raise ReentrantCallError(
-                        "a producer is waited for by a signal handler or a finalizer that has "
-                        "interrupted a wait for the same producer; let it set a flag instead"
-                    )
+                    raise ReentrantCallError(_REENTRANT)
                 else:
                     if self._is_parked:
                         self._network.wake()
@@ -261,6 +280,7 @@ class ThreadDriver:
     def wait(self, outcome: Outcome, timeout_s: float | None) -> bool:
         """Move bytes until the outcome is there; False after `timeout_s`."""
         deadline = inf if timeout_s is None else time.monotonic() + timeout_s
+        self.check_wait()
         with self._engine.lock:
             if outcome.is_done:
                 return True

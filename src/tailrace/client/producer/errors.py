@@ -40,7 +40,10 @@ class ClosedProducerError(ProducerError, FatalError):
 
 
 class ReentrantCallError(ProducerError, FatalError, RuntimeError):
-    """A signal handler or a finalizer called a producer in the middle of a step of the same one."""
+    """A signal handler, a finalizer or a logging handler has interrupted a call of this producer.
+
+    It runs on the same thread, so the interrupted call cannot go on before it returns.
+    """
 
 
 class SerializationError(ProducerError, FatalError, ValueError):

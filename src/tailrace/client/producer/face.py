@@ -89,6 +89,7 @@ class Face:
         Raises:
             TypeError: an argument is of a type that cannot be sent; the message names it.
             ClosedProducerError: the producer is closed, or was made before a fork.
+            ReentrantCallError: a signal handler calls it that has interrupted another call.
         """
         if (
             type(value) is bytes

@@ -26,6 +26,7 @@ from tailrace.client.producer.errors import (
     BufferExhaustedError,
     ClosedProducerError,
     MetadataTimeoutError,
+    ReentrantCallError,
 )
 from tailrace.client.producer.explanations import why_no_memory, why_no_topic
 from tailrace.client.producer.face import Face
@@ -129,6 +130,7 @@ class Producer(Face):
         from tailrace.client.producer.columns import chunks_of
 
         engine, driver = self._engine, self._driver
+        driver.check_wait()
         check_columns(engine.parts)
         topic = plain_topic(topic)
         engine.check_name(topic)
@@ -171,8 +173,10 @@ class Producer(Face):
 
         Raises:
             TimeoutError: that took longer than `timeout` seconds; it goes on.
+            ReentrantCallError: a signal handler calls it that has interrupted another call.
         """
         engine = self._engine
+        self._driver.check_wait()
         with engine.lock, engine.flushing() as is_over:
             if not self._driver.until(is_over, _deadline(timeout)):
                 raise TimeoutError(f"not everything was acknowledged within {timeout} s")
@@ -259,8 +263,13 @@ class Producer(Face):
 
         Then interceptors, serializers and the partitioner are closed, those that have a `close`, by
         the producer's own thread; what they raise is logged.
+
+        Raises:
+            ReentrantCallError: a signal handler calls it that has interrupted another call; the
+                producer stays open.
         """
         engine, driver = self._engine, self._driver
+        driver.check_wait()
         deadline = _deadline(timeout)
         with engine.lock:
             # Each caller waits for itself, until its own deadline. So a close ends the producer
@@ -288,6 +297,7 @@ class Producer(Face):
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None
     ) -> tuple[Outcome, int]:
         engine = self._engine
+        self._driver.check_step()
         engine.check_open()
         deadline = _max_block(engine)
         wall_s = engine.wall()
@@ -308,7 +318,7 @@ class Producer(Face):
                     wall_s=wall_s,
                     on_delivery=on_delivery,
                 )
-        except ClosedProducerError:
+        except (ClosedProducerError, ReentrantCallError):
             raise
         except TailraceError as error:
             refused = engine.refuse(prepared.record if prepared else record, error)

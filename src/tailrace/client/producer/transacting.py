@@ -129,6 +129,7 @@ class ThreadTransactions(_Transactions):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """See `Producer.transaction`."""
+        self._driver.check_wait()
         with self._engine.lock:
             self._settle()
             if self._manager.state is State.UNINITIALIZED:
@@ -141,6 +142,7 @@ class ThreadTransactions(_Transactions):
 
     def finish(self) -> None:
         """See `Producer.finish_transaction`."""
+        self._driver.check_wait()
         pending = self._commit_to_finish()
         with self._aborting(), self._engine.lock:
             self._take(COMMIT, lambda: pending)
@@ -148,6 +150,7 @@ class ThreadTransactions(_Transactions):
     def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:
         """See `Producer.send_offsets_to_transaction`."""
         committed, consumer = plain_offsets(offsets), plain_group(group)
+        self._driver.check_wait()
         with self._engine.lock:
             self._take(OFFSETS, lambda: self._manager.send_offsets(committed, consumer))
 
