@@ -96,7 +96,7 @@ def test_a_late_commit_that_was_refused_may_be_done_again() -> None:
             stage.cluster.script.add(
                 ApiKey.END_TXN,
                 How.ERROR,
-                error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                error=ErrorCode.CONCURRENT_TRANSACTIONS,
                 times=ALWAYS,
             )
             with pytest.raises(TransactionOutcomeUnknownError):
@@ -113,26 +113,64 @@ def test_a_late_commit_that_was_refused_may_be_done_again() -> None:
     play(main)
 
 
-@pytest.mark.parametrize(
-    ("how", "kind"),
-    [(How.LOSE_REPLY, TransactionOutcomeUnknownError), (How.ERROR, ProducerFencedError)],
+PERHAPS_COMMITTED = (
+    (How.LOSE_REPLY, ErrorCode.NONE),
+    (How.ERROR, ErrorCode.NOT_COORDINATOR),
+    (How.ERROR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    (How.ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
 )
-def test_fenced_after_an_answer_was_lost_is_not_called_uncommitted(
-    how: How, kind: type[Exception]
+"""Answers to a commit that the coordinator may have written to its log."""
+
+
+@pytest.mark.parametrize(("how", "code"), PERHAPS_COMMITTED)
+def test_fenced_after_a_commit_was_perhaps_done_is_not_called_uncommitted(
+    how: How, code: ErrorCode
 ) -> None:
-    """A commit may have been done before the fence; only one that was never sent was not."""
+    """A successor that fences this producer completes a commit that is in the coordinator's log."""
 
     async def main(stage: Stage) -> None:
         producer = stage.producer(**SHORT)
-        stage.cluster.script.add(ApiKey.END_TXN, how, error=ErrorCode.NOT_COORDINATOR)
+        stage.cluster.script.add(ApiKey.END_TXN, how, error=code)
         stage.cluster.script.add(ApiKey.END_TXN, How.ERROR, error=ErrorCode.PRODUCER_FENCED)
-        with pytest.raises(kind) as found:
+        with pytest.raises(TransactionOutcomeUnknownError) as found:
             await commit(stage, producer)
-        if isinstance(found.value, TransactionOutcomeUnknownError):
-            assert found.value.is_final
-            assert isinstance(found.value.__cause__, ProducerFencedError)
+        assert found.value.is_final
+        assert isinstance(found.value.__cause__, ProducerFencedError)
         with pytest.raises(TransactionStateError, match="no commit"):
             await producer.finish_transaction()
+        await producer.close()
+
+    play(main)
+
+
+@pytest.mark.parametrize(("how", "code"), PERHAPS_COMMITTED)
+def test_closed_after_a_commit_was_perhaps_done_is_not_called_uncommitted(
+    how: How, code: ErrorCode
+) -> None:
+    """The close comes before the commit is sent again, and the first answer left it open."""
+
+    async def main(stage: Stage) -> None:
+        producer = stage.producer(**SHORT, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000)
+        await commit(stage, producer)
+        stage.cluster.script.add(ApiKey.END_TXN, how, error=code)
+        work = asyncio.ensure_future(commit(stage, producer))
+        await stage.pass_time(1.5)
+        await producer.close(0)
+        with pytest.raises(TransactionOutcomeUnknownError) as found:
+            await work
+        assert found.value.is_final
+
+    play(main)
+
+
+def test_fenced_before_the_commit_was_sent_is_told_as_such() -> None:
+    """A commit that the coordinator refuses at once was not done, and needs no look at the log."""
+
+    async def main(stage: Stage) -> None:
+        producer = stage.producer(**SHORT)
+        stage.cluster.script.add(ApiKey.END_TXN, How.ERROR, error=ErrorCode.PRODUCER_FENCED)
+        with pytest.raises(ProducerFencedError):
+            await commit(stage, producer)
         await producer.close()
 
     play(main)

@@ -188,13 +188,18 @@ _UNAUTHORIZED = frozenset(
 )
 PERHAPS_COMMITTED: Final = frozenset(
     {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""Codes in the answer to a commit that the coordinator may have written down all the same: its own
-log did not have it in time."""
+"""Codes in the answer to a commit that the coordinator may have written to its log all the same.
+
+Either the replicas did not have it in time, or another broker became the coordinator in between
+(`TransactionStateManager.appendTransactionToLog` in Kafka): that one then completes the commit.
+"""
 
 FATAL_IN_PRODUCE: Final = frozenset(
     {
