@@ -182,7 +182,14 @@ class ThreadTransactions(_Transactions):
         """Start a step and wait for its outcome, under the lock."""
         engine = self._engine
         with engine.flushing():
-            pending = start()
+            try:
+                pending = start()
+            except Exception:
+                raise
+            except BaseException as error:
+                # Ctrl-C: the request may be in the queue or not.
+                self._driver.give_up(error)
+                raise
             deadline = time.monotonic() + engine.config.max_block_ms / 1000
             if not pending.is_done and not self._driver.until(lambda: pending.is_done, deadline):
                 raise self._no_end(step)

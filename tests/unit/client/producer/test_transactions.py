@@ -1,5 +1,10 @@
 """Transactions as the producer sees them: what is asked of whom, and what answers change."""
 
+import sys
+from itertools import count
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from tailrace.client.nodes import (
@@ -606,3 +611,37 @@ def test_a_transaction_is_ongoing_until_its_end(is_commit: bool) -> None:  # noq
     life.serve(END)
     pending.take()
     assert not is_ongoing(life)
+
+
+def interrupted_commit(life: Life, at: int) -> bool:
+    """Call `commit` with Ctrl-C at the `at`th line that it runs; whether it has so many."""
+    left = at
+
+    def trace(_frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal left
+        left -= event == "line"
+        if left == 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        life.manager.commit()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_a_commit_that_is_interrupted_is_noted_or_has_not_begun() -> None:
+    """Wherever Ctrl-C comes: else nobody asks for its outcome, and its work is done again."""
+    for at in count(1):
+        life = Life().initialized().begun(T0)
+        if not interrupted_commit(life, at):
+            break
+        is_noted = life.manager.unsettled is not None
+        assert is_noted == (state_of(life) is State.COMMITTING)
+    assert at > 10

@@ -208,9 +208,7 @@ class TransactionFlow:
             return
         self.queue.retry(request, now, limit_s=limit_s)
 
-    def ask_for_id(
-        self, pending: Pending, *, is_bump: bool = False, ready_at: float = 0.0
-    ) -> Pending:
+    def ask_for_id(self, pending: Pending, *, is_bump: bool = False, ready_at: float = 0.0) -> None:
         """Ask for an id and epoch, or (`is_bump`) for the next epoch of the id that it has."""
 
         def make() -> Message:
@@ -233,7 +231,6 @@ class TransactionFlow:
                 ready_at=ready_at,
             )
         )
-        return pending
 
     def _identified(self, answer: InitProducerIdResponse, pending: Pending) -> None:
         if answer.producer_id < 0 or answer.producer_epoch < 0:
@@ -332,9 +329,8 @@ class TransactionFlow:
             raise BrokerRefusedError("TxnOffsetCommit was answered for other partitions")
         pending.finish()
 
-    def ask_for_end(self, *, is_commit: bool) -> Pending:
+    def ask_for_end(self, pending: Pending, *, is_commit: bool) -> None:
         """End the transaction, and see to a new epoch if one is needed."""
-        pending = Pending()
         self.queue.add(
             TransactionRequest(
                 key=ApiKey.END_TXN,
@@ -350,7 +346,6 @@ class TransactionFlow:
                 is_commit=is_commit,
             )
         )
-        return pending
 
     def _ended(self, pending: Pending) -> None:
         """The transaction is over, or the coordinator never knew of it."""

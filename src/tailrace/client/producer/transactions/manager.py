@@ -125,10 +125,10 @@ class TransactionManager:
     def init_transactions(self) -> Pending:
         """Get an id and epoch; producers that had the transactional id before are fenced."""
 
-        def start() -> Pending:
+        def start(pending: Pending) -> None:
             self._check_error("init_transactions")
             self._flow.move(State.INITIALIZING)
-            return self._flow.ask_for_id(Pending())
+            self._flow.ask_for_id(pending)
 
         return self._operate("init_transactions", start)
 
@@ -149,24 +149,24 @@ class TransactionManager:
     def commit(self) -> Pending:
         """Commit, once every batch is in the log."""
 
-        def start() -> Pending:
+        def start(pending: Pending) -> None:
             self._check_error(COMMIT)
             self._flow.move(State.COMMITTING)
-            return self._flow.ask_for_end(is_commit=True)
+            self._flow.ask_for_end(pending, is_commit=True)
 
         return self._operate(COMMIT, start)
 
     def abort(self) -> Pending:
         """Abort, once no batch is in flight any more."""
 
-        def start() -> Pending:
+        def start(pending: Pending) -> None:
             if self.state is not State.ABORTABLE_ERROR:
                 self._check_error("abort_transaction")
             self._flow.move(State.ABORTING)
             self._flow.new.clear()
             aborted = TransactionAbortedError("the transaction was aborted")
             self._flow.queue.drop(aborted, lambda request: bool(request.group_id))
-            return self._flow.ask_for_end(is_commit=False)
+            self._flow.ask_for_end(pending, is_commit=False)
 
         return self._operate("abort_transaction", start)
 
@@ -176,13 +176,21 @@ class TransactionManager:
         operation = self._operation
         return None if operation is None or operation[1].is_taken else operation
 
-    def _operate(self, name: str, start: Callable[[], Pending]) -> Pending:
+    def _operate(self, name: str, start: Callable[[Pending], None]) -> Pending:
         """Start an operation, or find the one that its caller gave up waiting for."""
         self._check_transactional()
         self._check_settled(name)
         operation = self.unsettled
         if operation is None:
-            operation = self._operation = (name, start())
+            before = self.state
+            # Noted first: Ctrl-C in `start` must not leave a commit of which nobody knows.
+            try:
+                operation = self._operation = (name, Pending())
+                start(operation[1])
+            except BaseException:
+                if self.state is before:
+                    self._operation = None
+                raise
         return operation[1]
 
     def _check_call(self, name: str) -> None:
