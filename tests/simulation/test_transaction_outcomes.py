@@ -333,3 +333,25 @@ def test_offsets_of_a_wrong_type_harm_nothing(words: str) -> None:
             assert stage.cluster.coordinator.offsets == {("g", PLACE): 7}
 
     play(main)
+
+
+def test_no_offsets_are_no_requests() -> None:
+    """As in Kafka's producer, nothing is asked of the coordinators for an empty mapping."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(**SHORT) as producer, producer.transaction():
+            await producer.send_offsets_to_transaction({}, "g")
+        assert stage.cluster.count(ApiKey.ADD_OFFSETS_TO_TXN) == 0
+        assert stage.cluster.count(ApiKey.TXN_OFFSET_COMMIT) == 0
+
+    play(main)
+
+
+def test_no_offsets_of_threads_are_no_requests(cluster: ScriptedCluster) -> None:
+    """The same of a Producer."""
+    with (
+        Producer(bootstrap_servers=cluster.bootstrap, transactional_id="x") as producer,
+        producer.transaction(),
+    ):
+        producer.send_offsets_to_transaction({}, "g")
+    assert cluster.count(ApiKey.ADD_OFFSETS_TO_TXN) == 0

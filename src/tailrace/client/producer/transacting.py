@@ -152,7 +152,9 @@ class ThreadTransactions(_Transactions):
         committed, consumer = plain_offsets(offsets), plain_group(group)
         self._driver.check_wait()
         with self._engine.lock:
-            self._take(OFFSETS, lambda: self._manager.send_offsets(committed, consumer))
+            manager = self._manager
+            if committed:
+                self._take(OFFSETS, lambda: manager.send_offsets(committed, consumer))
 
     @contextmanager
     def _aborting(self) -> Iterator[None]:
@@ -233,7 +235,9 @@ class LoopTransactions(_Transactions):
     async def send_offsets(self, offsets: Offsets, group: str | ConsumerGroupMetadata) -> None:
         """See `Producer.send_offsets_to_transaction`."""
         committed, consumer = plain_offsets(offsets), plain_group(group)
-        await self._take(OFFSETS, lambda: self._manager.send_offsets(committed, consumer))
+        manager = self._manager
+        if committed:
+            await self._take(OFFSETS, lambda: manager.send_offsets(committed, consumer))
 
     @asynccontextmanager
     async def _aborting(self) -> AsyncIterator[None]:
