@@ -11,6 +11,7 @@ import pytest
 
 from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.errors import (
+    DeliveryTimeoutError,
     ProducerFencedError,
     TransactionAbortableError,
     TransactionOutcomeUnknownError,
@@ -26,7 +27,7 @@ from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
 from tailrace.testing.script import How
-from tests.simulation.stage import Stage, play
+from tests.simulation.stage import T0, Stage, play
 
 SHORT = {"transactional_id": "x", "max_block_ms": 2000, "request_timeout_ms": 1000}
 ALWAYS = 1 << 30
@@ -355,3 +356,51 @@ def test_no_offsets_of_threads_are_no_requests(cluster: ScriptedCluster) -> None
     ):
         producer.send_offsets_to_transaction({}, "g")
     assert cluster.count(ApiKey.ADD_OFFSETS_TO_TXN) == 0
+
+
+async def fail_before_the_end_is_sent(stage: Stage, producer: AsyncProducer) -> None:
+    """A transaction whose commit waits for a record that is never written."""
+    with pytest.raises(TransactionOutcomeUnknownError):
+        async with producer.transaction():
+            await stage.send(producer, partition=1)[0]
+            await stage.send(producer)[0]
+            stage.cluster.move(T0, -1)
+            stage.send(producer)
+    assert stage.cluster.count(ApiKey.END_TXN) == 0
+
+
+@pytest.mark.parametrize("is_expired", [True, False])
+def test_a_close_aborts_a_transaction_whose_commit_has_failed(*, is_expired: bool) -> None:
+    """The record expires before the close or in it; its failure can still be asked for."""
+
+    async def main(stage: Stage) -> None:
+        producer = stage.producer(**SHORT, delivery_timeout_ms=3000)
+        await fail_before_the_end_is_sent(stage, producer)
+        if is_expired:
+            await stage.pass_time(5)
+        await producer.close()
+        assert stage.cluster.coordinator.ends == [False]
+        with pytest.raises(DeliveryTimeoutError):
+            await producer.finish_transaction()
+
+    play(main)
+
+
+def test_a_close_of_threads_aborts_a_transaction_whose_commit_has_failed(
+    cluster: ScriptedCluster,
+) -> None:
+    """The same of a Producer."""
+    producer = Producer(
+        bootstrap_servers=cluster.bootstrap,
+        transactional_id="x",
+        linger_ms=0,
+        max_block_ms=500,
+        request_timeout_ms=100,
+        delivery_timeout_ms=1000,
+    )
+    with pytest.raises(TransactionOutcomeUnknownError), producer.transaction():
+        producer.send("t", b"written", partition=0).result(30)
+        cluster.move(T0, -1)
+        producer.send("t", b"stuck", partition=0)
+    producer.close()
+    assert cluster.coordinator.ends == [False]

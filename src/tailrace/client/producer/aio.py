@@ -331,6 +331,9 @@ class AsyncProducer(Face):
                 await self._driver.until(lambda: not engine.accumulator.incomplete)
                 async with asyncio.timeout_at(self._lines.max_block()):
                     await self._driver.until(engine.is_settled)
+                    # Its commit may have failed only now, with the last batch that it waited for.
+                    if timeout != 0 and engine.abort_open():
+                        await self._driver.until(engine.is_settled)
         except TimeoutError:
             pass
         finally:

@@ -261,6 +261,9 @@ class ThreadDriver:
                     limit_ms = config.delivery_timeout_ms + config.max_block_ms
                     end_by = time.monotonic() + limit_ms / 1000
                 is_idle = not engine.accumulator.incomplete and engine.is_settled()
+                if is_idle and engine.abort_open():
+                    is_idle = False
+                    self.move()
                 if is_idle or time.monotonic() >= end_by:
                     self.stop()
 

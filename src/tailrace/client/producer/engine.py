@@ -15,7 +15,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import register_at_fork
 from typing import TYPE_CHECKING, Final
@@ -48,7 +48,6 @@ from tailrace.client.producer.supply import BatchSupply
 from tailrace.client.producer.transactions import TransactionManager
 from tailrace.client.producer.user_code import call_user_code
 from tailrace.config.settings import INT64_MAX
-from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.runtime.network import Connector
 
@@ -406,12 +405,9 @@ class Engine:
         return self.transactions is None or not self.transactions.is_completing
 
     def abort_open(self) -> bool:
-        """Abort the transaction that is open, whose readers wait for its end; False if none is."""
-        with suppress(TailraceError):
-            if self.transactions is not None and self.transactions.is_transactional:
-                self.transactions.abort()
-                return True
-        return False
+        """Abort the transaction that is open or failed, whose readers wait; False if none is."""
+        found = self.transactions
+        return found is not None and found.is_transactional and found.abort_open()
 
     def end_close(self) -> None:
         """Give up what is left, with an error for each receipt, and close the connections."""

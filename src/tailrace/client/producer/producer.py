@@ -279,7 +279,11 @@ class Producer(Face):
                     if engine.begin_close() and timeout != 0:
                         engine.abort_open()
                     driver.until(lambda: not engine.accumulator.incomplete, deadline)
-                    driver.until(engine.is_settled, min(deadline, _max_block(engine)))
+                    end_by = min(deadline, _max_block(engine))
+                    driver.until(engine.is_settled, end_by)
+                    # Its commit may have failed only now, with the last batch that it waited for.
+                    if timeout != 0 and engine.abort_open():
+                        driver.until(engine.is_settled, end_by)
                 finally:
                     driver.stop()
         driver.join()

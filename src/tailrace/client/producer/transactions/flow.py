@@ -329,6 +329,18 @@ class TransactionFlow:
             raise BrokerRefusedError("TxnOffsetCommit was answered for other partitions")
         pending.finish()
 
+    def start_abort(self, pending: Pending) -> None:
+        """Abort the transaction, and drop the offsets that were not committed with it yet."""
+        self.move(State.ABORTING)
+        self.new.clear()
+        aborted = TransactionAbortedError("the transaction was aborted")
+        self.queue.drop(aborted, lambda request: bool(request.group_id))
+        self.ask_for_end(pending, is_commit=False)
+
+    def abort_reason(self) -> Exception:
+        """What batches without a number fail with while the transaction is aborted."""
+        return self.error or TransactionAbortedError("not sent: its transaction was aborted")
+
     def ask_for_end(self, pending: Pending, *, is_commit: bool) -> None:
         """End the transaction, and see to a new epoch if one is needed."""
         self.queue.add(

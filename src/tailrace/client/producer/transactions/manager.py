@@ -67,6 +67,7 @@ class TransactionManager:
         self._sequences = self._flow.sequences
         self._operation: tuple[str, Pending] | None = None
 
+        self.abort_reason = self._flow.abort_reason
         self.next_request = self._flow.next_request
         self.answered = self._flow.answered
         self.put_back = self._flow.queue.put_back
@@ -114,10 +115,6 @@ class TransactionManager:
             and self._sequences.is_resolved
         )
 
-    def abort_reason(self) -> Exception:
-        """What those batches fail with."""
-        return self.error or TransactionAbortedError("not sent: its transaction was aborted")
-
     # -- operations -------------------------------------------------------------------------------
     # All raise TransactionStateError where they do not fit, TransactionAbortableError in a failed
     # transaction, ProducerFencedError once another producer has the transactional id.
@@ -162,13 +159,23 @@ class TransactionManager:
         def start(pending: Pending) -> None:
             if self.state is not State.ABORTABLE_ERROR:
                 self._check_error("abort_transaction")
-            self._flow.move(State.ABORTING)
-            self._flow.new.clear()
-            aborted = TransactionAbortedError("the transaction was aborted")
-            self._flow.queue.drop(aborted, lambda request: bool(request.group_id))
-            self._flow.ask_for_end(pending, is_commit=False)
+            self._flow.start_abort(pending)
 
         return self._operate("abort_transaction", start)
+
+    def abort_open(self) -> bool:
+        """Abort the transaction that is open or has failed; False if there is none.
+
+        For a producer that ends. If the caller has not learnt yet that the commit failed, it can
+        still ask for that.
+        """
+        operation = self.unsettled
+        if operation is not None and not operation[1].is_done:
+            return False
+        if self.state not in {State.IN_TRANSACTION, State.ABORTABLE_ERROR}:
+            return False
+        self._flow.start_abort(Pending())
+        return True
 
     @property
     def unsettled(self) -> tuple[str, Pending] | None:
