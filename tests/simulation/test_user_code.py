@@ -292,6 +292,19 @@ def test_a_signal_handler_that_waits_for_its_own_thread_is_told(cluster: Scripte
     assert len(told) == 1
 
 
+def test_a_refused_record_calls_back_from_the_own_thread(cluster: ScriptedCluster) -> None:
+    """So a caller that holds a lock in `send` does not wait for itself in the callback."""
+    heard: list[tuple[int, str]] = []
+
+    def hear(_: object, error: Exception | None) -> None:
+        heard.append((threading.get_ident(), type(error).__name__))
+
+    with Producer(bootstrap_servers=cluster.bootstrap, max_request_size=1000) as producer:
+        producer.send("t", b"x" * 2000, on_delivery=hear)
+        own = producer._driver._thread.ident
+    assert heard == [(own, "RejectedRecordError")]
+
+
 FORK = """
 import os, signal
 from tailrace.client.producer.errors import ReentrantCallError

@@ -16,6 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from math import inf
 
 from tailrace.client.producer.batch import Outcome
@@ -58,6 +59,8 @@ class ThreadDriver:
         """The producer has ended: every receipt has its outcome, and no bytes are moved."""
         self._is_abandoned = False
         self._is_forked = False
+        self._has_ended = False
+        """The own thread has run its last callback."""
         self._engine: Engine
 
     def start(self, engine: Engine) -> None:
@@ -239,6 +242,8 @@ class ThreadDriver:
             while self._is_led:
                 self._follow()
             self._network.close()
+            self._call_back()
+            self._has_ended = True
 
     def _work(self) -> None:
         """Move bytes while no caller does, and run callbacks, until the end."""
@@ -300,6 +305,17 @@ class ThreadDriver:
         with self._engine.lock:
             if not outcome.is_done:
                 outcome.add_callback(index, callback)
+                return
+        outcome.tell(index, callback)
+
+    def call_back_soon(self, outcome: Outcome, index: int, callback: DeliveryCallback) -> None:
+        """Have the callback of a record that is not sent called by the own thread."""
+        with self._engine.lock:
+            if not self._has_ended:
+                self._engine.sender.calls.append(partial(outcome.tell, index, callback))
+                self._tick.notify()
+                if self._is_parked:
+                    self._network.wake()
                 return
         outcome.tell(index, callback)
 

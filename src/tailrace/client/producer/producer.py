@@ -327,7 +327,7 @@ class Producer(Face):
         except TailraceError as error:
             refused = engine.refuse(prepared.record if prepared else record, error)
             if on_delivery is not None:
-                self._driver.call_back(refused, 0, on_delivery)
+                self._driver.call_back_soon(refused, 0, on_delivery)
             return refused, 0
 
     def _place(
