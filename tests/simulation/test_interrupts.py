@@ -167,3 +167,14 @@ def test_a_signal_handler_in_the_middle_of_a_step_is_told(
         assert len(told) == 1
         assert receipt.result(TIMEOUT_S).offset >= 0
         assert producer.send("t", b"third").exception(TIMEOUT_S) is None
+
+
+def test_ctrl_c_in_a_callback_on_the_callers_thread_is_raised(cluster: ScriptedCluster) -> None:
+    """It is meant for the main thread, which runs the callback of a finished receipt itself."""
+    with Producer(bootstrap_servers=cluster.bootstrap, linger_ms=0) as producer:
+        receipt = producer.send("t", b"first")
+        receipt.result(TIMEOUT_S)
+        with pytest.raises(KeyboardInterrupt):
+            receipt.add_done_callback(interrupt)
+        assert producer.send("t", b"second", on_delivery=interrupt).exception(TIMEOUT_S) is None
+    assert has_ended(producer)
