@@ -21,8 +21,9 @@ from tailrace.client.producer.errors import (
     MetadataTimeoutError,
     ProducerError,
     SendCancelledError,
+    TransactionOutcomeUnknownError,
 )
-from tailrace.errors import FatalError
+from tailrace.errors import FatalError, RetriableError
 from tests.chaos.verdict import End, Told, value_of
 
 TOPIC: Final = "chaos"
@@ -175,12 +176,31 @@ class Load:
                     end = End.NEVER_SENT
                     raise Changed
             end = End.ACKNOWLEDGED
-        except Changed:
-            pass
-        except ProducerError as error:
-            end = End.NEVER_SENT if end is End.NEVER_SENT else End.FAILED
-            if isinstance(error, FatalError):
+        except TransactionOutcomeUnknownError as error:
+            if error.is_final:
                 raise
+            end = finished(producer)
+        except (Changed, RetriableError):
+            # Nothing of the transaction is committed, nor will be.
+            end = End.NEVER_SENT
         finally:
             for number in numbers:
                 self._note(number, end, transaction=transaction)
+
+
+def finished(producer: Producer) -> End:
+    """What the producer says of a commit, once it has learnt its outcome.
+
+    Raises:
+        TransactionOutcomeUnknownError: it never will.
+    """
+    while True:
+        try:
+            producer.finish_transaction()
+        except TransactionOutcomeUnknownError as error:
+            if error.is_final:
+                raise
+        except RetriableError:
+            return End.NEVER_SENT
+        else:
+            return End.ACKNOWLEDGED

@@ -1,7 +1,17 @@
 """A few seconds of chaos keep every promise, and each broken promise would be found."""
 
+from contextlib import suppress
+from typing import Any
+
 import pytest
 
+from tailrace import Producer
+from tailrace.errors import FatalError
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.testing.real_cluster import real_cluster
+from tailrace.testing.script import How
+from tests.chaos.load import TOPIC, Load
 from tests.chaos.run import run
 from tests.chaos.verdict import End, Found, Told, value_of, violations
 
@@ -61,6 +71,35 @@ def test_a_broken_promise_is_found(case: str) -> None:
     """Each kind of damage to the log is told with the record that it concerns."""
     records, found, expected = BROKEN[case]
     assert any(expected in each for each in violations(records, found))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "end"),
+    [
+        ({"how": How.DELAY, "delay_s": 1.0}, End.ACKNOWLEDGED),
+        ({"how": How.ERROR, "error": ErrorCode.TRANSACTION_ABORTABLE}, End.NEVER_SENT),
+        ({"how": How.ERROR, "error": ErrorCode.PRODUCER_FENCED}, End.FAILED),
+    ],
+)
+def test_a_transaction_has_the_end_that_its_producer_told(
+    trouble: dict[str, Any], end: End
+) -> None:
+    """A late commit is asked for again, and one that may be retried was not committed."""
+    with real_cluster() as cluster:
+        cluster.create_topic(TOPIC)
+        settings = {
+            "bootstrap.servers": cluster.bootstrap,
+            "transactional.id": "transactional",
+            "max.block.ms": 500,
+            "request.timeout.ms": 20_000,
+        }
+        load = Load("transactional", settings, seed=1)
+        with Producer(settings) as producer:
+            load._send_transaction(producer, 0)
+            cluster.script.add(ApiKey.END_TXN, **trouble)
+            with suppress(FatalError):
+                load._send_transaction(producer, 1)
+    assert {each.end for each in load.told() if each.transaction == 1} == {end}
 
 
 @pytest.mark.wire
