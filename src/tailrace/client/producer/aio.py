@@ -315,8 +315,9 @@ class AsyncProducer(Face):
         Whatever has no outcome after `timeout` seconds gets a `ClosedProducerError`; 0 gives up
         everything at once. A transaction that is open is aborted, so that readers of committed
         records need not wait for `transaction.timeout.ms`: its records that are not sent yet get a
-        `TransactionAbortedError`. For the end of a transaction it waits `max.block.ms` at most;
-        what became of a commit under way `finish_transaction` tells, also after the close.
+        `TransactionAbortedError`. The close waits `max.block.ms` at most for the end of a
+        transaction. If it was a commit, `finish_transaction` returns its outcome, also after the
+        close.
         """
         engine = self._engine
         if engine.closed_error is not None:

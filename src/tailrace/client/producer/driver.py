@@ -219,9 +219,10 @@ class ThreadDriver:
             raise
 
     def _regain(self) -> None:
-        """Have the lock again where Ctrl-C came anywhere in a wait without it.
+        """Take the lock again if Ctrl-C came anywhere in a wait without it.
 
-        A caller that does not have it would go on all the same, and release another's.
+        The caller's `with` block releases the lock when it ends. Without it, that would fail, and
+        whatever runs before would change the producer while another thread does.
         """
         lock = self._engine.lock
         if not lock._is_owned():  # type: ignore[attr-defined]

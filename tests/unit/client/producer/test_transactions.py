@@ -334,9 +334,9 @@ def test_a_call_that_was_given_up_is_found_by_the_same_call(name: str) -> None:
     first = getattr(life.manager, name)()
     others = {"commit", "abort", "begin"} - {name}
     for other in others:
-        with pytest.raises(TransactionStateError, match="repeat that first"):
+        with pytest.raises(TransactionStateError, match="has not been reported yet"):
             getattr(life.manager, other)()
-    with pytest.raises(TransactionStateError, match="repeat that first"):
+    with pytest.raises(TransactionStateError, match="has not been reported yet"):
         life.manager.may_append(T0)
     assert getattr(life.manager, name)() is first
     for key in (FIND, INIT) if name == "init_transactions" else (END,):

@@ -212,9 +212,13 @@ class TransactionManager:
     def _check_settled(self, name: str) -> None:
         operation = self.unsettled
         if operation is not None and operation[0] != name:
+            advice = (
+                "call finish_transaction() first, which waits for it and commits nothing more"
+                if operation[0] == COMMIT
+                else "the next transaction() waits for it before it begins"
+            )
             raise TransactionStateError(
-                f"{name}: nobody has waited for the outcome of {operation[0]}: repeat that first"
-                + " (finish_transaction)" * (operation[0] == COMMIT)
+                f"{name}: the outcome of {operation[0]} has not been reported yet; {advice}"
             )
 
     def _check_error(self, name: str) -> None:
