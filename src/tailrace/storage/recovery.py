@@ -16,6 +16,10 @@ segments behind it leave service: what follows a hole is not a prefix of what wa
 2). A lost machine can also lose a tail that ends between two batches; then nothing is torn, but the
 next segment begins too late, and it leaves service too.
 
+Zeros at the end of a closed segment are what preallocation left, if the offsets go on without a gap
+in the next one: they are cut, and nothing leaves service. Otherwise they stand for batches that are
+lost, on a compacted topic too.
+
 A gap alone is no damage: compaction leaves gaps. It counts as a lost tail only where this directory
 has known the log since it was made, and neither the directory nor a batch says that it was ever
 compacted (docs/decisions/0020-a-gap-is-no-damage.md).
@@ -52,6 +56,7 @@ from tailrace.storage.index.transaction import AbortedTransaction
 from tailrace.storage.log import Log
 from tailrace.storage.positions import Positions
 from tailrace.storage.producers import ProducerStates, open_producers
+from tailrace.storage.records_file import RecordsFile
 from tailrace.storage.segment import Segment, open_segment
 from tailrace.storage.segments import Segments
 
@@ -290,8 +295,11 @@ class _Opening:
             may_have_gaps=self._may_have_gaps,
         )
         self._producers = producers
-        if cut is not None and later and _is_blank(self._files, segment, cut.position):
+        if cut is not None and later and _is_padded(self._files, segment, cut, limit=later[0]):
             # It was preallocated, and a crash has undone the cut with which a roll has ended it.
+            logger.info(
+                "padding_cut path=%s position=%d bytes=%d", cut.path, cut.position, cut.bytes_cut
+            )
             segment.log.truncate(cut.position)
             cut = None
         if cut is not None and later and is_on_device:
@@ -541,11 +549,21 @@ def _has_indexes(files: Files, directory: str, base_offset: int) -> bool:
     )
 
 
-def _is_blank(files: Files, segment: Segment, position: int) -> bool:
-    """Whether there are zeros only from a position to the end of the file."""
-    file = files.open(segment.log.path, read_only=True)
+def _is_padded(files: Files, segment: Segment, cut: Cut, *, limit: int) -> bool:
+    """Whether zeros fill the file behind its last batch, and no offset below `limit` is missing.
+
+    Zeros may also stand where a lost machine had given the file its length and not its data, or
+    where a sector has gone bad. Then offsets are missing before the next segment, at `limit`.
+    Whether the topic is compacted does not matter: what a compaction has made has no zeros.
+    """
+    path, end = segment.log.path, cut.position
+    file = files.open(path, read_only=True)
     try:
-        return set_aside.is_blank(file, segment.log.path, start=position, limit=segment.log.size)
+        if not set_aside.is_blank(file, path, start=end, limit=segment.log.size):
+            return False
+        sound = RecordsFile(path=path, file=file, size=end)
+        batches = sound.batches(segment.position_near(limit))
+        return max((each.next_offset for _, each in batches), default=segment.base_offset) == limit
     finally:
         file.close()
 

@@ -187,6 +187,70 @@ def test_on_a_compacted_topic_a_gap_between_segments_is_in_order() -> None:
     assert records(log, second - 1)[0].offset == second
 
 
+@pytest.mark.parametrize("preallocate", ["true", "false"])
+def test_zeros_in_place_of_batches_are_a_lost_tail_on_a_compacted_topic(preallocate: str) -> None:
+    """The machine was lost with the file's length written and its data not: no hole is served."""
+    files = MemoryFiles()
+    config = settings(cleanup_policy="compact", preallocate=preallocate)
+    log = filled(files, 20, config=config)
+    second, third = bases(log)[1:3]
+    stop_cleanly(log)
+    sound, size = files.content(path(second, ".log")), len(batch(b"value %d" % (third - 1)))
+    files.overwrite(path(second, ".log"), sound[:-size] + bytes(size))
+    behind = files.content(path(third, ".log"))
+    cuts: list[Cut] = []
+    log = open_at(files, config=config, report=cuts.append)
+    assert values(log) == expected_values(third - 1)
+    assert log.end_offset == third - 1
+    assert cuts[-1].path == path(second, ".log")
+    assert (cuts[-1].bytes_cut, cuts[-1].kept) == (size, None)
+    assert [cut.kept for cut in cuts if cut.path == path(third, ".log")] == [
+        f"{FOLDER}/set-aside-{third:020d}-0.bytes"
+    ]
+    assert files.content(f"{FOLDER}/set-aside-{third:020d}-0.bytes") == behind
+
+
+def test_zeros_in_place_of_batches_below_the_recovery_point_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They were on the device: it is damage, and the file stays as it is for a repair."""
+    files = MemoryFiles()
+    config = settings(cleanup_policy="compact")
+    log = filled(files, 20, config=config)
+    second = bases(log)[1]
+    stop_cleanly(log)
+    files.remove(path(0, ".index"))
+    damaged = files.content(path(0, ".log"))[:-SIZE] + bytes(SIZE)
+    files.overwrite(path(0, ".log"), damaged)
+    cuts: list[Cut] = []
+    log = open_at(files, config=config, checkpoints=(second + 1, 0), report=cuts.append)
+    assert (log.end_offset, cuts) == (20, [])
+    assert "segment_damaged" in caplog.text
+    assert files.content(path(0, ".log")) == damaged
+    with pytest.raises(CorruptionError):
+        records(log)
+
+
+@pytest.mark.parametrize("recovery_point", [0, 20])
+def test_zeros_behind_all_batches_of_a_closed_segment_are_cut_and_told(
+    recovery_point: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next segment goes on where they begin, so nothing is lost; a log line tells of them."""
+    caplog.set_level("INFO")
+    files = MemoryFiles()
+    log = filled(files, 20)
+    stop_cleanly(log)
+    files.remove(path(0, ".index"))
+    sound = files.content(path(0, ".log"))
+    files.overwrite(path(0, ".log"), sound + bytes(100))
+    cuts: list[Cut] = []
+    log = open_at(files, checkpoints=(recovery_point, 0), report=cuts.append)
+    assert values(log) == expected_values(20)
+    assert cuts == []
+    assert files.content(path(0, ".log")) == sound
+    assert f"padding_cut path={path(0, '.log')} position={len(sound)} bytes=100" in caplog.text
+
+
 def test_a_recovery_point_beyond_the_end_is_brought_back() -> None:
     """The device has lied, or another log's checkpoint was left."""
     files = MemoryFiles()
