@@ -59,6 +59,8 @@ async def _clean(job: CleaningJob, threads: Threads) -> None:
         for group in await _to_its_end(job, threads, job.map_keys):
             work = lambda group=group: job.rewrite(group)  # noqa: E731
             job.exchange(await _to_its_end(job, threads, work))
+            await _to_its_end(job, threads, job.settle)
+        await _to_its_end(job, threads, job.note_cleaned)
     except Exception as error:
         job.finish(error)
         raise

@@ -359,13 +359,11 @@ class DirectoryLogs:
         """Up to where a partition has been compacted, or None."""
         return self.offsets.cleaner_offset(partition)
 
-    def note_cleaned(self, partition: TopicPartition, offset: int | None) -> None:
-        """Note up to where a partition has been compacted, on the device; None forgets it.
-
-        Raises:
-            OSError: the device refused; the next start may compact once more what is compacted.
-        """
-        self.offsets.note_cleaned(partition, offset)
+    def note_cleaned(
+        self, partition: TopicPartition, offset: int | None, *, log: Log | None = None
+    ) -> None:
+        """Note up to where a partition has been compacted, as `DirectoryOffsets.note_cleaned`."""
+        self.offsets.note_cleaned(partition, offset, log=log)
 
     def _folder(self, partition: TopicPartition, path: str) -> Folder:
         return Folder(

@@ -33,6 +33,7 @@ class DirectoryOffsets:
         """Those that are open; they come and go on the loop while a thread writes."""
         self._writing = threading.Lock()
         self._forgotten: set[TopicPartition] = set()
+        self._corrected: set[TopicPartition] = set()
         try:
             self._recovery_points = directory.read_checkpoint(names.RECOVERY_POINTS) or {}
             log_starts = directory.read_checkpoint(names.LOG_START_OFFSETS)
@@ -71,7 +72,8 @@ class DirectoryOffsets:
         Raises:
             OSError: the device refused; the old checkpoints hold.
         """
-        known = self._forgotten | self._log_starts.keys() | self._cleaner_offsets.keys()
+        with self._writing:
+            known = self._forgotten | self._log_starts.keys() | self._cleaner_offsets.keys()
         if partition in known | self._high_watermarks.keys():
             self._forgotten.add(partition)
             self.write()
@@ -108,12 +110,17 @@ class DirectoryOffsets:
         """
         with self._writing:
             forgotten, logs = tuple(self._forgotten), tuple(self._logs.items())
+            corrected = tuple(self._corrected)
+            has_other_cleaner_offsets = bool(corrected)
             for partition in forgotten:
                 self._recovery_points.pop(partition, None)
                 self._log_starts.pop(partition, None)
                 self._high_watermarks.pop(partition, None)
                 if self._cleaner_offsets.pop(partition, None) is not None:
-                    self._write_cleaner_offsets()
+                    has_other_cleaner_offsets = True
+            if has_other_cleaner_offsets:
+                self._write_cleaner_offsets()
+            self._corrected.difference_update(corrected)
             # What stands there of partitions that are not open is not ours to drop.
             for partition, log in logs:
                 self._recovery_points[partition] = log.positions.recovery_point
@@ -137,13 +144,30 @@ class DirectoryOffsets:
         """Up to where a partition has been compacted, or None."""
         return self._cleaner_offsets.get(partition)
 
-    def note_cleaned(self, partition: TopicPartition, offset: int | None) -> None:
+    def correct_cleaned(self, partition: TopicPartition, offset: int) -> None:
+        """Replace a cleaner offset that lies outside of its log; on the device with `write`.
+
+        For the event loop: it waits for nothing. After a crash before that the old entry is found
+        to be wrong once more.
+        """
+        if partition in self._cleaner_offsets:
+            self._cleaner_offsets[partition] = offset
+            self._corrected.add(partition)
+
+    def note_cleaned(
+        self, partition: TopicPartition, offset: int | None, *, log: Log | None = None
+    ) -> None:
         """Note up to where a partition has been compacted, on the device; None forgets it.
+
+        Nothing is noted if a `log` is given and is not the partition's any more: it was deleted,
+        and another one may have its name.
 
         Raises:
             OSError: the device refused; the next start may compact once more what is compacted.
         """
         with self._writing:
+            if log is not None and self._logs.get(partition) is not log:
+                return
             if offset is None:
                 self._cleaner_offsets.pop(partition, None)
             else:

@@ -217,7 +217,8 @@ def replace_segments(log: Log, new: Sequence[Segment], old: Sequence[Segment]) -
     """Put what compaction has made of some closed segments in their place.
 
     The new ones, mostly one, have their `.swap` names on the device (`cleaner.swap.publish`). After
-    a crash at any point a start completes the step, since these names are there.
+    a crash at any point a start completes the step, since these names are there. The caller syncs
+    the directory, on any thread, before the log is compacted again.
 
     Raises:
         StorageError: the log was deleted or has failed meanwhile; nothing is touched, for another
@@ -232,7 +233,7 @@ def replace_segments(log: Log, new: Sequence[Segment], old: Sequence[Segment]) -
         _retire_files(log, each.paths())
         each.close()
     _retire_files(log, log.producers.remove_snapshots_at(bases))
-    swap.complete(log.folder.files, log.folder.path, *new)
+    swap.complete(*new)
 
 
 def _settle_end(log: Log) -> None:

@@ -13,7 +13,7 @@ from tailrace.records.builder import records_of
 from tailrace.storage.cleaner.plan import CleaningPlan
 from tailrace.storage.cleaner.worker import LogCleaner, Throttle
 from tailrace.storage.manager import LogManager
-from tailrace.testing import DiskFault, Outside, virtual_runtime
+from tailrace.testing import DiskFault, Outside, Watchdog, virtual_runtime
 from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
 from tests.unit.storage.builders import SetClock
 
@@ -42,6 +42,49 @@ def test_a_topic_is_compacted_while_it_is_served() -> None:
             }
             await produce(peer, "t", batch(b"next", key=b"key 0"))
             assert log.end_offset == 31
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_compaction_waits_for_the_device_on_threads_only() -> None:
+    """Neither the names of new segments nor the checkpoint is flushed on the loop."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t", configs=COMPACTED)
+            for number in range(30):
+                await produce(peer, "t", batch(b"%d" % number, key=b"key %d" % (number % 3)))
+            before = len(outside.files.operations)
+            with Watchdog(outside, budget_s=10) as watchdog:
+                await outside.pass_time(40)
+            assert broker.cleaner.statistics().rounds == 1
+            assert outside.files.operations[before:]
+            assert watchdog.findings == []
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_compaction_that_waits_for_its_checkpoint_holds_up_nobody() -> None:
+    """The device hangs when the cleaner offset is written: records are taken all the same."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t", configs=COMPACTED)
+            for number in range(30):
+                await produce(peer, "t", batch(b"%d" % number))
+            hanging = outside.hang("cleaner-offset-checkpoint")
+            await outside.pass_time(20)
+            assert hanging.waiting
+            assert broker.cleaner.is_cleaning(T)
+            assert (await produce(peer, "t", batch(b"taken"))).base_offset == 30
+            hanging.release()
+            await outside.pass_time(1)
+            assert not broker.cleaner.is_cleaning(T)
+            assert broker.cleaner.statistics().rounds == 1
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
@@ -125,6 +168,8 @@ def test_retention_leaves_a_log_that_is_being_cleaned() -> None:
             assert job.log.start_offset == 0
             for group in job.map_keys():
                 job.exchange(job.rewrite(group))
+                job.settle()
+            job.note_cleaned()
             assert [each.base_offset for each in job.log.batches(0)][-1] == 29
             job.finish()
             await outside.pass_time(10)

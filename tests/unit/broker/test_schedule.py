@@ -9,7 +9,7 @@ from tailrace.broker.schedule import Job, Schedule
 from tailrace.model import TopicPartition
 from tailrace.records.builder import BatchBuilder
 from tailrace.storage.log import Log
-from tailrace.testing import Outside, virtual_runtime
+from tailrace.testing import Outside, Watchdog, virtual_runtime
 from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
 
 SMALL = {"segment.bytes": "200"}
@@ -28,6 +28,21 @@ async def filled(
         for number in range(10):
             await produce(peer, "t", batch(b"%d" % number, timestamp=NOW))
         yield broker.replicas.find(TopicPartition("t", 0)).log
+
+
+def test_retention_waits_for_the_device_on_threads_only() -> None:
+    """It takes all records, so it rolls first; not even the new segment is flushed on the loop."""
+
+    async def scenario(outside: Outside) -> None:
+        settings = {"log.retention.check.interval.ms": "60000"}
+        async with filled(outside, settings, {"retention.ms": "1000"}) as log:
+            with Watchdog(outside, budget_s=10) as watchdog:
+                await outside.pass_time(200)
+            assert log.start_offset == log.end_offset == 10
+            assert watchdog.findings == []
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
 
 
 def test_checkpoints_come_at_their_interval() -> None:

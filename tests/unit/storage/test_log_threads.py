@@ -69,6 +69,8 @@ class Cleaning:
         self._mapped: Future[list[tuple[Segment, ...]]] | None = None
         self._groups: list[tuple[Segment, ...]] = []
         self._rewritten: Future[Exchange] | None = None
+        self._settled: Future[None] | None = None
+        self._noted: Future[None] | None = None
 
     def go_on(self) -> bool:
         """Do the short step that is due, if one is; False when there is nothing to clean."""
@@ -84,8 +86,18 @@ class Cleaning:
         elif self._rewritten is not None:
             if self._rewritten.done():
                 self._job.exchange(self._rewritten.result())
+                self._rewritten = None
+                self._settled = self._thread.submit(self._job.settle)
+        elif self._settled is not None:
+            if self._settled.done():
+                self._settled.result()
+                self._settled = None
                 self._rewrite_next(self._job)
-        else:
+        elif self._noted is None:
+            self._noted = self._thread.submit(self._job.note_cleaned)
+        elif self._noted.done():
+            self._noted.result()
+            self._noted = None
             self._job.finish()
             self._job = None
             self.rounds += 1

@@ -188,6 +188,7 @@ class HeldDirectory:
 
     def _replace(self, log: Log, new: Sequence[Segment], old: Sequence[Segment]) -> None:
         shrink.replace_segments(log, new, old)
+        self._files.sync_directory(log.folder.path)
         # Nobody reads beside the job, and a whole log under `.deleted` names takes much room.
         self._removals.remove_due(INT64_MAX)
 

@@ -6,6 +6,7 @@
                                                                             have been renamed
     exchange    170.log.swap                 170.log.deleted, ...           the new
     complete    170.log                      gone in a while                the new
+    sync        170.log, on the device       gone in a while                the new
 
 What decides is the pair of suffixes: a `.swap` counts only if no `.cleaned` of the same or a lower
 offset is left, and that is why several segments are published from the highest down. From then on
@@ -57,15 +58,17 @@ def publish(files: Files, directory: str, *segments: Segment) -> None:
     files.sync_directory(directory)
 
 
-def complete(files: Files, directory: str, *segments: Segment) -> None:
-    """Removes the `.swap` suffix, once the old files have other names; on the device then.
+def complete(*segments: Segment) -> None:
+    """Removes the `.swap` suffix, once the old files have other names.
+
+    On the device when the caller has synced the directory. Until then the next round must not
+    begin: after a crash its `.cleaned` files could make a `.swap` file of this one invalid.
 
     Raises:
-        OSError: the device refused; a start does the rest.
+        OSError: a file cannot be renamed; a start does the rest.
     """
     for segment in sorted(segments, key=lambda each: each.base_offset):
         segment.change_suffix(names.SWAP_SUFFIX, "")
-    files.sync_directory(directory)
 
 
 def finish_swaps(files: Files, directory: str) -> None:

@@ -4,7 +4,9 @@
     job.map_keys        the newest offset of every key in the dirty part           any, long
     job.rewrite         a group of segments into one, published as `.swap`         any, long
     job.exchange        the new segment serves, the old ones leave service         owner's, short
-    job.finish          the checkpoint, and the log may be weighed again           owner's thread
+    job.settle          the names of the exchange are on the device                any, may wait
+    job.note_cleaned    the checkpoint, when all groups were exchanged             any, may wait
+    job.finish          the log may be weighed again                               owner's thread
 
 The owner's thread is the one that appends. Whoever drives the steps decides about threads and
 pauses (`broker.cleaning`, or `clean` here for those that have no others); nothing here waits.
@@ -203,20 +205,34 @@ class CleaningJob:
             OSError: a file cannot be renamed; a start completes it.
         """
         shrink.replace_segments(self.log, planned.new, planned.old)
-        self._is_exchange_open = False
         self._is_aborted = self._is_aborted or self._was_split
 
-    def finish(self, failure: Exception | None = None) -> None:
-        """Note how it went, and give the log free. Owner's thread; exactly once.
-
-        `failure` is what a step has raised, if one did.
+    def settle(self) -> None:
+        """Put the names of the exchange on the device, before the next step. Any thread.
 
         Raises:
-            OSError: the checkpoint cannot be written.
+            OSError: the device refused; a start completes the exchange.
+        """
+        self.log.folder.files.sync_directory(self.log.folder.path)
+        self._is_exchange_open = False
+
+    def note_cleaned(self) -> None:
+        """Note on the device how far the log has been cleaned, unless it is gone. Any thread.
+
+        Raises:
+            OSError: the checkpoint cannot be written; the next round does the work once more.
+        """
+        if not self._was_split:
+            self._cleaner.note_cleaned(self.log, end_offset=self._end_offset)
+
+    def finish(self, failure: Exception | None = None) -> None:
+        """Give the log free, and count how it went. Owner's thread; exactly once.
+
+        `failure` is what a step has raised, if one did.
         """
         self._cleaner.release(self)
         if failure is None and not self._was_split:
-            self._cleaner.note_cleaned(self, end_offset=self._end_offset)
+            self._cleaner.count_round(self, end_offset=self._end_offset)
         elif failure is not None and not isinstance(failure, CleaningAbortedError):
             self._cleaner.note_failed(self.log, failure, is_final=self._is_exchange_open)
 
@@ -271,7 +287,8 @@ class LogCleaner:
     def weigh(self) -> list[tuple[Log, CleaningPlan]]:
         """Every log that may be cleaned now, and how much there is to do.
 
-        A checkpoint that lies outside of its log is put right on the way.
+        A checkpoint that lies outside of its log is put right on the way: in memory now, and on the
+        device with the directory's next checkpoints.
         """
         found = []
         now_ms = self._clock.now_ms()
@@ -315,6 +332,8 @@ class LogCleaner:
     def note_truncated(self, log: Log) -> None:
         """Have what is appended behind a cut count as dirty; call it while the log is paused.
 
+        It waits for the device, so it is for a worker thread.
+
         Raises:
             OSError: the checkpoint cannot be written.
         """
@@ -337,12 +356,18 @@ class LogCleaner:
         if self._jobs.get(job.log.partition) is job:
             del self._jobs[job.log.partition]
 
-    def note_cleaned(self, job: CleaningJob, *, end_offset: int) -> None:
-        """Write down how far a log has been cleaned, unless it is gone.
+    def note_cleaned(self, log: Log, *, end_offset: int) -> None:
+        """Write down how far a log has been cleaned, unless it is gone. Any thread.
 
         Raises:
             OSError: the checkpoint cannot be written.
         """
+        home = self._logs.directory_of(log.partition)
+        if home is not None:
+            home.note_cleaned(log.partition, end_offset, log=log)
+
+    def count_round(self, job: CleaningJob, *, end_offset: int) -> None:
+        """Have the statistics count a round, and tell of it."""
         log = job.log
         self._failures.pop(log.partition, None)
         done, known = job.statistics(), self._statistics
@@ -357,8 +382,6 @@ class LogCleaner:
             log.partition, job.plan.first_dirty, end_offset, done.bytes_read, done.bytes_written,
             done.map_load,
         )  # fmt: skip
-        if self.is_in_service(log):
-            self._logs.home_of(log).note_cleaned(log.partition, end_offset)
 
     def note_failed(self, log: Log, error: Exception, *, is_final: bool = False) -> None:
         """Leave a log alone for a while, or for good, and tell why."""
@@ -397,7 +420,7 @@ class LogCleaner:
             now_ms=now_ms,
         )
         if dirty.is_checkpoint_reset:
-            home.note_cleaned(log.partition, dirty.first_dirty)
+            home.offsets.correct_cleaned(log.partition, dirty.first_dirty)
         return plan_cleaning(facts, dirty, config=log.config, now_ms=now_ms)
 
 
@@ -410,6 +433,8 @@ def clean(job: CleaningJob) -> CleaningStatistics:
     try:
         for group in job.map_keys():
             job.exchange(job.rewrite(group))
+            job.settle()
+        job.note_cleaned()
     except (TailraceError, OSError) as error:
         job.finish(error)
         raise

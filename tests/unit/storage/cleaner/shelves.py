@@ -285,7 +285,8 @@ class Shelf:
             for path in each.paths():
                 self.files.rename(path, path + DELETED_SUFFIX)
             each.close()
-        swap.complete(self.files, FOLDER, new)
+        swap.complete(new)
+        self.files.sync_directory(FOLDER)
 
     def batches(self) -> list[Batch]:
         """Every batch, checked."""

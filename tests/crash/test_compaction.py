@@ -1,0 +1,61 @@
+"""A crash at every operation of a compaction, while the log goes on between its steps."""
+
+import contextlib
+import random
+from collections.abc import Iterator
+
+from tailrace.storage.config import DAY_MS
+from tailrace.testing import MemoryFiles, ProcessKilledError
+from tests.unit.storage.builders import NOW
+from tests.unit.storage.cleaner.houses import House, keyed, latest
+
+EXPECTED = {b"a": b"38", b"b": b"39"}
+"""The last records of the keys that are compacted."""
+
+
+def filled() -> House:
+    """A log of forty records of two keys, all on the device."""
+    house = House()
+    log = house.open()
+    keyed(log, "ab" * 20)
+    log.sync()
+    house.home.checkpoint()
+    return house
+
+
+def compact(house: House) -> None:
+    """A round; between an exchange and its sync the log rolls, and the old files are deleted."""
+    job = house.cleaner.next_job()
+    assert job is not None
+    for group in job.map_keys():
+        job.exchange(job.rewrite(group))
+        keyed(job.log, "xyz" * 3)
+        house.home.checkpoint()
+        house.home.removals.remove_due(NOW + DAY_MS)
+        job.settle()
+    job.note_cleaned()
+    job.finish()
+
+
+def crashed(files: MemoryFiles) -> Iterator[MemoryFiles]:
+    """The disk after a kill, after a loss of power, and after some that leave a part."""
+    yield files.crash(keep_unsynced=True)
+    yield files.crash()
+    for seed in range(3):
+        yield files.crash(chance=random.Random(seed))
+
+
+def test_a_crash_at_any_operation_of_a_round_loses_no_key() -> None:
+    """Also between the exchange and its sync, when the old segments are not there any more."""
+    house = filled()
+    start = len(house.files.operations)
+    compact(house)
+    total = len(house.files.operations) - start
+    for stop in range(total + 1):
+        house = filled()
+        house.files.stop_at = len(house.files.operations) + stop
+        with contextlib.suppress(ProcessKilledError):
+            compact(house)
+        for disk in crashed(house.files):
+            found = latest(House(disk).open())
+            assert EXPECTED.items() <= found.items(), f"stopped at operation {stop}"
