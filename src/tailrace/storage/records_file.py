@@ -13,6 +13,7 @@ Positions are int32 in the indexes, so a file has at most 2147483647 bytes.
 """
 
 import contextlib
+import errno
 import struct
 import threading
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from tailrace.errors import CorruptionError
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.legacy import converted
-from tailrace.runtime.files import Buffer, CutMeanwhileError, File, FileCutError, Files
+from tailrace.runtime.files import Buffer, CutMeanwhileError, File, FileCutError, Files, may_wait
 from tailrace.storage.walk import check_large, walk_batches
 
 _SKETCH = struct.Struct(">qi4xB6xi8xq")
@@ -38,6 +39,9 @@ _ANY_TIMESTAMP = -(2**63)
 
 FIND_WINDOW_BYTES: Final = 8 * 1024
 """Of headers on the way to a batch: index entries are 4 KiB apart (`index.interval.bytes`)."""
+
+FIND_BYTES_MAX: Final = 64 * 1024
+"""What one search reads on the event loop, in half a millisecond if the batches are small."""
 
 CHECK_WINDOW_BYTES: Final = 1024 * 1024
 """Of a file that is checked from end to end: what is checked is still in the processor's cache."""
@@ -341,10 +345,13 @@ class RecordsFile:
         Its last offset is at least `offset` and its largest timestamp at least `timestamp`. Looks
         at headers only and makes no objects of them, so it is several times as fast as `batches`.
         Ends before a partial batch. `first` are the least base offset and the largest last offset
-        that the batch at `position` can have: where it has others, or there is none, the position
-        is wrong, and the search begins at the start of the file.
+        that the batch at `position` can have. If it has others, or no batch can stand there, then
+        the index entry is wrong, and the search begins at the start of the file.
 
         Raises:
+            BlockingIOError: within `without_waiting`, and the page cache does not have the headers,
+                or they are more than the event loop has time for: the index has no entry nearby
+                (`index.interval.bytes` is large, or the index is damaged), or the format is old.
             CorruptionError: bytes on the way cannot be the start of a batch.
             OSError: as `read`.
         """
@@ -353,9 +360,14 @@ class RecordsFile:
         if first is not None and not 0 <= position <= last_start:
             position, first = 0, None
         window, start = b"", position
+        windows_left = None if may_wait() else FIND_BYTES_MAX // FIND_WINDOW_BYTES
         while position <= last_start:
             at = position - start
             if at + _SKETCH.size > len(window):
+                if windows_left is not None:
+                    if not windows_left:
+                        raise self._too_long()
+                    windows_left -= 1
                 window = self.read(position, min(position + FIND_WINDOW_BYTES, size))
                 start, at = position, 0
             base_offset, length, magic, delta, max_timestamp = unpack(window, at)
@@ -373,11 +385,16 @@ class RecordsFile:
             position = end
         if first is not None and position and not self._can_begin(position, first):
             return self.find(offset, timestamp=timestamp)
+        if windows_left is not None and position <= last_start:
+            raise self._too_long()
         # What is left is an older format, a partial batch or damage: the reader of batches knows.
         for place, batch in self.batches(position):
             if batch.last_offset >= offset and batch.max_timestamp >= timestamp:
                 return BatchPlace(place, batch.size)
         return None
+
+    def _too_long(self) -> BlockingIOError:
+        return BlockingIOError(errno.EAGAIN, "the search takes too long for this thread", self.path)
 
     def _can_begin(self, position: int, first: tuple[int, int]) -> bool:
         offsets = self.offsets_at(position)

@@ -66,6 +66,8 @@ from tests.unit.broker.brokers import (
     batch,
     connect,
     create_topic,
+    fetch,
+    fetch_request,
     produce,
     produce_request,
     running,
@@ -241,6 +243,31 @@ def test_a_frame_of_empty_partitions_is_refused_before_they_are_made() -> None:
                 ending = outside.loop.create_task(peer.is_closed())
                 await send_all(outside, peer, data)
                 assert await ending
+            assert watchdog.findings == []
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_fetch_far_behind_the_last_index_entry_searches_on_a_thread() -> None:
+    """With a huge `index.interval.bytes` every header before the record has to be looked at."""
+    configs = {"index.interval.bytes": str(2**31 - 1)}
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t", configs=configs)
+            log = broker.replicas.find(TopicPartition("t", 0)).log
+            data, count = batch(b"v"), 40_000
+            for _ in range(count):
+                log.append(
+                    memoryview(bytearray(data)), leader_epoch=0, now_ms=outside.clock.now_ms()
+                )
+            log.advance_high_watermark(count)
+            with Watchdog(outside) as watchdog:
+                found = await fetch(peer, fetch_request("t", count - 1))
+            # The last batch, and nothing before it.
+            assert len(found.records or b"") == len(data)
             assert watchdog.findings == []
 
     with virtual_runtime() as outside:

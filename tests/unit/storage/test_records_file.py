@@ -10,9 +10,10 @@ from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
 from tailrace.records.batch import read_batches, stamp
 from tailrace.records.search import find_timestamp
-from tailrace.runtime.files import CutMeanwhileError, DiskFiles, FileCutError
+from tailrace.runtime.files import CutMeanwhileError, DiskFiles, FileCutError, without_waiting
 from tailrace.storage.records_file import (
     CHECK_WINDOW_BYTES,
+    FIND_BYTES_MAX,
     BatchPlace,
     RecordsFile,
     open_records_file,
@@ -256,6 +257,28 @@ def test_find_tells_damage_on_the_way() -> None:
         again.find(3)
     assert (caught.value.path, caught.value.position) == (NAME, SIZES[0])
     assert log.size == again.size
+
+
+def test_a_search_on_the_loop_reads_a_limited_part_of_the_file() -> None:
+    """Without an index entry nearby it is for a thread, and so is what is no batch of format v2."""
+    files = MemoryFiles()
+    log = open_records_file(files, NAME, create=True)
+    data, count = bytes(batch(b"v")), 2 * FIND_BYTES_MAX // len(batch(b"v"))
+    whole = bytearray(data * count)
+    for number in range(count):
+        stamp(memoryview(whole)[number * len(data) :], base_offset=number, leader_epoch=0)
+    log.append(whole)
+    middle = log.find(count // 3)
+    with without_waiting:
+        assert log.find(count // 3) == middle
+        with pytest.raises(BlockingIOError):
+            log.find(count - 1)
+    assert log.find(count - 1) == BatchPlace((count - 1) * len(data), len(data))
+    log.append(bytes(100))
+    with without_waiting, pytest.raises(BlockingIOError):
+        log.find(count, count * len(data))
+    with pytest.raises(CorruptionError):
+        log.find(count, count * len(data))
 
 
 def test_find_by_timestamp_gives_the_first_young_enough_batch() -> None:
