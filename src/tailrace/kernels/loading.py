@@ -5,6 +5,7 @@ time. The other process leaves its machine code in Numba's cache, and what is le
 half a second of short steps. (A machine where no cache can be written compiles here after all.)
 """
 
+import contextlib
 import subprocess
 import sys
 
@@ -24,13 +25,15 @@ def load_beside() -> None:
         return
     names = sorted(registered_modules())
     script = f"import {', '.join(names)}; from tailrace.kernels.kernel import load; load()"
-    # Should it fail, what it has not done is done here.
-    subprocess.run(  # noqa: S603 - this interpreter, and the names of our own modules
-        [sys.executable, "-c", script],
-        check=False,
-        timeout=COMPILE_S_MAX,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    # If it cannot be started, fails or takes too long, then `load` compiles what is missing.
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(  # noqa: S603 - this interpreter, and the names of our own modules
+            # -P: no module is imported from the working directory, whoever can write there.
+            [sys.executable, "-P", "-c", script],
+            check=False,
+            timeout=COMPILE_S_MAX,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
     load()

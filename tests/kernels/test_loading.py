@@ -1,0 +1,47 @@
+"""Kernels are loaded whatever becomes of the process that compiles them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LOAD = """
+import sys
+import tailrace.kernels.records
+from tailrace.kernels import loading
+from tailrace.kernels.kernel import is_loaded
+{before}
+loading.load_beside()
+assert is_loaded()
+"""
+
+
+def load_in(directory: Path, before: str = "") -> None:
+    """Load the kernels in a new process that works in a directory."""
+    subprocess.run(
+        [sys.executable, "-P", "-c", LOAD.format(before=before)],
+        cwd=directory,
+        check=True,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "sys.executable = '/nowhere/python'",
+        "loading.COMPILE_S_MAX = 0.001",
+    ],
+    ids=["it cannot be started", "it takes too long"],
+)
+def test_kernels_are_loaded_without_the_other_process(before: str, tmp_path: Path) -> None:
+    """What it has not done is done by whoever has asked for it."""
+    load_in(tmp_path, before)
+
+
+def test_a_module_in_the_working_directory_is_not_executed(tmp_path: Path) -> None:
+    """A file numba.py may lie where a broker is started, and belong to somebody else."""
+    (tmp_path / "numba.py").write_text("open('executed', 'w')")
+    load_in(tmp_path)
+    assert not (tmp_path / "executed").exists()
