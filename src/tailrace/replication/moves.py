@@ -267,11 +267,10 @@ class Moves:
                     await self._to_its_end(lambda: move.catch_up(is_over=is_over))
 
     async def _keep_rate(self, size: int, is_over: Callable[[], bool]) -> None:
-        pause_s = self._throttle.take(size)
+        asked = self._throttle.ask(size)
         # No thread is kept waiting: others need them, for flushes and cold reads.
-        while pause_s >= CLOCK_TICK_S and not is_over():
-            await asyncio.sleep(min(pause_s, PAUSE_S_MAX))
-            pause_s -= PAUSE_S_MAX
+        while (left_s := self._throttle.seconds_until(asked)) >= CLOCK_TICK_S and not is_over():
+            await asyncio.sleep(min(left_s, PAUSE_S_MAX))
 
     def _swap(self, move: Move) -> None:
         """One step of the loop: no append and no read comes in between.

@@ -1,7 +1,7 @@
-"""The wall clock, as a seam, and the pauses of threads that have time.
+"""The clocks of the machine, as a seam, and the pauses of threads.
 
-Deadlines are not here: they and durations are the event loop's (`loop.time()`), which the test
-loop of `tailrace.testing` replaces as a whole.
+Deadlines are not here: they and durations on the event loop are those of `loop.time()`, which the
+test loop of `tailrace.testing` replaces as a whole.
 """
 
 import time
@@ -9,10 +9,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time of day."""
+    """Tells the time of day, and how much time has passed."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970-01-01 UTC."""
+        """Milliseconds since 1970-01-01 UTC; may jump in either direction when it is set."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds since some moment; never goes back. For durations on worker threads."""
         ...
 
     def pause(self, seconds: float) -> None:
@@ -26,6 +30,10 @@ class SystemClock:
     def now_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Seconds of the system's monotonic clock."""
+        return time.monotonic()
 
     def pause(self, seconds: float) -> None:
         """Sleep."""

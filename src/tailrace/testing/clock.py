@@ -104,6 +104,10 @@ class VirtualClock:
         """Milliseconds since 1970-01-01 UTC."""
         return self._start_ms + round(self._loop.time() * 1000)
 
+    def monotonic_s(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._loop.time()
+
     def pause(self, seconds: float) -> None:
         """Let virtual time go by, without anything that is due meanwhile."""
         self._loop.skip(seconds)

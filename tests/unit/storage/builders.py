@@ -44,13 +44,19 @@ class SetClock:
 
     def __init__(self, now_ms: int = NOW) -> None:
         self.time_ms = now_ms
+        self._paused_s = 0.0
 
     def now_ms(self) -> int:
         """What it was set to."""
         return self.time_ms
 
+    def monotonic_s(self) -> float:
+        """How long it has been paused."""
+        return self._paused_s
+
     def pause(self, seconds: float) -> None:
         """Time goes by."""
+        self._paused_s += seconds
         self.time_ms += round(seconds * 1000)
 
 

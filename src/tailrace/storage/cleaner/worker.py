@@ -101,29 +101,48 @@ PAUSE_S_MAX = 0.25
 
 
 class Throttle:
-    """Keeps a rate by making its callers wait, on however many threads."""
+    """Keeps a rate by making its callers wait, on however many threads.
+
+    Counts bytes and not times, so that another rate holds at once, for those who wait too.
+    """
 
     def __init__(self, clock: Clock, bytes_per_second: float) -> None:
         self.bytes_per_second = bytes_per_second
         """May be changed at any time."""
         self._clock = clock
-        self._free_ms = float(clock.now_ms())
-        self._adding = threading.Lock()
+        self._asked_bytes = 0.0
+        """Of all callers so far."""
+        self._granted_bytes = 0.0
+        """How many of them the rate has allowed until `_granted_s`."""
+        self._granted_s = clock.monotonic_s()
+        self._counting = threading.Lock()
 
-    def take(self, size: int) -> float:
-        """How many seconds to wait until `size` bytes more keep to the rate; they count now."""
-        now_ms = self._clock.now_ms()
-        with self._adding:
-            self._free_ms = max(self._free_ms, now_ms) + 1000 * size / self.bytes_per_second
-            return (self._free_ms - now_ms) / 1000
+    def ask(self, size: int) -> float:
+        """Count `size` bytes more; returns what to give to `seconds_until`."""
+        with self._counting:
+            self._grant()
+            self._asked_bytes += size
+            return self._asked_bytes
+
+    def seconds_until(self, asked: float) -> float:
+        """How long to wait, at the rate of now, until all bytes asked for so far keep to it."""
+        with self._counting:
+            self._grant()
+            return max(asked - self._granted_bytes, 0) / self.bytes_per_second
 
     def pause(self, size: int, *, is_over: Callable[[], bool] = lambda: False) -> None:
         """Wait until `size` bytes more keep to the rate, or until `is_over` says so."""
-        pause_s = self.take(size)
-        # Shorter waits than the clock can tell add up until it can.
-        while pause_s >= CLOCK_TICK_S and not is_over():
-            self._clock.pause(min(pause_s, PAUSE_S_MAX))
-            pause_s -= PAUSE_S_MAX
+        asked = self.ask(size)
+        # Shorter waits than a thread can sleep add up until it can.
+        while (left_s := self.seconds_until(asked)) >= CLOCK_TICK_S and not is_over():
+            self._clock.pause(min(left_s, PAUSE_S_MAX))
+
+    def _grant(self) -> None:
+        """Count what the rate has allowed since the last call; time without a caller is lost."""
+        now_s = self._clock.monotonic_s()
+        allowed = self._granted_bytes + (now_s - self._granted_s) * self.bytes_per_second
+        self._granted_bytes = min(self._asked_bytes, allowed)
+        self._granted_s = now_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -486,3 +486,34 @@ def test_a_throttle_keeps_the_rate() -> None:
     throttle.bytes_per_second = 10_000.0
     throttle.pause(5000)
     assert clock.time_ms - NOW == 5500
+
+
+def test_a_throttle_does_not_notice_that_the_time_of_day_is_set() -> None:
+    """A step back of an hour would otherwise stop all cleaners and moves for an hour."""
+    clock = SetClock()
+    throttle = Throttle(clock, 1000.0)
+    throttle.pause(1000)
+    clock.time_ms -= 3_600_000
+    set_to_ms = clock.time_ms
+    throttle.pause(1000)
+    assert clock.time_ms - set_to_ms == 1000
+
+
+def test_a_higher_rate_holds_for_what_was_asked_at_a_lower_one() -> None:
+    """Whoever waits already is let go sooner, and whoever comes next does not wait for the rest."""
+    clock = SetClock()
+    throttle = Throttle(clock, 1.0)
+
+    def raise_rate() -> bool:
+        if clock.time_ms - NOW >= 1000:
+            throttle.bytes_per_second = 10_000.0
+        return False
+
+    throttle.pause(10_000, is_over=raise_rate)
+    assert clock.time_ms - NOW <= 2500
+    throttle.bytes_per_second = 1.0
+    throttle.pause(10_000, is_over=lambda: True)
+    throttle.bytes_per_second = 10_000.0
+    begun_ms = clock.time_ms
+    throttle.pause(10_000)
+    assert clock.time_ms - begun_ms <= 2000
