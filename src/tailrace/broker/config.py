@@ -289,7 +289,7 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         kind="bool",
         default=False,
         is_allowed=lambda is_enabled: not is_enabled,
-        rule_text="false, for this broker has no tiered storage",
+        rule_text="false, because this broker has no tiered storage",
         text="Whether the broker has tiered storage.",
     ),
     Setting(

@@ -51,7 +51,9 @@ class Setting:
         """
         value = self._parsed(text.strip())
         if self.is_allowed is not None and not self.is_allowed(value):
-            raise ValueError(f"{self.name}: {text.strip()[:40]!r} is not {self.rule_text}")
+            raise ValueError(
+                f"{self.name}: {text.strip()[:40]!r} is not allowed; it must be {self.rule_text}"
+            )
         return value
 
     def _parsed(self, text: str) -> Value:

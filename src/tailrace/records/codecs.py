@@ -94,10 +94,10 @@ class CorruptCompressionError(CorruptionError):
 
 
 class DecompressedTooLargeError(RecordTooLargeError):
-    """A sound payload, as far as it was read, that decompresses to more than is allowed.
+    """A payload that decompresses to more than is allowed; up to there it was sound.
 
-    To a producer it is MESSAGE_TOO_LARGE, which none sends again as it is: Java's client and ours
-    split the batch, and each half decompresses to half of it.
+    A producer gets MESSAGE_TOO_LARGE. On that error Java's client and ours split the batch and send
+    the halves, each of which decompresses to about half the size.
     """
 
     def __init__(self, codec: Codec, *, claimed: int | None, limit: int) -> None:
@@ -283,7 +283,8 @@ def _decompress_gzip(data: memoryview, limit: int) -> memoryview:
                 if filled + len(part) > limit:
                     raise DecompressedTooLargeError(Codec.GZIP, claimed=None, limit=limit)
                 if filled + len(part) > len(output):
-                    # The most that it can become; of mapped memory counts what is written to.
+                    # The largest size that the payload can have. A large buffer is mapped memory:
+                    # pages that are never written to cost nothing.
                     size_max = filled + len(part) + _GZIP_EXPANSION_MAX * len(data)
                     larger = _buffer(min(limit, size_max))
                     larger[:filled] = output[:filled]

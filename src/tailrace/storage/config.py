@@ -243,9 +243,9 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         kind="bool",
         default=False,
         is_allowed=lambda is_enabled: not is_enabled,
-        rule_text="false, for this broker has no tiered storage",
+        rule_text="false, because this broker has no tiered storage",
         is_topic_only=True,
-        text="Whether old segments go to tiered storage, which there is none of.",
+        text="Whether old segments go to tiered storage. This broker has none.",
     ),
     Setting(
         name="local.retention.ms",
@@ -295,8 +295,8 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         for role in ("leader", "follower")
     ),
 )
-"""Every name that a topic has in Apache Kafka 4.3, with its limits. But `segment.bytes` may be as
-small here as Kafka allows only by the hook of its tests, `internal.segment.bytes`."""
+"""Every topic setting of Apache Kafka 4.3, with Kafka's limits. One differs: `segment.bytes` may be
+as small as Kafka allows only for `internal.segment.bytes`, a setting for Kafka's own tests."""
 
 BROKER_DEFAULTED = tuple(setting for setting in TOPIC_SETTINGS if not setting.is_topic_only)
 """Those that a broker setting gives their default."""

@@ -1,9 +1,10 @@
 """What the checkpoints of a log directory say of its logs, and when each entry changes.
 
-    begin      0 is the recovery point    before a new folder gets its name
-    expect     those of a whole copy      before its folder gets the partition's name
-    write      those of every open log    now and then, and at a stop
-    forget     no entry any more          with the next `write`
+    call       what it writes                                when it is called
+    begin      recovery point 0                              before a new folder gets its name
+    expect     all offsets of a copy made by a move          before the copy's folder is renamed
+    write      the offsets of every open log                 at intervals, and at a stop
+    forget     nothing; `write` drops the entries then       when a partition is deleted
 
 A start trusts what it finds: what lies below a recovery point is on the device, and a log with an
 entry has been in this directory since it was made (docs/decisions/0020-a-gap-is-no-damage.md).

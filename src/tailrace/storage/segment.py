@@ -325,7 +325,7 @@ class Segment:
         self._synced_finish = finish
 
     def close(self) -> None:
-        """Release files and maps."""
+        """Release the file descriptors."""
         self.log.close()
         self.offset_index.entries.close()
         self.time_index.entries.close()

@@ -24,9 +24,9 @@ _WINDOW_BYTES = 1024 * 1024
 
 
 def move_file(files: Files, path: str, target: str) -> str:
-    """Give a whole file the name `target`, or one with -2, -3, … if that is taken; which it got.
+    """Rename a file to `target`, or to `target` with -2, -3, … if that name exists.
 
-    The caller syncs the directory.
+    Returns the new path. The caller syncs the directory.
 
     Raises:
         OSError: the file cannot be renamed.
@@ -40,10 +40,11 @@ def move_file(files: Files, path: str, target: str) -> str:
 
 
 def keep_bytes(files: Files, path: str, *, position: int, limit: int, target: str) -> str | None:
-    """Copy a range of a file to `target`, or to -2, -3, … if other bytes have the name; which.
+    """Copy a range of a file to `target`, or to `target` with -2, -3, … if that has other bytes.
 
-    None if there are only zeros. The bytes are on the device when this returns, the name when the
-    caller has synced the directory. Once more after a crash: it finds its own copy.
+    Returns the path of the copy, or None if the range has only zeros, which are not copied. When
+    this returns, the bytes are on the device; the name is when the caller has synced the directory.
+    After a crash the call can be repeated: it uses the copy that it finds.
 
     Raises:
         OSError: the device refused.

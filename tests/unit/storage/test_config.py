@@ -89,6 +89,16 @@ def test_a_value_that_kafka_refuses_is_refused(name: str, value: str) -> None:
         log_config({name: value})
 
 
+def test_a_refused_value_is_told_with_the_rule_and_its_reason() -> None:
+    """The message says what is wrong and which value is allowed."""
+    with pytest.raises(ConfigError) as raised:
+        log_config({"remote.storage.enable": "true"})
+    assert (
+        "remote.storage.enable: 'true' is not allowed; it must be false, because this broker has "
+        "no tiered storage"
+    ) in str(raised.value)
+
+
 def test_an_index_has_room_for_a_roll() -> None:
     """Whatever smaller size is asked for; in Kafka each record then has a segment of its own."""
     assert log_config({"segment.index.bytes": "4"}).segment_index_bytes == INDEX_BYTES_MIN

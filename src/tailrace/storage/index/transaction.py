@@ -10,7 +10,7 @@
 Last offsets strictly rise. A consumer that reads only what was committed drops a producer's records
 from a first offset up to the abort marker, so it needs each entry that overlaps with what it reads.
 
-Not one of the sparse indexes: nothing is preallocated or mapped, and there is no file before the
+Not one of the sparse indexes: nothing is preallocated, and there is no file before the
 first abort. A missing entry is no slower search but an aborted record shown to a consumer; so the
 entries are checked when they are read, and are rebuilt with the state of the producers at hand.
 
