@@ -269,7 +269,10 @@ class Moves:
     async def _keep_rate(self, size: int, is_over: Callable[[], bool]) -> None:
         asked = self._throttle.ask(size)
         # No thread is kept waiting: others need them, for flushes and cold reads.
-        while (left_s := self._throttle.seconds_until(asked)) >= CLOCK_TICK_S and not is_over():
+        while not is_over():
+            left_s = self._throttle.seconds_until(asked)
+            if left_s < CLOCK_TICK_S:
+                break
             await asyncio.sleep(min(left_s, PAUSE_S_MAX))
 
     def _swap(self, move: Move) -> None:
