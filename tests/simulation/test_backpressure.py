@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from tailrace.client.producer.errors import ProducerError
+from tailrace.client.producer.errors import BufferExhaustedError, ProducerError
 from tailrace.client.producer.receipts import Receipt
 from tests.simulation.stage import T0, Stage, check_empty, outcomes, play, stage
 
@@ -177,6 +177,44 @@ def test_records_that_nobody_awaits_do_not_pile_up() -> None:
             assert outcomes(kept[-1:]) == ["BufferExhaustedError"]
             check_empty(producer)
         stage.check_log()
+
+    play(main)
+
+
+def test_callbacks_that_send_again_leave_the_loop_its_turns() -> None:
+    """Each record sent again by a callback fails, and its callback runs in a later turn."""
+
+    async def main(stage: Stage) -> None:
+        producer = stage.producer(**SMALL)
+        await stage.send(producer)[0]
+        stage.cluster.move(T0, -1)
+        loop = asyncio.get_running_loop()
+        calls = turns = 0
+
+        def send() -> None:
+            producer.send("t", b"." * 1000, partition=0, on_delivery=send_again)
+
+        def send_again(_metadata: object, error: Exception | None) -> None:
+            nonlocal calls
+            calls += 1
+            # The loop would not get its turn again before all of these.
+            if isinstance(error, BufferExhaustedError) and calls < 1000:
+                send()
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            if calls < 1000:
+                loop.call_soon(turn)
+
+        for _ in range(30):
+            send()
+        turn()
+        await stage.pass_time(1)
+        assert calls >= 1000
+        assert turns > calls / 30
+        await producer.close(0)
+        check_empty(producer)
 
     play(main)
 

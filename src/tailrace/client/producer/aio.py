@@ -143,8 +143,12 @@ class LoopDriver:
         if turned is not None:
             turned.set_result(None)
         calls = self._engine.sender.calls
-        while calls:
+        # A callback that sends again can make other callbacks due, without end. The loop has other
+        # work as well, so those run in the next turn.
+        for _ in range(len(calls)):
             call_user_code(calls.popleft(), about="a callback")
+        if calls:
+            self.stirred()
 
     # -- Waiting, for receipts ----------------------------------------------------------------
 
