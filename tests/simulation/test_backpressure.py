@@ -4,6 +4,8 @@ import asyncio
 from functools import partial
 from typing import Any
 
+import pytest
+
 from tailrace.client.producer.errors import BufferExhaustedError, ProducerError
 from tailrace.client.producer.receipts import Receipt
 from tests.simulation.stage import T0, Stage, check_empty, outcomes, play, stage
@@ -262,6 +264,50 @@ def test_records_for_a_partition_that_is_added_keep_their_order() -> None:
             await producer.flush()
         stage.check_log()
         assert len(stage.cluster.log("t", 2).records) == 43
+
+    play(main)
+
+
+@pytest.mark.parametrize("turns", [0, 3])
+def test_a_line_whose_task_is_cancelled_ends(turns: int) -> None:
+    """A program that cancels all tasks is told so by its records; it can send more, and close.
+
+    Whether or not the task of the line has begun.
+    """
+
+    async def main(stage: Stage) -> None:
+        producer = stage.producer()
+        receipts = stage.send(producer, 2)
+        for _ in range(turns):
+            await stage.pass_time(0)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        assert others
+        for task in others:
+            task.cancel()
+        late = stage.send(producer)
+        await asyncio.gather(*others, return_exceptions=True)
+        await producer.close(5)
+        assert outcomes(receipts + late) == ["SendCancelledError"] * 3
+        assert "task" in str(receipts[0].exception())
+        check_empty(producer)
+        assert stage.now < 5
+
+    play(main)
+
+
+def test_records_are_sent_after_the_task_of_their_line_was_cancelled() -> None:
+    """A later record of the same topic has a line of its own, which is served."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer() as producer:
+            stage.send(producer)
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            async with asyncio.timeout(5):
+                await stage.send(producer)[0]
+        stage.check_log()
 
     play(main)
 

@@ -184,10 +184,29 @@ class Lines:
         if line is not None:
             line.append(queued)
             return
-        self._lines[place] = deque((queued,))
-        pump = self._driver.loop.create_task(self._pump(place), name=f"line-of-{place}")
+        self._lines[place] = line = deque((queued,))
+        pump = self._driver.loop.create_task(self._pump(place, line), name=f"line-of-{place}")
         self._pumps.add(pump)
-        pump.add_done_callback(self._pumps.discard)
+
+        def ended(pump: asyncio.Task[None]) -> None:
+            # A task that is cancelled before its first step runs nothing of its coroutine.
+            self._remove(place, line)
+            self._pumps.discard(pump)
+
+        pump.add_done_callback(ended)
+
+    def _remove(self, place: TopicPartition, line: deque[Queued]) -> None:
+        """End a line whose task ends; records that are left in it, if it was cancelled, fail."""
+        if self._lines.get(place) is not line:
+            return
+        del self._lines[place]
+        for queued in line:
+            error = SendCancelledError(
+                f"{queued.partition.topic}: not sent: it waited for memory or metadata, and the "
+                "task of the producer that serves those records was cancelled; close the producer "
+                "before its tasks are cancelled"
+            )
+            self._end_queued(queued, error)
 
     def _refuse_beyond(self) -> None:
         """Fail the record for which the line is too full, unless somebody awaits it by now."""
@@ -230,9 +249,10 @@ class Lines:
             for queued in line:
                 self._end_queued(queued, error)
 
-    async def _pump(self, place: TopicPartition) -> None:
+    async def _pump(self, place: TopicPartition, line: deque[Queued]) -> None:
         """Serve a line until it is empty."""
-        line = self._lines[place]
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine that awaits futures of asyncio runs in a task"
         try:
             while line:
                 queued = line[0]
@@ -240,18 +260,15 @@ class Lines:
                     await self._serve(queued, place)
                 except TailraceError as error:
                     self._end_queued(queued, error)
-                except asyncio.CancelledError as error:
-                    # Unless the line was ended, the loop ends, or a partitioner has raised it.
-                    for each in line if self._lines.get(place) is line else ():
-                        self._end_queued(each, _unserved(each, error))
-                    raise
-                except BaseException as error:  # noqa: BLE001 - nobody awaits this task
-                    # A partitioner has raised SystemExit or the like.
+                except BaseException as error:
+                    # A partitioner may raise what asyncio ends tasks with: it was not asyncio while
+                    # this task is not cancelled and the loop lives.
+                    if task.cancelling() or self._driver.loop.is_closed():
+                        raise
                     self._end_queued(queued, _unserved(queued, error))
                 line.popleft()
         finally:
-            if self._lines.get(place) is line:
-                del self._lines[place]
+            self._remove(place, line)
 
     async def _serve(self, queued: Queued, place: TopicPartition) -> None:
         """Put a record into a batch, or into the line of a partition that is not there."""
