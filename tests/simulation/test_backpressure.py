@@ -1,12 +1,18 @@
 """A task that awaits `send` is held back by a full buffer, in its turn, and may be cancelled."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
-from tailrace.client.producer.errors import BufferExhaustedError, ProducerError
+from tailrace.client.producer.errors import (
+    BufferExhaustedError,
+    ClosedProducerError,
+    ProducerError,
+    TransactionStateError,
+)
 from tailrace.client.producer.receipts import Receipt
 from tests.simulation.stage import T0, Stage, check_empty, outcomes, play, stage
 
@@ -264,6 +270,122 @@ def test_records_for_a_partition_that_is_added_keep_their_order() -> None:
             await producer.flush()
         stage.check_log()
         assert len(stage.cluster.log("t", 2).records) == 43
+
+    play(main)
+
+
+async def keep_sending(stage: Stage, producer: Any, received: list[Receipt]) -> None:
+    """Send kilobytes, each of which waits in line."""
+    for _ in range(20):
+        (receipt,) = stage.send(producer, size=1000)
+        received.append(receipt)
+        await receipt
+
+
+async def with_senders(
+    stage: Stage, producer: Any, work: Callable[[], Awaitable[object]]
+) -> tuple[int, int]:
+    """Do something while 20 tasks keep sending; how many records there were before and after."""
+    sent: list[Receipt] = []
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(keep_sending(stage, producer, sent)) for _ in range(20)]
+    await stage.pass_time(0)
+    before = len(sent)
+    async with asyncio.timeout(1):
+        await work()
+    after = len(sent)
+    assert all(each.done() for each in sent[:before])
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return before, after
+
+
+def test_a_flush_waits_for_no_later_record() -> None:
+    """While others go on sending, it ends when all that was in line before has its outcome."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(**SMALL) as producer:
+            await stage.send(producer)[0]
+            before, after = await with_senders(stage, producer, producer.flush)
+            assert before == 20
+            # All of the line had one turn, and then what was in batches.
+            assert after <= 60
+            await producer.flush()
+            check_empty(producer)
+        stage.check_log()
+
+    play(main)
+
+
+def test_a_close_takes_no_more_records_while_others_are_in_line() -> None:
+    """Records in line are written, and a record sent meanwhile is refused in the call."""
+
+    async def main(stage: Stage) -> None:
+        producer = stage.producer(**SMALL)
+        await stage.send(producer)[0]
+        before, after = await with_senders(stage, producer, producer.close)
+        assert before == after == 20
+        assert outcomes([each.receipt for each in stage.sent]) == [""] * 21
+        check_empty(producer)
+        stage.check_log()
+
+    play(main)
+
+
+def test_a_close_refuses_plain_records_too() -> None:
+    """A record for an open batch is refused as soon as `close` waits for what is in line."""
+
+    async def main(stage: Stage) -> None:
+        producer = stage.producer(linger_ms=60_000)
+        await producer.send("t", b"opens a batch")
+        first = producer.send("t", b"v")
+        waiting = producer.send("nowhere", b"v")
+        close = asyncio.get_running_loop().create_task(producer.close(5))
+        await stage.pass_time(1)
+        assert not waiting.done()
+        with pytest.raises(ClosedProducerError):
+            producer.send("t", b"late")
+        stage.cluster.create_topic("nowhere")
+        await close
+        assert outcomes([first, waiting]) == ["", ""]
+        check_empty(producer)
+
+    play(main)
+
+
+def test_a_commit_waits_for_no_later_record() -> None:
+    """What other tasks send during a commit is in that transaction, or fails; none is left over."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(transactional_id="x", **SMALL) as producer:
+            async with producer.transaction():
+                stage.send(producer)
+
+            async def commit() -> None:
+                async with producer.transaction():
+                    loop = asyncio.get_running_loop()
+                    tasks.extend(
+                        loop.create_task(keep_sending(stage, producer, sent)) for _ in range(20)
+                    )
+                    await stage.pass_time(0)
+
+            sent: list[Receipt] = []
+            tasks: list[asyncio.Task[None]] = []
+            async with asyncio.timeout(1):
+                await commit()
+            found = outcomes(sent)
+            assert found[:20] == [""] * 20
+            assert set(found) == {"", "TransactionStateError"}
+            assert len(found) <= 60
+            assert len(stage.cluster.log().visible()) == 1 + found.count("")
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert {type(each) for each in results} == {TransactionStateError}
+            async with producer.transaction():
+                stage.send(producer)
+            check_empty(producer)
+        assert len(stage.cluster.log().visible()) == 2 + found.count("")
+        stage.check_log()
 
     play(main)
 

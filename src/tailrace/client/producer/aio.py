@@ -237,6 +237,8 @@ class AsyncProducer(Face):
             stirred=self._driver.stirred,
         )
         self._settle(engine)
+        self._is_closing = False
+        """`close` was called: no new records are taken, and those in line still go into batches."""
         self._lines = lines = Lines(engine, self._driver)
         self._transactions = LoopTransactions(
             engine, until=self._driver.until, serve_lines=lines.served, end_lines=lines.end
@@ -256,7 +258,7 @@ class AsyncProducer(Face):
         summary = SendSummary(topic, progress)
         with summary.accounting():
             for chunk in chunks_of(rows):
-                engine.check_open()
+                self._check_open()
                 await lines.wait_for_topic(ProducerRecord(topic), lines.max_block())
                 summary.row_count += chunk.row_count
                 if is_worth_waiting(summary.row_count):
@@ -264,7 +266,7 @@ class AsyncProducer(Face):
                 plan = engine.plan(topic, chunk)
                 summary.refuse(plan.refused)
                 for columns in plan.slices:
-                    engine.check_open()
+                    self._check_open()
                     batch = engine.append_slice(topic, columns, now=driver.loop.time())
                     if batch is None:
                         size = engine.accumulator.supply.memory_for_slice(columns)
@@ -314,7 +316,7 @@ class AsyncProducer(Face):
         await self._transactions.send_offsets(offsets, group)
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as `Producer`
-        """Send what waits, wait for the outcomes, and end; again does nothing.
+        """Refuse new records, send what waits, wait for the outcomes, and end; again does nothing.
 
         Whatever has no outcome after `timeout` seconds gets a `ClosedProducerError`; 0 gives up
         everything at once. A transaction that is open is aborted, so that readers of committed
@@ -326,12 +328,13 @@ class AsyncProducer(Face):
         engine = self._engine
         if engine.closed_error is not None:
             return
+        self._is_closing = True
+        self._open = {}  # The short way of `send` looks at nothing else.
         try:
             async with asyncio.timeout(timeout):
                 if timeout != 0 and engine.abort_open():
                     self._lines.end(TransactionAbortedError("not sent: the producer was closed"))
-                while self._lines:
-                    await self._lines.served()
+                await self._lines.served()
                 engine.begin_close()
                 await self._driver.until(lambda: not engine.accumulator.incomplete)
                 async with asyncio.timeout_at(self._lines.max_block()):
@@ -362,11 +365,18 @@ class AsyncProducer(Face):
 
     # -- the long way of a record -------------------------------------------------------------
 
+    def _check_open(self) -> None:
+        """Raises ClosedProducerError once `close` was called, or the producer has ended."""
+        self._engine.check_open()
+        if self._is_closing:
+            raise ClosedProducerError("the producer is closed")
+
     def _send(
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None
     ) -> tuple[Outcome, int]:
         engine = self._engine
-        engine.check_open()
+        if self._is_closing or engine.closed_error is not None:
+            self._check_open()
         wall_s = engine.wall()
         prepared = None
         try:

@@ -98,9 +98,6 @@ class Lines:
         """A record for which the line is too full, unless it is awaited at once."""
         self._pumps: set[asyncio.Task[None]] = set()
 
-    def __bool__(self) -> bool:
-        return bool(self._lines)
-
     def max_block(self) -> float:
         """The loop's time at which who begins to wait now gives up."""
         return self._driver.loop.time() + self._engine.config.max_block_ms / 1000
@@ -119,7 +116,7 @@ class Lines:
     def _place(
         self, prepared: Prepared, wall_s: float, *, granted: int
     ) -> tuple[ProducerBatch, int] | None:
-        """Put the record into a batch if that is possible now; then `set_off` is due."""
+        """Put the record into a batch if that is possible now; then a turn is due."""
         engine = self._engine
         record = prepared.record
         count = engine.metadata.partition_count(record.topic)
@@ -233,12 +230,16 @@ class Lines:
             self._bytes -= queued.size
 
     async def served(self) -> None:
-        """Wait until all that is in line now is in a batch, or has failed."""
-        seen: set[asyncio.Task[None]] = set()
-        # One that is served may have moved to another line.
-        while new := self._pumps - seen:
-            seen |= new
-            await asyncio.wait(new)
+        """Wait until all that is in line now is in a batch, or has failed; not for later ones."""
+        pending = [queued for line in self._lines.values() for queued in line]
+
+        def is_over() -> bool:
+            while pending and pending[-1].prepared is None:
+                pending.pop()
+            return not pending
+
+        if pending:
+            await self._driver.until(is_over)
 
     def end(self, error: Exception) -> None:
         """Fail all that is in line."""
@@ -309,7 +310,8 @@ class Lines:
         batch.add_watcher(finish)
         if queued.watchers:
             self._engine.hurry(batch)
-        self.set_off()
+        # Also if nothing is to be sent: `served` may wait for this record.
+        self._driver.stirred()
 
     def _end_queued(self, queued: Queued, error: Exception) -> None:
         """Fail a record that is in line; again does nothing. Whoever serves the line passes it."""

@@ -224,7 +224,13 @@ class LoopTransactions(_Transactions):
         async with self._aborting():
             yield
             await self._serve_lines()
-            await self._take(COMMIT, self._manager.commit)
+            await self._take(COMMIT, self._commit)
+
+    def _commit(self) -> Pending:
+        pending = self._manager.commit()
+        # From other tasks, since the block has ended. Memory may come once the next one is open.
+        self._end_lines(TransactionStateError("not sent: its transaction is being committed"))
+        return pending
 
     async def finish(self) -> None:
         """See `Producer.finish_transaction`."""
