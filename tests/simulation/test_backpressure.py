@@ -274,6 +274,31 @@ def test_records_for_a_partition_that_is_added_keep_their_order() -> None:
     play(main)
 
 
+def test_send_many_overtakes_no_record_in_line() -> None:
+    """Rows come after the records that were sent before, whatever those wait for."""
+
+    async def main(stage: Stage, *, is_known: bool) -> None:
+        async with stage.producer(max_block_ms=5000, **SMALL) as producer:
+            if is_known:
+                await stage.send(producer)[0]
+            missing = producer.send("t", b"v", partition=9)
+            count = 8
+            sent = stage.send(producer, count, size=1000)
+            values = [b"%d" % (len(stage.sent) + n) for n in range(4)]
+            rows = {"value": values, "partition": [0] * len(values)}
+            summary = await producer.send_many("t", rows)
+            summary.raise_errors()
+            assert stage.now < 1
+            assert outcomes(sent) == [""] * count
+            before = [each.value for each in stage.sent]
+            assert stage.cluster.log().values() == before + values
+            await producer.flush()
+            assert outcomes([missing]) == ["MetadataTimeoutError"]
+
+    play(partial(main, is_known=True))
+    play(partial(main, is_known=False))
+
+
 async def keep_sending(stage: Stage, producer: Any, received: list[Receipt]) -> None:
     """Send kilobytes, each of which waits in line."""
     for _ in range(20):

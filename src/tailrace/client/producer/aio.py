@@ -266,6 +266,8 @@ class AsyncProducer(Face):
                 plan = engine.plan(topic, chunk)
                 summary.refuse(plan.refused)
                 for columns in plan.slices:
+                    # Records that were sent before may have a partition in common with these rows.
+                    await lines.served(topic)
                     self._check_open()
                     batch = engine.append_slice(topic, columns, now=driver.loop.time())
                     if batch is None:

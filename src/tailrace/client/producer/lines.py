@@ -38,7 +38,17 @@ if TYPE_CHECKING:
 class Queued(Outcome):
     """A record in line, and later in a batch."""
 
-    __slots__ = ("batch", "deadline", "index", "is_counted", "leave", "prepared", "size", "wall_s")
+    __slots__ = (
+        "batch",
+        "deadline",
+        "index",
+        "is_aside",
+        "is_counted",
+        "leave",
+        "prepared",
+        "size",
+        "wall_s",
+    )
 
     def __init__(
         self,
@@ -55,6 +65,8 @@ class Queued(Outcome):
         self.size = prepared.size
         self.is_counted = False
         """Its bytes are among those in line that nobody awaits."""
+        self.is_aside = False
+        """It is in the line of a partition that is not there."""
         self.leave = leave
         """Told that it is awaited, or that nobody awaits it any more."""
         self.deadline = deadline
@@ -177,6 +189,7 @@ class Lines:
 
     def _stand_in(self, place: TopicPartition, queued: Queued) -> None:
         """Go to the end of a line, which is served from then on."""
+        queued.is_aside = place.partition != NO_PARTITION
         line = self._lines.get(place)
         if line is not None:
             line.append(queued)
@@ -229,12 +242,22 @@ class Lines:
             queued.is_counted = False
             self._bytes -= queued.size
 
-    async def served(self) -> None:
-        """Wait until all that is in line now is in a batch, or has failed; not for later ones."""
-        pending = [queued for line in self._lines.values() for queued in line]
+    async def served(self, topic: str | None = None) -> None:
+        """Wait until all that is in line now is in a batch, or has failed; not for later ones.
+
+        With `topic` only for records of that topic, and for none of a partition that is not there.
+        """
+        pending = [
+            queued
+            for place, line in self._lines.items()
+            if topic is None or place == TopicPartition(topic, NO_PARTITION)
+            for queued in line
+        ]
 
         def is_over() -> bool:
-            while pending and pending[-1].prepared is None:
+            while pending and (
+                pending[-1].prepared is None or (topic is not None and pending[-1].is_aside)
+            ):
                 pending.pop()
             return not pending
 
