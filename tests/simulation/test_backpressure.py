@@ -274,6 +274,21 @@ def test_records_for_a_partition_that_is_added_keep_their_order() -> None:
     play(main)
 
 
+def test_records_without_a_receipt_that_fail_in_line_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log has the reason for each, and the metrics count them."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(max_block_ms=1000) as producer:
+            producer.send("nowhere", b"v", receipt=False)
+            await stage.pass_time(2)
+            assert producer.metrics()["record-error-total"] == 1
+
+    play(main)
+    assert "a record was not sent: waited 1 s for metadata of topic nowhere" in caplog.text
+
+
 def test_send_many_overtakes_no_record_in_line() -> None:
     """Rows come after the records that were sent before, whatever those wait for."""
 

@@ -13,6 +13,7 @@ it any more; in each case its bytes and its memory are given back.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -33,6 +34,8 @@ from tailrace.model import TopicPartition
 if TYPE_CHECKING:
     from tailrace.client.producer.aio import LoopDriver
     from tailrace.client.producer.engine import Engine
+
+log = logging.getLogger(__name__)
 
 
 class Queued(Outcome):
@@ -344,6 +347,8 @@ class Lines:
         queued.prepared = None
         queued.failure = error
         self._engine.note_refused(queued.partition.topic, error)
+        if queued.is_forgotten:
+            log.warning("a record was not sent: %s", error)
         ended = queued.finish()
         self._engine.sender.calls += (each.run_callbacks for each in ended if each.callbacks)
         self._driver.stirred()
