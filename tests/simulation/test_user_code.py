@@ -6,18 +6,21 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tailrace.client.producer.errors import ReentrantCallError
+from tailrace.client.producer.aio import AsyncProducer
+from tailrace.client.producer.errors import ClosedProducerError, ReentrantCallError
 from tailrace.client.producer.producer import Producer
 from tailrace.client.producer.receipts import Receipt
 from tailrace.protocol.apis import ApiKey
+from tailrace.runtime.network import Connector, Socket
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
 from tailrace.testing.script import How
@@ -218,6 +221,61 @@ def test_who_waits_in_line_for_a_producer_that_is_dropped_is_told() -> None:
     play(main)
 
 
+class BreakingNetwork(Connector):
+    """A network on which connecting fails as no network may."""
+
+    def __init__(self, network: Connector) -> None:
+        self.network = network
+        self.is_broken = False
+
+    def connect(
+        self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
+    ) -> Callable[[], None]:
+        """As the network, unless it is broken, once."""
+        if self.is_broken:
+            self.is_broken = False
+            raise ZeroDivisionError("a fault in the middle of a step")
+        return self.network.connect(host, port, done, first=first)
+
+
+@pytest.mark.parametrize("is_called", [True, False])
+def test_a_fault_in_the_middle_of_a_step_ends_the_producer(
+    caplog: pytest.LogCaptureFixture,
+    *,
+    is_called: bool,
+) -> None:
+    """Every receipt ends, and records without one are logged, in a call and in the loop's turn."""
+
+    async def main(stage: Stage) -> None:
+        network = BreakingNetwork(stage.outside.network)
+        runtime = replace(stage.outside.runtime, network=cast("Any", network))
+        producer = AsyncProducer(
+            bootstrap_servers=stage.cluster.bootstrap,
+            linger_ms=0 if is_called else 1000,
+            runtime=runtime,
+        )
+        await producer.send("t", b"v", partition=0)
+        told: list[str] = []
+        receipt = producer.send(
+            "t", b"v", partition=0, on_delivery=lambda _, error: told.append(type(error).__name__)
+        )
+        producer.send("t", b"v", partition=0, receipt=False)
+        network.is_broken = True
+        if is_called:
+            with pytest.raises(ZeroDivisionError):
+                producer.send("t", b"v", partition=1)
+        else:
+            producer.send("t", b"v", partition=1)
+        await stage.pass_time(2)
+        assert outcomes([receipt]) == ["ClosedProducerError"]
+        assert told == ["ClosedProducerError"]
+        with pytest.raises(ClosedProducerError, match="middle of a step"):
+            producer.send("t", b"v")
+
+    play(main, nodes=2)
+    assert "t-0: records were given up" in caplog.text
+
+
 def test_a_finished_receipt_calls_only_the_callback_that_is_added(
     cluster: ScriptedCluster,
 ) -> None:
@@ -307,7 +365,8 @@ def test_a_refused_record_calls_back_from_the_own_thread(cluster: ScriptedCluste
 
 FORK = """
 import os, signal
-from tailrace.client.producer.errors import ReentrantCallError
+from tailrace.client.producer.aio import AsyncProducer
+from tailrace.client.producer.errors import ClosedProducerError, ReentrantCallError
 from tailrace.client.producer.producer import Producer
 from tailrace.testing.real_cluster import real_cluster
 from tailrace.testing.script import How

@@ -71,9 +71,20 @@ class LoopDriver:
             self._turn_handle = self.loop.call_soon(self._turn)
 
     def move(self) -> None:
-        """Send what may be sent, without waiting."""
-        self._engine.sender.poll(self.loop.time())
+        """Send what may be sent, without waiting; who calls has the engine's lock."""
+        self._poll(self.loop.time())
         self.stirred()
+
+    def _poll(self, now: float) -> None:
+        """Do what is due; a failure in the middle of that ends the producer."""
+        try:
+            self._engine.sender.poll(now)
+        except BaseException as error:
+            self._is_over = True
+            self._engine.give_up(error)
+            # Wakes who waits and runs callbacks, which may not be called under the lock.
+            self.stirred()
+            raise
 
     def noticed(self) -> None:
         """Something new waits for a time that the timer may not know of."""
@@ -123,13 +134,7 @@ class LoopDriver:
         engine = self._engine
         with engine.lock:
             now = self.loop.time()
-            try:
-                engine.sender.poll(now)
-            except BaseException as error:
-                self._is_over = True
-                engine.give_up(error)
-                self._end_turn()
-                raise
+            self._poll(now)
             deadline = engine.sender.next_deadline(now)
         load_beside()
         if self._timer is not None:

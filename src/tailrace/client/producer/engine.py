@@ -451,6 +451,8 @@ class Engine:
                 self.lose(part)
         if not outcome.is_done:
             outcome.failure = self.closed_error
+            if outcome.is_forgotten:
+                log.warning("%s: records were given up: %s", outcome.partition, outcome.failure)
             self.sender.calls += (each.run_callbacks for each in outcome.finish() if each.callbacks)
 
     def forked(self) -> None:
