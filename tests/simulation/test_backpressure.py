@@ -297,7 +297,7 @@ def test_send_many_overtakes_no_record_in_line() -> None:
             if is_known:
                 await stage.send(producer)[0]
             missing = producer.send("t", b"v", partition=9)
-            count = 8
+            count = 5
             sent = stage.send(producer, count, size=1000)
             values = [b"%d" % (len(stage.sent) + n) for n in range(4)]
             rows = {"value": values, "partition": [0] * len(values)}

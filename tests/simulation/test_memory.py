@@ -149,3 +149,24 @@ def test_the_metrics_of_a_topic_that_is_not_used_any_more_are_dropped() -> None:
             assert producer.metrics()["record-send-total{topic=u}"] == 1
 
     play(main)
+
+
+def test_records_in_line_take_no_more_than_the_memory_for_them() -> None:
+    """Small records that nobody awaits take `buffer.memory` at most, objects included."""
+
+    async def main(stage: Stage) -> None:
+        producer = stage.producer(buffer_memory=1 << 20, batch_size=1000, max_request_size=8000)
+        await stage.send(producer)[0]
+        receipts: list[Receipt] = []
+        tracemalloc.start()
+        try:
+            while len(receipts) < 2 or not receipts[-2].done():
+                receipts.append(producer.send("nowhere", b"v", partition=0))
+            taken, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert len(receipts) > 1000
+        assert taken < 1 << 20
+        await producer.close(0)
+
+    play(main)
