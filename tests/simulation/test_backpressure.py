@@ -14,6 +14,10 @@ from tailrace.client.producer.errors import (
     TransactionStateError,
 )
 from tailrace.client.producer.receipts import Receipt
+from tailrace.model import TopicPartition
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.errors import ErrorCode
+from tailrace.testing.script import How
 from tests.simulation.stage import T0, Stage, check_empty, outcomes, play, stage
 
 SMALL: dict[str, Any] = {"batch_size": 1000, "buffer_memory": 10_000, "max_request_size": 8000}
@@ -287,6 +291,54 @@ def test_records_without_a_receipt_that_fail_in_line_are_logged(
 
     play(main)
     assert "a record was not sent: waited 1 s for metadata of topic nowhere" in caplog.text
+
+
+def test_a_plain_record_overtakes_none_in_line() -> None:
+    """While the topic's records wait for metadata, an open batch takes no later one."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(linger_ms=10_000, metadata_max_age_ms=2000) as producer:
+            await producer.send("t", b"0")
+            producer.send("t", b"1")
+            stage.cluster.topic_errors["t"] = ErrorCode.LEADER_NOT_AVAILABLE
+            await stage.pass_time(3)
+            producer.send("t", b"2", headers=[("h", b"")])
+            producer.send("t", b"3")
+            stage.cluster.topic_errors.clear()
+            await producer.flush()
+            assert stage.cluster.log().values() == [b"0", b"1", b"2", b"3"]
+
+    play(main, partitions=1)
+
+
+def test_a_plain_record_overtakes_none_that_waits_for_memory() -> None:
+    """Nor does a batch that was opened for the first in line, while the second needs one more."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(
+            max_in_flight_requests_per_connection=1, **(SMALL | {"buffer_memory": 20_000})
+        ) as producer:
+            plain = (await producer.send("t", b"")).partition
+            other = TopicPartition("t", 1 - plain)
+            await producer.send("t", b"", partition=other.partition)
+            stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=5)
+            # This holds up the batch that is opened behind it, and half of the memory.
+            receipts = [producer.send("t", b"0")]
+            stage.cluster.move(other, -1)
+            receipts += [
+                producer.send("t", value, partition=partition)
+                for value, partition in ((b"x", 1 - plain), (b"1", None), (b"y" * 1000, 1 - plain))
+            ]
+            receipts.append(producer.send("t", b"2"))
+            await stage.pass_time(1)
+            stage.cluster.move(other, 1 + other.partition)
+            await stage.pass_time(1)
+            receipts.append(producer.send("t", b"3"))
+            await producer.flush()
+            assert outcomes(receipts) == [""] * 6
+            assert stage.cluster.log("t", plain).values() == [b"", b"0", b"1", b"2", b"3"]
+
+    play(main, nodes=2)
 
 
 def test_send_many_overtakes_no_record_in_line() -> None:

@@ -2,7 +2,8 @@
 
 A lock whose price is two list operations, a tenth of a `with` on a `threading.Lock`: who can pop
 the one element is inside, and pushes it back. So it is for sections of a microsecond that wait for
-nothing; who finds it empty takes another way, or tries again.
+nothing. If the list is empty, another caller is inside: `send` then puts its record into a batch
+under the producer's lock instead, and `wait` tries again.
 
     try:
         enter()
@@ -72,6 +73,15 @@ class Gate:
                 raise
             else:
                 return
+
+    def shut(self, topic: str) -> None:
+        """Have plain records of the topic take the long way, until a batch is opened for them.
+
+        The batch that took them goes on to take what comes the long way.
+        """
+        self.wait()
+        self.open.pop(topic, None)
+        self.leave(None)
 
     def mend(self, topic: str) -> None:
         """Undo what an interrupted caller has half done to a topic's batch, and leave."""

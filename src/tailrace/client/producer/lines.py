@@ -202,6 +202,8 @@ class Lines:
         if line is not None:
             line.append(queued)
             return
+        # Later plain records would get into an open batch before those in line.
+        self._engine.gate.shut(place.topic)
         self._lines[place] = line = deque((queued,))
         pump = self._driver.loop.create_task(self._pump(place, line), name=f"line-of-{place}")
         self._pumps.add(pump)
@@ -321,6 +323,8 @@ class Lines:
                     granted = 0
                     self._join(queued, *placed)
                 elif not granted:
+                    # A record that was in front of this one may have opened a batch.
+                    self._engine.gate.shut(record.topic)
                     size = self._engine.accumulator.supply.memory_for(queued.size)
                     granted = await self.wait_for_memory(size, queued.deadline, queued)
         finally:
