@@ -193,6 +193,19 @@ def test_records_that_nobody_awaits_do_not_pile_up() -> None:
     play(main)
 
 
+def test_a_record_that_was_in_line_does_not_linger_once_it_is_awaited() -> None:
+    """As one that got into its batch at once."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(linger_ms=60_000, delivery_timeout_ms=200_000) as producer:
+            receipts = stage.send(producer, 2)
+            await stage.pass_time(1)
+            await receipts[0]
+            assert stage.now < 2
+
+    play(main)
+
+
 def test_callbacks_that_send_again_leave_the_loop_its_turns() -> None:
     """Each record sent again by a callback fails, and its callback runs in a later turn."""
 

@@ -76,7 +76,7 @@ class Queued(Outcome):
         self.is_aside = False
         """It is in the line of a partition that is not there."""
         self.leave = leave
-        """Told that it is awaited, or that nobody awaits it any more."""
+        """Told that it is awaited, or, in line, that nobody awaits it any more."""
         self.deadline = deadline
         """The loop's time at which it gives up waiting in line."""
         self.wall_s = wall_s
@@ -86,8 +86,7 @@ class Queued(Outcome):
     def add_watcher(self, wake: Callable[[], None]) -> None:
         """Somebody awaits it."""
         super().add_watcher(wake)
-        if self.prepared is not None:
-            self.leave(self)
+        self.leave(self)
 
     def remove_watcher(self, wake: Callable[[], None]) -> None:
         """Somebody awaits it no more; the last one takes it out of the line."""
@@ -239,7 +238,10 @@ class Lines:
             self._end_queued(queued, error)
 
     def _awaited(self, queued: Queued) -> None:
-        """Somebody awaits a record in line, or the last one who did was cancelled."""
+        """Somebody awaits a record, or the last one who awaited it in line was cancelled."""
+        if queued.batch is not None:
+            self._engine.hurry(queued.batch)
+            return
         self._discount(queued)
         if not queued.watchers:
             error = SendCancelledError(
