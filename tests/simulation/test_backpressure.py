@@ -166,7 +166,7 @@ def test_a_record_that_somebody_else_awaits_stays_in_line() -> None:
 
 
 def test_records_that_nobody_awaits_do_not_pile_up() -> None:
-    """Beyond `buffer.memory` in line a record fails by the next turn; one awaited does not."""
+    """Beyond `buffer.memory` in line a record fails two turns later; one awaited does not."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(**SMALL) as producer:
@@ -174,21 +174,84 @@ def test_records_that_nobody_awaits_do_not_pile_up() -> None:
             stage.cluster.move(T0, -1)
             receipts = stage.send(producer, 30, size=1000)
             kept = [each for each in receipts if not each.done()]
-            awaited = asyncio.get_running_loop().create_task(wait_for(kept[-1]))
             assert len(kept) < 14
-            await stage.pass_time(0)
+            for _ in range(2):
+                await stage.pass_time(0)
             assert kept[-1].done()
+            assert "buffer.memory (10000 bytes) stayed full" in str(kept[-1].exception())
             (beyond,) = begin(stage, producer, 1)
             await stage.pass_time(1)
             assert not beyond.done()
             stage.cluster.move(T0, 1)
             await beyond
             await producer.flush()
-            await asyncio.gather(awaited, return_exceptions=True)
             assert outcomes(kept[:-1]) == [""] * (len(kept) - 1)
             assert outcomes(kept[-1:]) == ["BufferExhaustedError"]
             check_empty(producer)
         stage.check_log()
+
+    play(main)
+
+
+async def with_wait_for(receipt: Receipt) -> None:
+    """As a program awaits that will not wait for ever."""
+    await asyncio.wait_for(receipt, 50)
+
+
+async def with_shield(receipt: Receipt) -> None:
+    """As a program awaits that may be cancelled."""
+    await asyncio.shield(receipt)
+
+
+@pytest.mark.parametrize("wait", [wait_for, with_wait_for, with_shield])
+def test_whatever_way_a_task_awaits_it_is_held_back(
+    wait: Callable[[Receipt], Awaitable[None]],
+) -> None:
+    """Asyncio's helpers await in a task of their own, a turn later; that counts as well."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(**SMALL) as producer:
+            await stage.send(producer)[0]
+
+            async def send() -> None:
+                for _ in range(3):
+                    await wait(stage.send(producer, size=1000)[0])
+
+            await asyncio.gather(*(send() for _ in range(30)))
+            check_empty(producer)
+        stage.check_log()
+
+    play(main)
+
+
+def test_a_receipt_tells_what_a_wait_that_was_over_at_once_does_not() -> None:
+    """`wait_for(receipt, 0)` awaits nothing, so it raises TimeoutError and the record is sent."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer() as producer:
+            (receipt,) = stage.send(producer)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(receipt, 0)
+            await producer.flush()
+            assert receipt.exception() is None
+        stage.check_log()
+
+    play(main)
+
+
+def test_records_that_wait_for_a_topic_say_so() -> None:
+    """The error of one too many names the topic that is not there, not memory that is free."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(max_block_ms=1000, **SMALL) as producer:
+            await stage.send(producer)[0]
+            producer.send("nowhere", b"v")
+            await stage.pass_time(0.5)
+            receipts = [producer.send("nowhere", b"v" * 1000) for _ in range(30)]
+            text = str(receipts[-2].exception())
+            assert "waited 0.5 s for metadata of topic nowhere" in text
+            assert "await each send" in text.lower()
+            assert "stayed full" not in text
 
     play(main)
 

@@ -202,7 +202,8 @@ class AsyncProducer(Face):
 
     `await producer.send(...)` is held back by a full buffer, as a thread is in `Producer.send`: any
     number of tasks may wait so. Cancelling it takes a record that is still in line out of the line,
-    with a `SendCancelledError`; one that is in a batch is sent all the same. Without the `await`,
+    with a `SendCancelledError`; one that is in a batch is sent all the same. Which of them it was
+    after a timeout of `asyncio.wait_for`, only `receipt.exception()` tells. Without the `await`,
     `buffer.memory` bytes may be in line; a record beyond fails with a `BufferExhaustedError`.
 
     Raises:

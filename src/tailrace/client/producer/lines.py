@@ -113,8 +113,9 @@ class Lines:
         """Records in line, by topic; and those for a partition that is not there, by that."""
         self._bytes = 0
         """Memory of the records in line that nobody awaits, with `QUEUED_MEMORY` for each."""
-        self._beyond: Queued | None = None
-        """A record for which the line is too full, unless it is awaited at once."""
+        self._beyond: dict[asyncio.Task[object] | None, Queued] = {}
+        """Records for which the line is too full, unless they are awaited soon, by who sent them:
+        a task, or None for callbacks."""
         self._pumps: set[asyncio.Task[None]] = set()
 
     def max_block(self) -> float:
@@ -175,9 +176,15 @@ class Lines:
             leave=self._awaited,
         )
         if self._bytes + queued.size + QUEUED_MEMORY > self._engine.config.buffer_memory:
-            self._refuse_beyond()
-            self._beyond = queued
-            self._driver.loop.call_soon(self._refuse_beyond)
+            sender = asyncio.current_task(self._driver.loop)
+            # Who sends again has not awaited the record before.
+            self._refuse(self._beyond.pop(sender, None))
+            self._beyond[sender] = queued
+            # `wait_for` and `shield` await in a task of their own, whose first step comes in the
+            # next turn, after what is due there already.
+            self._driver.loop.call_soon(
+                self._driver.loop.call_soon, self._refuse_late, sender, queued
+            )
         else:
             queued.is_counted = True
             self._bytes += queued.size + QUEUED_MEMORY
@@ -227,15 +234,32 @@ class Lines:
             )
             self._end_queued(queued, error)
 
-    def _refuse_beyond(self) -> None:
+    def _refuse_late(self, sender: asyncio.Task[object] | None, queued: Queued) -> None:
+        """Refuse a record for which the line is too full, two turns after it was sent."""
+        if self._beyond.get(sender) is queued:
+            self._refuse(self._beyond.pop(sender))
+
+    def _refuse(self, queued: Queued | None) -> None:
         """Fail the record for which the line is too full, unless somebody awaits it by now."""
-        queued, self._beyond = self._beyond, None
         if queued is not None and queued.prepared is not None and not queued.watchers:
+            why = self._why_in_line(queued, queued.prepared.record)
             error = BufferExhaustedError(
-                f"buffer.memory is full, and {self._bytes} bytes wait in line for it: await "
-                "each send, or use send_many(), or raise buffer.memory"
+                f"records in line that nobody awaits take {self._bytes} bytes, and buffer.memory "
+                f"allows {self._engine.config.buffer_memory}; {why}. Await each send, or use "
+                "send_many()"
             )
             self._end_queued(queued, error)
+
+    def _why_in_line(self, queued: Queued, record: ProducerRecord) -> str:
+        """What the line of a record waits for, and the setting to change."""
+        engine = self._engine
+        partition = (record.partition or 0) if queued.is_aside else NO_PARTITION
+        line = self._lines.get(TopicPartition(record.topic, partition)) or (queued,)
+        began = line[0].deadline - engine.config.max_block_ms / 1000
+        waited = self._driver.loop.time() - began
+        if queued.is_aside or engine.metadata.partition_count(record.topic) is None:
+            return why_no_topic(engine, record, waited)
+        return why_no_memory(engine, waited)
 
     def _awaited(self, queued: Queued) -> None:
         """Somebody awaits a record, or the last one who awaited it in line was cancelled."""
