@@ -1,7 +1,8 @@
 """Work that ends half done says how far it came: closes, logins and send_many that raise."""
-# ruff: noqa: PT012 - a transaction is a block of several statements
+# ruff: noqa: PT012, PT031 - a transaction is a block of several statements
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from tailrace.client.producer.errors import (
     ClosedProducerError,
     InvalidTopicError,
     MetadataTimeoutError,
+    TransactionOutcomeUnknownError,
 )
 from tailrace.client.producer.many import SendSummary
 from tailrace.client.producer.producer import Producer
@@ -96,6 +98,49 @@ def test_an_error_of_the_block_is_not_hidden_by_the_close_in_it() -> None:
             async with producer.transaction():
                 await producer.close()
                 raise ZeroDivisionError
+
+    play(main)
+
+
+@pytest.mark.parametrize("is_reached", [True, False])
+def test_a_producer_that_is_dropped_ends_its_transaction(*, is_reached: bool) -> None:
+    """A commit under way when nobody holds the producer is seen through, within `max.block.ms`."""
+
+    async def main(stage: Stage) -> None:
+        producer = stage.producer(transactional_id="x", max_block_ms=1000)
+        await commit(stage, producer)
+        stage.cluster.move(T0, -1)
+        with pytest.raises(TransactionOutcomeUnknownError):
+            await commit(stage, producer)
+        (late,) = (each.receipt for each in stage.sent[1:])
+        dropped_at = stage.now
+        with pytest.warns(ResourceWarning, match="1 record"):
+            del producer
+            gc.collect()
+        if is_reached:
+            stage.cluster.move(T0, 1)
+        while not late.done():
+            await stage.pass_time(0.01)
+        assert outcomes([late]) == ["" if is_reached else "ClosedProducerError"]
+        assert stage.now - dropped_at < 1.1
+        await stage.pass_time(1)
+        assert len(stage.cluster.coordinator.ends) == 1 + is_reached
+
+    play(main)
+
+
+def test_a_producer_that_is_dropped_tells_of_records_in_line() -> None:
+    """The warning counts them, as it counts those in batches."""
+
+    async def main(stage: Stage) -> None:
+        producer = stage.producer()
+        receipts = [producer.send("nowhere", b"v") for _ in range(3)]
+        assert producer.held() == 3
+        with pytest.warns(ResourceWarning, match="with 3 records"):
+            del producer
+            gc.collect()
+        await stage.pass_time(1)
+        assert outcomes(receipts) == ["ClosedProducerError"] * 3
 
     play(main)
 

@@ -57,6 +57,8 @@ class LoopDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._turned: asyncio.Future[None] | None = None
         self._is_over = False
+        self._end_by = inf
+        """When an abandoned producer waits no longer for the end of its transaction."""
         self._engine: Engine
 
     def start(self, engine: Engine) -> None:
@@ -120,8 +122,20 @@ class LoopDriver:
         self._end_turn()
 
     def abandon(self) -> None:
-        """End everything: nobody holds the producer any more."""
-        if self._engine.begin_close():
+        """End everything, after the end of a transaction: nobody holds the producer any more."""
+        engine = self._engine
+        if not engine.begin_close():
+            return
+        engine.abort_open()
+        self._end_by = self.loop.time() + engine.config.max_block_ms / 1000
+        self._end_if_settled()
+        if not self._is_over:
+            self.loop.call_at(self._end_by, self.stirred)
+            self.stirred()
+
+    def _end_if_settled(self) -> None:
+        """End an abandoned producer, unless the end of its transaction is to be waited for."""
+        if self._engine.is_settled() or self.loop.time() >= self._end_by:
             self._engine.end_close()
             self.stop()
 
@@ -141,6 +155,8 @@ class LoopDriver:
             self._timer.cancel()
         self._timer = None if deadline == inf else self.loop.call_at(deadline, self.stirred)
         self._end_turn()
+        if self._end_by < inf:
+            self._end_if_settled()
 
     def _end_turn(self) -> None:
         """Wake who waits for the turn, and run the callbacks that are due."""
@@ -400,6 +416,10 @@ class AsyncProducer(Face):
         self._placed(*placed, on_delivery)
         self._lines.set_off()
         return placed
+
+    def held(self) -> int:
+        """How many records are not acknowledged yet, those in line included."""
+        return super().held() + self._lines.held()
 
     def _dropped(self) -> None:
         # A finalizer runs between any two steps, of any thread. Without its loop, a socket cannot

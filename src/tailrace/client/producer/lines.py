@@ -300,6 +300,11 @@ class Lines:
         if pending:
             await self._driver.until(is_over)
 
+    def held(self) -> int:
+        """How many records are in line; a finalizer may ask, in any thread."""
+        lines = [tuple(line) for line in list(self._lines.values())]
+        return sum(queued.prepared is not None for line in lines for queued in line)
+
     def end(self, error: Exception) -> None:
         """Fail all that is in line."""
         for pump in self._pumps:
