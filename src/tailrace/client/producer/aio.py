@@ -142,7 +142,8 @@ class LoopDriver:
     def _turn(self) -> None:
         self._turn_handle = None
         if self._is_over:
-            # Whoever was in line learns of the end after it, and has callbacks as well.
+            # Records in line fail after the producer has ended: wake those who wait for them, and
+            # run their callbacks.
             self._end_turn()
             return
         engine = self._engine

@@ -396,9 +396,9 @@ class Lines:
     async def wait_for_topic(
         self, record: ProducerRecord, deadline: float, queued: Queued | None = None
     ) -> bool:
-        """Wait until the topic is known, and has the record's partition; False if that is in vain.
+        """Wait until the topic is known, and has the record's partition.
 
-        It is once the record in line has failed, or nobody awaits it any more.
+        Returns False if `queued` failed meanwhile, or left the line because its wait was cancelled.
         """
         engine = self._engine
         topic, partition = record.topic, record.partition
@@ -443,7 +443,7 @@ class Lines:
                     lambda: bool(answers) or (queued is not None and queued.is_done)
                 )
         except TimeoutError:
-            # Granted in the last instant, it is as good as in time.
+            # If the pool granted the memory before this task ran again, it is taken all the same.
             if engine.pool.cancel(waiter):
                 engine.metrics.buffer_exhausted_total += 1
                 waited = self._driver.loop.time() - started
