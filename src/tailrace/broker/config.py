@@ -150,7 +150,8 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         kind="int",
         default=600_000,
         low=1,
-        text="How long a connection may be silent before the broker closes it.",
+        text="How long a connection may be silent before the broker closes it, also while one of "
+        "its requests waits to be answered, as in Kafka.",
     ),
     Setting(
         name="fetch.max.bytes",

@@ -68,6 +68,18 @@ class Socket(Protocol):
         ...
 
 
+class AcceptedSocket(Socket, Protocol):
+    """The end of whoever listens."""
+
+    @property
+    def is_peer_gone(self) -> bool:
+        """Whether the peer has closed or reset, and all that it has sent was received.
+
+        For connections that are not read: `receive_into` tells the same.
+        """
+        ...
+
+
 class Listener(Protocol):
     """An open port."""
 
@@ -115,7 +127,7 @@ class Connector(Protocol):
 class Network(Connector, Protocol):
     """Opens connections and ports."""
 
-    def listen(self, host: str, port: int, accepted: Callable[[Socket], None]) -> Listener:
+    def listen(self, host: str, port: int, accepted: Callable[[AcceptedSocket], None]) -> Listener:
         """Call `accepted` with each new connection; port 0 takes any free one.
 
         Raises:
@@ -175,6 +187,16 @@ class KernelSocket:
         """The other end as HOST:PORT."""
         return self._peer
 
+    @property
+    def is_peer_gone(self) -> bool:
+        """Whether nothing more comes."""
+        try:
+            return not self._connection.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            return True
+
     def receive_into(self, buffer: memoryview) -> int | None:
         """Bytes received, 0 at the end, None when there is nothing yet."""
         try:
@@ -214,7 +236,9 @@ class KernelSocket:
 class KernelListener:
     """A listening TCP socket on the running event loop."""
 
-    def __init__(self, listening: socket.socket, accepted: Callable[[Socket], None]) -> None:
+    def __init__(
+        self, listening: socket.socket, accepted: Callable[[AcceptedSocket], None]
+    ) -> None:
         self._listening = listening
         self._accepted = accepted
         self._is_paused = False
@@ -380,7 +404,9 @@ class SocketNetwork:
         connecting.start(host, port)
         return connecting.cancel
 
-    def listen(self, host: str, port: int, accepted: Callable[[Socket], None]) -> KernelListener:
+    def listen(
+        self, host: str, port: int, accepted: Callable[[AcceptedSocket], None]
+    ) -> KernelListener:
         """Open a port; see `Network.listen`."""
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(

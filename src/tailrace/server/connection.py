@@ -22,7 +22,7 @@ from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import SIZE_BYTES, check_size
 from tailrace.runtime.memory import LargeMemory
-from tailrace.runtime.network import Socket
+from tailrace.runtime.network import AcceptedSocket
 from tailrace.server.dispatch import CloseConnectionError, Dispatcher
 from tailrace.server.memory import ReceiveTurns, RequestMemory, Share, discard
 from tailrace.server.sending import NotCachedError, Sending, StoredBytesError
@@ -64,7 +64,7 @@ class Connection:
 
     def __init__(
         self,
-        socket: Socket,
+        socket: AcceptedSocket,
         dispatcher: Dispatcher,
         *,
         sending: Sending,
@@ -96,6 +96,8 @@ class Connection:
         """Waits for a device that has the next bytes to send."""
         self._is_closed = False
         self._is_reading = False
+        self._is_peer_gone = False
+        """What `has_lost_peer` found last."""
         self._is_blocked = False
         """Whether answers wait for room in the kernel's buffer, or for a device."""
         self._loop = asyncio.get_running_loop()
@@ -116,8 +118,19 @@ class Connection:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since bytes last went in or out; 0 while a request is being answered."""
-        return 0 if self._answering is not None else self._loop.time() - self._active_at
+        """Seconds since bytes last went in or out, also while a request is being answered."""
+        return self._loop.time() - self._active_at
+
+    def has_lost_peer(self) -> bool:
+        """Whether the peer had closed at the last call, and at this one.
+
+        While nothing is read nobody else learns of it. A request that is nearly done gets the time
+        between the calls: the records of a producer that wants no answer are to be kept.
+        """
+        was_gone = self._is_peer_gone
+        has_more = self._is_reading or self._start < self._end
+        self._is_peer_gone = not has_more and self._socket.is_peer_gone
+        return was_gone and self._is_peer_gone
 
     def close(self) -> None:
         """End the connection; a request being answered is given up."""

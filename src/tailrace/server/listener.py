@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from dataclasses import dataclass
+from typing import Final
 
-from tailrace.runtime.network import Network, Socket
+from tailrace.runtime.network import AcceptedSocket, Network
 from tailrace.server.connection import Connection
 from tailrace.server.dispatch import Dispatcher
 from tailrace.server.memory import ReceiveTurns, RequestMemory
@@ -12,6 +13,12 @@ from tailrace.server.quotas import ConnectionLimits, ConnectionQuotas
 from tailrace.server.sending import DeviceRead, Sending
 
 logger = logging.getLogger(__name__)
+
+SWEEP_S: Final = 5.0
+"""How often it is looked which connections have no peer any more."""
+
+SWEPT_PER_TURN: Final = 20
+"""Connections that are looked at in one turn of the loop; closing one takes some 100 us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,18 +83,32 @@ class Server:
         for connection in tuple(self._connections):
             connection.close()
 
-    def _sweep_later(self) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(self._idle_s_max / 2, self._sweep)
+    def _sweep_later(self) -> asyncio.Handle:
+        delay_s = min(self._idle_s_max / 2, SWEEP_S)
+        return asyncio.get_running_loop().call_later(delay_s, self._sweep)
 
     def _sweep(self) -> None:
-        """End connections that have been silent for too long, half-open ones among them."""
-        for connection in tuple(self._connections):
+        """End connections that have been silent for too long, and those whose peer has gone."""
+        self._sweep_some(list(self._connections))
+
+    def _sweep_some(self, left: list[Connection]) -> None:
+        """Look at some connections, and at the others in the next turns of the loop."""
+        for connection in left[:SWEPT_PER_TURN]:
+            if connection not in self._connections:
+                continue
             if connection.idle_s >= self._idle_s_max:
                 logger.info("connection_idle peer=%s", connection.peer)
                 connection.close()
-        self._sweeping = self._sweep_later()
+            elif connection.has_lost_peer():
+                logger.debug("connection_lost peer=%s reason=closed", connection.peer)
+                connection.close()
+        del left[:SWEPT_PER_TURN]
+        if left:
+            self._sweeping = asyncio.get_running_loop().call_soon(self._sweep_some, left)
+        else:
+            self._sweeping = self._sweep_later()
 
-    def _accepted(self, socket: Socket) -> None:
+    def _accepted(self, socket: AcceptedSocket) -> None:
         address = socket.peer.rpartition(":")[0]
         if not self._quotas.take(address):
             logger.info("connection_refused peer=%s reason=max.connections.per.ip", socket.peer)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from tailrace.errors import ListenError
 from tailrace.runtime.files import Buffer
-from tailrace.runtime.network import Socket
+from tailrace.runtime.network import AcceptedSocket, Socket
 
 WINDOW_BYTES = 256 * 1024
 """What a peer may have sent without being read, about a kernel's socket buffer."""
@@ -41,6 +41,11 @@ class MemorySocket:
     def peer(self) -> str:
         """The other end as HOST:PORT."""
         return self._peer
+
+    @property
+    def is_peer_gone(self) -> bool:
+        """Whether nothing more comes."""
+        return self._is_cut or (self._is_ended and not self._received)
 
     def receive_into(self, buffer: memoryview) -> int | None:
         """Bytes received, 0 at the end, None when there is nothing yet."""
@@ -160,11 +165,11 @@ class MemoryListener:
         host: str,
         port: int,
         *,
-        accepted: Callable[[Socket], None],
+        accepted: Callable[[AcceptedSocket], None],
     ) -> None:
         self.accepted = accepted
         self.is_paused = False
-        self.waiting: list[Socket] = []
+        self.waiting: list[AcceptedSocket] = []
         self.host = host
         self.port = port
         self._network = network
@@ -206,7 +211,9 @@ class MemoryNetwork:
         self._under_way: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
 
-    def listen(self, host: str, port: int, accepted: Callable[[Socket], None]) -> MemoryListener:
+    def listen(
+        self, host: str, port: int, accepted: Callable[[AcceptedSocket], None]
+    ) -> MemoryListener:
         """Open a port; port 0 takes the next free one."""
         if port == 0:
             self._next_port += 1

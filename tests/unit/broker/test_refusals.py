@@ -4,12 +4,24 @@ import struct
 
 import pytest
 
+from tailrace.model import Codec, TopicPartition
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import FRAME_BYTES_MAX, encode_request
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tailrace.records.builder import BatchBuilder
 from tailrace.testing import Outside, virtual_runtime
-from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
+from tests.unit.broker.brokers import (
+    BY_NAME_FETCH,
+    BY_NAME_PRODUCE,
+    batch,
+    connect,
+    create_topic,
+    fetch_request,
+    produce,
+    produce_request,
+    running,
+)
 
 GOOD = encode_request(
     APIS[ApiKey.METADATA], MetadataRequest(), version=12, correlation_id=1, client_id="x"
@@ -143,6 +155,70 @@ def test_a_silent_connection_is_closed() -> None:
                 await busy.ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
             assert await silent.is_closed()
             assert broker.statistics().connection_count == 1
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_connection_that_is_answered_is_closed_when_it_is_idle() -> None:
+    """A request that waits does not prolong connections.max.idle.ms, as in Kafka."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside, {"connections.max.idle.ms": "4000"}) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            request = fetch_request("t", 0, max_wait_ms=25_000)
+            peer.send(ApiKey.FETCH, request, version=BY_NAME_FETCH)
+            started = outside.loop.time()
+            assert await peer.is_closed()
+            assert outside.loop.time() - started < 10
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_connection_whose_peer_has_gone_ends_while_it_is_answered() -> None:
+    """Clients that ask for what takes long and leave do not use up the connections."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            stays = connect(outside, broker)
+            await create_topic(stays, "t")
+            peers = [connect(outside, broker) for _ in range(100)]
+            request = fetch_request("t", 0, max_wait_ms=25_000)
+            for peer in (stays, *peers):
+                peer.send(ApiKey.FETCH, request, version=BY_NAME_FETCH)
+            await outside.pass_time(1)
+            for number, peer in enumerate(peers):
+                (peer.socket.cut if number % 2 else peer.socket.close)()
+            await outside.pass_time(11)
+            assert broker.statistics().connection_count == 1
+            assert await stays.read_frame()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_records_of_a_client_that_has_gone_are_appended() -> None:
+    """A producer that wants no answer may close at once, although its batches take some seconds."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            await create_topic(connect(outside, broker), "t")
+            await outside.pass_time(4)
+            outside.threads.seconds_per_run = 4
+            peer = connect(outside, broker)
+            builder = BatchBuilder(codec=Codec.GZIP)
+            builder.append(None, b"x", timestamp=1)
+            request = produce_request("t", builder.build(), acks=0)
+            for _ in range(3):
+                peer.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
+            peer.socket.close()
+            await outside.pass_time(20)
+            outside.threads.seconds_per_run = 0
+            log = broker.logs.get(TopicPartition("t", 0))
+            assert log is not None
+            assert log.end_offset == 3
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))

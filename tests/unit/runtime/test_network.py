@@ -1,8 +1,10 @@
 """Real connections on an event loop: made in both directions, refused, given up."""
 
 import asyncio
+import socket
+import struct
 
-from tailrace.runtime.network import Socket, SocketNetwork, without_front
+from tailrace.runtime.network import AcceptedSocket, Socket, SocketNetwork, without_front
 
 
 async def connected(
@@ -86,3 +88,36 @@ def test_what_is_left_of_buffers() -> None:
     for size in range(9):
         left = without_front(list(buffers), size)
         assert b"".join(bytes(buffer) for buffer in left) == whole[size:]
+
+
+def test_a_connection_that_is_not_read_tells_that_its_peer_has_gone() -> None:
+    """Not before what the peer has sent was received; a reset counts too."""
+
+    async def main() -> None:
+        network = SocketNetwork()
+        accepted: asyncio.Queue[AcceptedSocket] = asyncio.Queue()
+        listener = network.listen("127.0.0.1", 0, accepted.put_nowait)
+        for is_reset in (False, True):
+            ours = socket.create_connection(("127.0.0.1", listener.port))
+            theirs = await accepted.get()
+            told = [theirs.is_peer_gone]
+            readable = asyncio.Event()
+            theirs.watch_reads(readable.set)
+            if is_reset:
+                ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                ours.close()
+                await readable.wait()
+            else:
+                ours.sendall(b"x")
+                ours.close()
+                await readable.wait()
+                told.append(theirs.is_peer_gone)
+                assert theirs.receive_into(memoryview(bytearray(10))) == 1
+                readable.clear()
+                await readable.wait()
+            told.append(theirs.is_peer_gone)
+            assert told == ([False, True] if is_reset else [False, False, True])
+            theirs.close()
+        listener.close()
+
+    asyncio.run(main())
