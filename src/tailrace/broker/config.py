@@ -118,8 +118,10 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         default=256 * 1024 * 1024,
         low=1,
         text="Most bytes of memory for the requests of all connections that are larger than 64 "
-        "KiB; at least socket.request.max.bytes. A request that finds none left is not read until "
-        "there is some. (Kafka's default is no limit.)",
+        "KiB, and for the objects that others than Produce above 16 KiB are decoded to; at least "
+        "socket.request.max.bytes. A request that finds none left waits. While one waits, "
+        "connections are closed that hold memory and hardly send, or have been answered for 10 s. "
+        "(Kafka's default is no limit.)",
     ),
     Setting(
         name="max.connections",

@@ -169,7 +169,9 @@ class Connection:
         """Read on, unless an answer or memory is waited for."""
         if self._is_closed:
             return
-        if self._answering is None and not self._is_blocked and not self._share.is_waiting:
+        share = self._share
+        is_waiting = self._is_blocked or share.is_waiting or share.is_queued
+        if self._answering is None and not is_waiting:
             self._read_more()
         else:
             self._pause()
@@ -178,14 +180,18 @@ class Connection:
         if self._large is None:
             self._guard(self._receive_and_work)
         elif not self._turns.ask(self._receive_large):
+            self._share.is_queued = True
             self._pause()
 
     def _receive_large(self) -> int:
         """Go on with a large request when it is this connection's turn; bytes received."""
+        self._share.is_queued = False
+        if self._is_closed:
+            return 0
+        assert self._large is not None, "a request ended while it was its turn to be received"
         before = self._large_filled
-        if not self._is_closed:
-            self._guard(self._receive_and_work)
-            self._watch()
+        self._guard(self._receive_and_work)
+        self._watch()
         return self._large_filled - before
 
     def _guard(self, step: Callable[[], None]) -> None:
@@ -276,7 +282,7 @@ class Connection:
                 return None
             frame = memoryview(self._large)
             self._large = None
-            self._share.is_receiving = False
+            self._share.became_whole()
             self._is_share_used = True
             return frame
         available = self._end - self._start
@@ -289,17 +295,14 @@ class Connection:
         check_size(size, limit=limit)
         body = self._start + SIZE_BYTES
         is_large = size + SIZE_BYTES > len(self._input)
+        wanted_bytes = min(size, FRAME_BYTES_FIRST) if is_large else 0
         if key != ApiKey.PRODUCE and size > UNCOUNTED_BYTES_MAX:
-            if not self._share.claim(size * OBJECTS_FACTOR):
-                return None
-            self._share.is_receiving = True
-        elif is_large:
-            if not self._share.claim(min(size, FRAME_BYTES_FIRST)):
-                return None
-            self._share.is_receiving = True
+            wanted_bytes = size * OBJECTS_FACTOR
+        if wanted_bytes and not self._share.claim(wanted_bytes):
+            return None
         if size + SIZE_BYTES <= available:
             self._start = body + size
-            self._share.is_receiving = False
+            self._share.became_whole()
             self._is_share_used = True
             return memoryview(self._input)[body : body + size]
         if is_large:

@@ -1,20 +1,25 @@
 """One pool of memory for the requests of all connections (KIP-72).
 
     connection A  [########----]  receives        held: counted in the pool
-    connection B  [############]  is answered     held until the answer is there
+    connection B  [############]  is answered     held until the answer is made
     connection C  [##]            waits           its socket is not read until there is memory
 
-Small requests stand in the buffer that each connection has anyway, ask for nothing, and wait for
-nobody. A large one claims its first mebibyte when its size has been read, and the rest, all at
-once, when that much has come: who lies about a length reserves little, and who has been given the
-rest can always finish. What is claimed first goes before what is claimed for a rest, so that
-requests of usual size pass the large ones. In each turn of the loop about a mebibyte of large
-requests is received (`ReceiveTurns`): a page of new memory costs more than to copy into it.
+A small request stays in the buffer that each connection has anyway, and claims nothing. A large one
+claims memory in steps: its first mebibyte when its size has been read, and all the rest when the
+first mebibyte has arrived. So a client that announces a length and sends little reserves a mebibyte
+at most, and a request that holds all of its memory can be received to its end. Where fields become
+objects, in all requests but Produce, memory for the objects is claimed when the request is whole.
+First claims are met before later ones, so that requests of usual size pass large ones.
 
-While somebody waits, every second, connections are closed which hold memory and hardly send. If
-all that is held belongs to those who wait, the oldest go until one can be served. So nobody waits
-for ever for a peer that has reserved and stalls. (Kafka has no such rule: there a few stalled
-requests of 100 MB stop a broker whose `queued.max.request.bytes` is set.)
+In each turn of the loop about a mebibyte of large requests is received (`ReceiveTurns`): writing to
+new memory makes the kernel provide each page, which costs more than the copy.
+
+While somebody waits, it is looked every second who holds memory without progress: requests of which
+hardly anything arrives, and requests that have been answered for ten seconds (a Fetch that waits
+for records, a Produce that waits for a device that hangs). Their connections are closed, oldest
+first, until nobody waits. If all that is held belongs to those who wait, the oldest go until one
+can be served. So nobody waits for ever for a peer that has reserved and stalls. (Kafka has no such
+rule: there a few stalled requests of 100 MB stop a broker whose `queued.max.request.bytes` is set.)
 """
 
 import asyncio
@@ -33,12 +38,19 @@ CHECK_S: Final = 1.0
 BYTES_PER_CHECK_MIN: Final = 64 * 1024
 """What a connection has to send between two looks to keep its memory: half a megabit a second."""
 
+ANSWERING_S_MAX: Final = 10.0
+"""How long a request may keep its memory while it is answered and somebody waits. Kafka's clients
+give up after 30 s (`request.timeout.ms`), so those who wait get their turn before that."""
+
+EVICTIONS_PER_TURN: Final = 20
+"""Connections that are closed in one turn of the loop: each takes some 100 us, most of it a line in
+the log."""
 
 BYTES_PER_TURN: Final = 1024 * 1024
 """Of large requests; received into new memory, they take about a millisecond."""
 
 RETRY_S: Final = 0.05
-"""How long memory is left alone that a worker thread still looks at."""
+"""How long to wait before trying again to free memory that a worker thread still uses."""
 
 
 class Share:
@@ -52,7 +64,11 @@ class Share:
         self.wanted_bytes = 0
         """0 when it does not wait."""
         self.is_receiving = False
-        """Whether its request is not whole yet."""
+        """Whether its request is not whole yet; `became_whole` ends that."""
+        self.is_queued = False
+        """Whether bytes of it have come that nobody has received yet; see `ReceiveTurns`."""
+        self.whole_at_s = 0.0
+        """When its request was whole, on the loop's clock."""
         self.received_bytes = 0
         """Since the last look at it."""
         self.is_new = True
@@ -68,6 +84,7 @@ class Share:
 
     def claim(self, target_bytes: int) -> bool:
         """Ask to hold so much in all; False when it must wait, until `granted` is called."""
+        self.is_receiving = True
         target_bytes = min(target_bytes, self._memory.bytes_max)
         if self.held_bytes >= target_bytes:
             return True
@@ -75,6 +92,19 @@ class Share:
             self.wanted_bytes = target_bytes - self.held_bytes
             self._memory.claim(self)
         return not self.is_waiting
+
+    def became_whole(self) -> None:
+        """Note that the request is there, and is answered from now on."""
+        self.is_receiving = False
+        self.whole_at_s = asyncio.get_running_loop().time()
+
+    def stalls(self, now_s: float) -> bool:
+        """Whether it holds memory, asks for no more, and nothing has come of it for long."""
+        if self.is_waiting or not self.held_bytes:
+            return False
+        if not self.is_receiving:
+            return now_s - self.whole_at_s >= ANSWERING_S_MAX
+        return not self.is_new and not self.is_queued and self.received_bytes < BYTES_PER_CHECK_MIN
 
     def release(self) -> None:
         """Give back what is held and claimed."""
@@ -99,37 +129,80 @@ class RequestMemory:
         self.bytes_max = bytes_max
         self.held_bytes = 0
         self._holders: dict[Share, None] = {}
-        self._waiting: dict[Share, None] = {}
-        self._check: asyncio.TimerHandle | None = None
+        """Oldest first."""
+        self._first: dict[Share, None] = {}
+        """Who waits and holds nothing yet."""
+        self._more: dict[Share, None] = {}
+        """Who waits and holds a part; all of them are holders too."""
+        self._check: asyncio.Handle | None = None
 
     def claim(self, share: Share) -> None:
         """Meet a claim now if that is possible, else later; `Share.claim` calls this."""
-        self._waiting[share] = None
+        (self._more if share.held_bytes else self._first)[share] = None
         self._grant()
-        if self._waiting and self._check is None:
-            self._check = asyncio.get_running_loop().call_later(CHECK_S, self._look)
+        self._look_later()
 
     def release(self, share: Share) -> None:
         """Take back all that a share holds, and meet the claims of others."""
-        self._waiting.pop(share, None)
-        self._holders.pop(share, None)
+        for shares in (self._first, self._more, self._holders):
+            shares.pop(share, None)
         self.held_bytes -= share.held_bytes
         share.held_bytes = share.wanted_bytes = 0
         self._grant()
 
+    @property
+    def _is_waited_for(self) -> bool:
+        return bool(self._first or self._more)
+
     def _grant(self) -> None:
         # First claims before claims for a rest, each in their order.
-        for share in sorted(self._waiting, key=lambda each: each.held_bytes > 0):
-            if self.held_bytes + share.wanted_bytes > self.bytes_max:
+        for waiting in (self._first, self._more):
+            while waiting:
+                share = next(iter(waiting))
+                if self.held_bytes + share.wanted_bytes > self.bytes_max:
+                    return
+                del waiting[share]
+                self.held_bytes += share.wanted_bytes
+                share.held_bytes += share.wanted_bytes
+                share.wanted_bytes = 0
+                share.is_new = True
+                self._holders[share] = None
+                # In a turn of its own: the claim may stand in the middle of its connection's work.
+                asyncio.get_running_loop().call_soon(share.granted)
+
+    def _look_later(self) -> None:
+        if self._is_waited_for and self._check is None:
+            self._check = asyncio.get_running_loop().call_later(CHECK_S, self._look)
+
+    def _look(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        stalled = deque(share for share in self._holders if share.stalls(now_s))
+        for share in self._holders:
+            share.received_bytes, share.is_new = 0, False
+        self._evict_some(stalled)
+
+    def _evict_some(self, stalled: deque[Share]) -> None:
+        """Close who stalls, oldest first, until nobody waits; some in each turn of the loop."""
+        now_s = asyncio.get_running_loop().time()
+        for _ in range(EVICTIONS_PER_TURN):
+            if not self._is_waited_for:
                 break
-            del self._waiting[share]
-            self.held_bytes += share.wanted_bytes
-            share.held_bytes += share.wanted_bytes
-            share.wanted_bytes = 0
-            share.is_new = True
-            self._holders[share] = None
-            # In a turn of its own: the claim may stand in the middle of its connection's work.
-            asyncio.get_running_loop().call_soon(share.granted)
+            if stalled:
+                share = stalled.popleft()
+                # It may have given back or sent something since it was looked at.
+                if share.received_bytes or not share.stalls(now_s):
+                    continue
+            elif len(self._more) == len(self._holders):
+                # Nobody can go on: those who have waited longest have had their time.
+                share = next(iter(self._holders))
+            else:
+                break
+            self._evict(share)
+        else:
+            self._check = asyncio.get_running_loop().call_soon(self._evict_some, stalled)
+            return
+        self._check = None
+        self._look_later()
 
     def _evict(self, share: Share) -> None:
         logger.warning(
@@ -139,27 +212,6 @@ class RequestMemory:
             self.bytes_max,
         )
         share.evict()
-
-    def _look(self) -> None:
-        self._check = None
-        receiving = [each for each in self._holders if each.is_receiving and not each.is_waiting]
-        stalled = [
-            each
-            for each in receiving
-            if not each.is_new and each.received_bytes < BYTES_PER_CHECK_MIN
-        ]
-        for share in self._holders:
-            share.received_bytes, share.is_new = 0, False
-        if self._waiting:
-            for share in stalled:
-                self._evict(share)
-            # Nobody can go on: those who have waited longest have had their time.
-            for share in tuple(self._holders):
-                if not all(each.is_waiting for each in self._holders):
-                    break
-                self._evict(share)
-        if self._waiting and self._check is None:
-            self._check = asyncio.get_running_loop().call_later(CHECK_S, self._look)
 
 
 def _nothing() -> None:

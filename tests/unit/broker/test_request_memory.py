@@ -11,8 +11,10 @@ from tailrace.broker.config import broker_config
 from tailrace.errors import ConfigError
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.frames import encode_request
+from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tailrace.testing import Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import (
+    BY_NAME_FETCH,
     BY_NAME_PRODUCE,
     batch,
     connect,
@@ -152,6 +154,35 @@ def test_memory_is_given_back_when_a_client_goes() -> None:
         assert broker.statistics().claimed_bytes == 0
 
     run(scenario, SMALL_POOL)
+
+
+def wide_fetch(*, parts: int, max_wait_ms: int, offset: int = 0) -> FetchRequest:
+    """A Fetch request that is large, since it names one partition many times."""
+    entry = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=MIB)
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=MIB if max_wait_ms else 1,
+        topics=(FetchTopic(topic="t", partitions=(entry,) * parts),),
+        rack_id="r" * 1000,
+    )
+
+
+def test_a_fetch_that_waits_does_not_keep_the_memory_that_others_wait_for() -> None:
+    """One that has been answered for ten seconds goes when somebody needs its memory."""
+    settings = {"socket.request.max.bytes": "200000", "queued.max.request.bytes": "200000"}
+
+    async def scenario(outside: Outside, broker: RunningBroker) -> None:
+        hog = connect(outside, broker)
+        hog.send(ApiKey.FETCH, wide_fetch(parts=900, max_wait_ms=25_000), version=BY_NAME_FETCH)
+        await outside.pass_time(1)
+        assert broker.statistics().claimed_bytes == 200_000
+        started = outside.loop.time()
+        answer = await produce(connect(outside, broker), "t", batch(bytes(100_000)))
+        assert answer.error_code == 0
+        assert outside.loop.time() - started < 15
+        assert await hog.is_closed()
+
+    run(scenario, settings)
 
 
 def test_more_connections_of_one_address_are_closed_at_once() -> None:
