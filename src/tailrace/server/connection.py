@@ -41,11 +41,12 @@ RECEIVED_BYTES_MAX: Final = 256 * 1024
 at the same time are copied in some milliseconds."""
 
 OBJECTS_FACTOR: Final = 8
-"""Memory of a request whose fields become objects, by its size: a partition of Fetch has 33 bytes
-and takes 250."""
+"""Bytes of memory that a request other than Produce takes when it is decoded, for each byte of its
+size: a partition in a Fetch request has 33 bytes on the wire, and 250 as an object."""
 
 UNCOUNTED_BYTES_MAX: Final = 16 * 1024
-"""Such a request up to this size is not counted: a thousand of them take 128 MB."""
+"""A request other than Produce that is no larger claims no memory for its objects: a thousand of
+them take 128 MB."""
 
 OUTPUT_BUFFERS_MAX: Final = 64
 """Buffers of answers that are collected before they are sent; a small answer is one."""
@@ -82,10 +83,12 @@ class Connection:
         self._start = self._end = 0
         self._large: bytearray | memoryview | None = None
         self._large_size = 0
+        self._large_objects_bytes = 0
+        """What its fields take when it is decoded; 0 where that is not counted."""
         self._large_filled = 0
         self._memory: LargeMemory | None = None
-        """What the request stands in that is received or answered, if it has more than the first
-        size of a buffer."""
+        """Holds the request that is being received or answered, if it is larger than
+        `FRAME_BYTES_FIRST`."""
         self._turns = turns
         self._share = Share(memory, granted=self._on_granted, evict=self.close)
         self._is_share_used = False
@@ -138,7 +141,8 @@ class Connection:
             return
         self._is_closed = True
         if self._answering is not None:
-            # Not before its first step, or what it was to await would never have been awaited.
+            # In the next turn: a task that is cancelled before it has begun never awaits its
+            # answer, and Python warns of a coroutine that nobody has awaited.
             self._loop.call_soon(self._answering.cancel)
         if self._reading is not None:
             self._loop.call_soon(self._reading.cancel)
@@ -258,16 +262,13 @@ class Connection:
     def _work(self) -> None:
         """Answer the whole frames that are here, until one waits or the kernel has no room."""
         while not self._is_closed and self._answering is None and not self._is_blocked:
-            if self._is_share_used:
-                self._is_share_used = False
-                self._share.release()
-                self._discard()
             frame = self._next_frame()
             if frame is None:
                 break
             answer = self._dispatcher.dispatch(frame)
             del frame  # The memory that it stands in can go as soon as it is answered.
             if isinstance(answer, list):
+                self._answered()
                 self._output += answer
                 if len(self._output) >= OUTPUT_BUFFERS_MAX:
                     self._flush()
@@ -276,9 +277,18 @@ class Connection:
         self._flush()
         self._watch()
 
+    def _answered(self) -> None:
+        """Give back the request's memory: now, since a slow reader may take long for the answer."""
+        if self._is_share_used:
+            self._is_share_used = False
+            self._share.release()
+            self._discard()
+
     def _next_frame(self) -> memoryview | None:
         if self._large is not None:
             if self._large_filled < self._large_size:
+                return None
+            if not self._share.claim(self._large_objects_bytes):
                 return None
             frame = memoryview(self._large)
             self._large = None
@@ -294,20 +304,24 @@ class Connection:
             limit = min(limit, ORDINARY_FRAME_BYTES_MAX)
         check_size(size, limit=limit)
         body = self._start + SIZE_BYTES
-        is_large = size + SIZE_BYTES > len(self._input)
-        wanted_bytes = min(size, FRAME_BYTES_FIRST) if is_large else 0
-        if key != ApiKey.PRODUCE and size > UNCOUNTED_BYTES_MAX:
-            wanted_bytes = size * OBJECTS_FACTOR
-        if wanted_bytes and not self._share.claim(wanted_bytes):
-            return None
+        # What becomes objects needs memory for them as soon as it is whole, and not before: its
+        # length may be a lie.
+        is_counted = key != ApiKey.PRODUCE and size > UNCOUNTED_BYTES_MAX
+        objects_bytes = size * OBJECTS_FACTOR if is_counted else 0
         if size + SIZE_BYTES <= available:
+            if is_counted:
+                if not self._share.claim(objects_bytes):
+                    return None
+                self._share.became_whole()
+                self._is_share_used = True
             self._start = body + size
-            self._share.became_whole()
-            self._is_share_used = True
             return memoryview(self._input)[body : body + size]
-        if is_large:
+        if size + SIZE_BYTES > len(self._input):
+            if not self._share.claim(min(size, FRAME_BYTES_FIRST)):
+                return None
             self._large = bytearray(min(size, FRAME_BYTES_FIRST))
             self._large_size = size
+            self._large_objects_bytes = objects_bytes
             self._large_filled = available - SIZE_BYTES
             self._large[: self._large_filled] = self._input[body : self._end]
             self._start = self._end = 0
@@ -324,6 +338,7 @@ class Connection:
         self._guard(lambda: self._send_and_work(buffers))
 
     def _send_and_work(self, buffers: list[Records]) -> None:
+        self._answered()
         self._output += buffers
         self._work()
 

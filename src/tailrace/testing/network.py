@@ -65,7 +65,7 @@ class MemorySocket:
         other = self._other
         if self._is_cut or other is None:
             raise BrokenPipeError("the peer has closed")
-        room = WINDOW_BYTES - len(other._received) - other._coming_bytes
+        room = other._room_bytes
         if room <= 0:
             return None
         data = b"".join(bytes(buffer) for buffer in buffers)[:room]
@@ -148,8 +148,17 @@ class MemorySocket:
             self._soon(self._call_on_read)
 
     def _call_on_write(self) -> None:
-        if self._on_write is not None and self._other is not None:
+        other = self._other
+        if self._on_write is None or other is None:
+            return
+        # As the kernel has it: a callback that found no room would be called without end.
+        if self._is_cut or other._room_bytes > 0:
             self._on_write()
+
+    @property
+    def _room_bytes(self) -> int:
+        """What may still be sent to this end before it receives something."""
+        return WINDOW_BYTES - len(self._received) - self._coming_bytes
 
     @staticmethod
     def _soon(callback: Callable[[], None]) -> None:

@@ -12,6 +12,7 @@ from tailrace.errors import ConfigError
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.frames import encode_request
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tailrace.server.connection import FRAME_BYTES_FIRST, INPUT_BYTES, OBJECTS_FACTOR
 from tailrace.testing import Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import (
     BY_NAME_FETCH,
@@ -183,6 +184,82 @@ def test_a_fetch_that_waits_does_not_keep_the_memory_that_others_wait_for() -> N
         assert await hog.is_closed()
 
     run(scenario, settings)
+
+
+def test_a_slow_reader_of_an_answer_holds_no_memory_of_its_request() -> None:
+    """The request's memory goes back when the answer is made, and not when it has been taken."""
+
+    async def scenario(outside: Outside, broker: RunningBroker) -> None:
+        peer = connect(outside, broker)
+        await produce(peer, "t", batch(bytes(2000)))
+        peer.send(ApiKey.FETCH, wide_fetch(parts=490, max_wait_ms=0), version=BY_NAME_FETCH)
+        await outside.pass_time(1)
+        assert broker.statistics().claimed_bytes == 0
+        assert len(await peer.read_frame()) > MIB // 2
+
+    run(scenario, SMALL_POOL)
+
+
+def test_a_length_alone_reserves_no_memory_for_objects() -> None:
+    """Six bytes that claim 8 MiB reserve the first mebibyte; whole requests, eight times theirs."""
+
+    async def scenario(outside: Outside, broker: RunningBroker) -> None:
+        peer = connect(outside, broker)
+        peer.send_bytes(struct.pack(">ih", 4 * MIB, ApiKey.FETCH))
+        await outside.pass_time(0.1)
+        assert broker.statistics().claimed_bytes == FRAME_BYTES_FIRST
+        peer.socket.close()
+        for parts in (900, 4000):
+            peer = connect(outside, broker)
+            request = wide_fetch(parts=parts, max_wait_ms=25_000, offset=1)
+            await produce(peer, "t", batch(b"x"))
+            frame = encode_request(
+                APIS[ApiKey.FETCH],
+                request,
+                version=BY_NAME_FETCH,
+                correlation_id=1,
+                client_id="test",
+            )
+            peer.send_bytes(frame[:-1])
+            await outside.pass_time(0.1)
+            is_large = len(frame) > INPUT_BYTES
+            assert broker.statistics().claimed_bytes == (len(frame) - 4 if is_large else 0)
+            peer.send_bytes(frame[-1:])
+            await outside.pass_time(0.1)
+            assert broker.statistics().claimed_bytes == (len(frame) - 4) * OBJECTS_FACTOR
+            peer.socket.cut()
+            await outside.pass_time(30)
+            assert broker.statistics().claimed_bytes == 0
+
+    run(scenario, SMALL_POOL)
+
+
+def test_a_request_waits_for_the_memory_of_its_objects() -> None:
+    """It is decoded when others have given back theirs, and answered then."""
+
+    async def scenario(outside: Outside, broker: RunningBroker) -> None:
+        holder, peer = connect(outside, broker), connect(outside, broker)
+        await produce(peer, "t", batch(bytes(2000)))
+        assert await send(outside, holder, unfinished(4 * MIB) + bytes(2 * MIB))
+        held = broker.statistics().claimed_bytes
+        for parts in (1900, 17_000):
+            peer = connect(outside, broker)
+            request = wide_fetch(parts=parts, max_wait_ms=0, offset=5)
+            frame = encode_request(
+                APIS[ApiKey.FETCH],
+                request,
+                version=BY_NAME_FETCH,
+                correlation_id=1,
+                client_id="test",
+            )
+            assert await send(outside, peer, frame)
+            answer = asyncio.ensure_future(peer.read_frame())
+            await outside.pass_time(0.1)
+            assert answer.done() == (held + (len(frame) - 4) * OBJECTS_FACTOR <= 8 * MIB)
+            assert await answer
+        assert broker.statistics().claimed_bytes < held
+
+    run(scenario, SMALL_POOL)
 
 
 def test_more_connections_of_one_address_are_closed_at_once() -> None:
