@@ -5,14 +5,13 @@ log directory has its own few places, so that a device that hangs holds up the r
 directory and nobody else.
 """
 
-import asyncio
 import errno
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 from tailrace.errors import CorruptionError
 from tailrace.runtime.files import CutMeanwhileError, FileSlice
-from tailrace.runtime.threads import Threads
+from tailrace.runtime.threads import BoundedThreads, Threads
 from tailrace.storage.log import Log
 
 T = TypeVar("T")
@@ -29,7 +28,7 @@ class DeviceReads:
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
-        self._places: dict[str, asyncio.Semaphore] = {}
+        self._directories: dict[str, BoundedThreads] = {}
 
     async def of_log(self, log: Log, read: Callable[[], T]) -> T:
         """What `read` returns that looks into a log; made again if the log was cut meanwhile.
@@ -72,9 +71,11 @@ class DeviceReads:
         return bytes(buffer)
 
     async def _run(self, directory: str, read: Callable[[], T]) -> T:
-        places = self._places.setdefault(directory, asyncio.Semaphore(PLACES_PER_DIRECTORY))
-        async with places:
-            return await self._threads.run(read)
+        places = self._directories.get(directory)
+        if places is None:
+            places = BoundedThreads(self._threads, PLACES_PER_DIRECTORY)
+            self._directories[directory] = places
+        return await places.run(read)
 
 
 def _parent(path: str) -> str:

@@ -13,9 +13,7 @@ Only looking is done here. The caller appends on the loop, which keeps one write
 sequences of producers are checked there, when the batch is appended.
 """
 
-import asyncio
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from tailrace import kernels
 from tailrace.kernels.loading import load_beside
@@ -23,11 +21,9 @@ from tailrace.model import NO_LEADER_EPOCH
 from tailrace.records.codecs import DecompressedTooLargeError
 from tailrace.records.layout import ATTRIBUTES_POSITION, CODEC_MASK, HEADER_SIZE
 from tailrace.runtime.files import Buffer
-from tailrace.runtime.threads import Threads
+from tailrace.runtime.threads import BoundedThreads, Threads
 from tailrace.storage.appends import PlannedAppend, plan_append
 from tailrace.storage.log import Log
-
-T = TypeVar("T")
 
 PLAIN_BYTES_MAX: Final = 8 * 1024
 """What plain Python may walk on the loop: 4000 headers of two bytes take it some 4 ms."""
@@ -54,9 +50,8 @@ class Validation:
     """The two lanes."""
 
     def __init__(self, threads: Threads) -> None:
-        self._threads = threads
-        self._quick = asyncio.Semaphore(QUICK_COUNT)
-        self._heavy = asyncio.Semaphore(1)
+        self._quick = BoundedThreads(threads, QUICK_COUNT)
+        self._heavy = BoundedThreads(threads, 1)
 
     async def plan(self, log: Log, records: memoryview, *, now_ms: int) -> PlannedAppend:
         """What `plan_append` decides about a client's batch, without holding up the event loop.
@@ -64,25 +59,11 @@ class Validation:
         The plan is for `Log.append_planned`. Raises as `plan_append`.
         """
         try:
-            return await self._in(
-                self._quick,
-                lambda: _plan(log, records, now_ms=now_ms, decompressed_max=QUICK_BYTES_MAX),
+            return await self._quick.run(
+                lambda: _plan(log, records, now_ms=now_ms, decompressed_max=QUICK_BYTES_MAX)
             )
         except DecompressedTooLargeError:
-            return await self._in(self._heavy, lambda: _plan_heavy(log, records, now_ms=now_ms))
-
-    async def _in(self, lane: asyncio.Semaphore, work: Callable[[], T]) -> T:
-        await lane.acquire()
-        running = asyncio.ensure_future(self._threads.run(work))
-
-        def leave(done: "asyncio.Future[T]") -> None:
-            lane.release()
-            if not done.cancelled():
-                done.exception()  # The caller may be gone, and nobody else asks for it.
-
-        running.add_done_callback(leave)
-        # A caller who goes does not end the thread, which keeps its place in the lane.
-        return await asyncio.shield(running)
+            return await self._heavy.run(lambda: _plan_heavy(log, records, now_ms=now_ms))
 
 
 def _plan_heavy(log: Log, records: memoryview, *, now_ms: int) -> PlannedAppend:

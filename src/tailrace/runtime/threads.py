@@ -41,6 +41,30 @@ class WorkerThreads:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
+class BoundedThreads:
+    """Work on threads, so many pieces at a time; whoever comes later waits, in order.
+
+    A caller that is cancelled does not end its thread. The work goes on and keeps its place until
+    it has ended, so that threads do not pile up behind callers that come and go.
+    """
+
+    def __init__(self, threads: Threads, places: int) -> None:
+        self._threads = threads
+        self._places = asyncio.Semaphore(places)
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Wait for a place and for `function()`; raises what it raised."""
+        await self._places.acquire()
+        running = asyncio.ensure_future(self._threads.run(function))
+        running.add_done_callback(self._leave)
+        return await asyncio.shield(running)
+
+    def _leave(self, running: "asyncio.Future[T]") -> None:
+        self._places.release()
+        if not running.cancelled():
+            running.exception()  # The caller may be gone, and nobody else asks for it.
+
+
 def _alone(function: Callable[[], T]) -> T:
     """Run it; an error that it raises does not keep its variables alive.
 

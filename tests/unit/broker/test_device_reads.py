@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from typing import Self
 
 import pytest
 
@@ -16,6 +17,7 @@ from tailrace.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tailrace.records.batch import read_batches
+from tailrace.replication.device_reads import PLACES_PER_DIRECTORY, DeviceReads
 from tailrace.testing import DiskFault, MemoryFiles, Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import (
     batch,
@@ -44,6 +46,28 @@ async def filled(outside: Outside, broker: RunningBroker) -> Peer:
             sent = batch(b"%d" % number * 20, timestamp=NOW + number)
             assert (await produce(peer, name, sent)).error_code == ErrorCode.NONE
     return peer
+
+
+class StoredBytes:
+    """One byte of a file."""
+
+    path = "a/t-0/00000000000000000000.log"
+
+    def __len__(self) -> int:
+        return 1
+
+    def read_into(self, buffer: memoryview) -> int:
+        """See `FileSlice`."""
+        buffer[:] = b"x"
+        return 1
+
+    def behind(self, size: int) -> Self:
+        """See `FileSlice`."""
+        raise NotImplementedError
+
+    def failed(self, error: OSError) -> None:
+        """See `FileSlice`."""
+        raise NotImplementedError
 
 
 async def find(peer: Peer, topic: str, timestamp: int) -> tuple[int, int]:
@@ -99,6 +123,29 @@ def test_a_slow_device_holds_up_nobody_else() -> None:
             assert not slow.done()
             assert (await slow)[0] == 3
             assert loop.time() - started >= DEVICE_S
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_reads_whose_caller_is_cancelled_keep_their_places() -> None:
+    """Threads do not pile up on a device that hangs behind callers that come and go."""
+
+    async def scenario(outside: Outside) -> None:
+        reads, stored = DeviceReads(outside.threads), StoredBytes()
+        outside.threads.seconds_per_run = 100
+        for _ in range(10):
+            callers = [
+                asyncio.ensure_future(reads.first_bytes(stored, 1))
+                for _ in range(PLACES_PER_DIRECTORY)
+            ]
+            await outside.pass_time(1)
+            for caller in callers:
+                caller.cancel()
+            await asyncio.wait(callers)
+        assert outside.threads.runs_at_once_max == PLACES_PER_DIRECTORY
+        await outside.pass_time(100)
+        assert await reads.first_bytes(stored, 1) == b"x"
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))

@@ -1,10 +1,16 @@
-"""Worker threads of a real process."""
+"""Worker threads of a real process, and work in a bounded number of places."""
 
 import asyncio
 import contextlib
+import errno
+import gc
 import weakref
+from functools import partial
 
-from tailrace.runtime.threads import WorkerThreads
+import pytest
+
+from tailrace.runtime.threads import BoundedThreads, WorkerThreads
+from tailrace.testing import Outside, virtual_runtime
 
 
 class Large:
@@ -40,3 +46,50 @@ def test_an_error_keeps_nothing_of_what_it_was_raised_in() -> None:
     error = asyncio.run(main())
     assert [each() for each in held] == [None, None]
     assert isinstance(error.__cause__, KeyError)
+
+
+def test_work_whose_caller_is_cancelled_keeps_its_place() -> None:
+    """No more pieces of work run at a time than there are places, though callers come and go."""
+
+    async def scenario(outside: Outside) -> None:
+        bounded = BoundedThreads(outside.threads, 2)
+        outside.threads.seconds_per_run = 10
+        done: list[int] = []
+        for number in range(10):
+            caller = asyncio.ensure_future(bounded.run(partial(done.append, number)))
+            await outside.pass_time(1)
+            caller.cancel()
+        assert outside.threads.runs_at_once_max == 2
+        await outside.pass_time(100)
+        # Those that were cancelled while they waited for a place were not begun.
+        assert done == [0, 1]
+        await bounded.run(partial(done.append, 10))
+        assert done == [0, 1, 10]
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_an_error_of_work_whose_caller_is_gone_leaves_its_place_free() -> None:
+    """It is not told as one that nobody has asked for, and the next piece of work runs."""
+
+    async def scenario(outside: Outside) -> None:
+        told: list[object] = []
+        outside.loop.set_exception_handler(lambda _, context: told.append(context))
+        bounded = BoundedThreads(outside.threads, 1)
+        outside.threads.seconds_per_run = 10
+
+        def refuse() -> None:
+            raise OSError(errno.EIO, "refused")
+
+        caller = asyncio.ensure_future(bounded.run(refuse))
+        await outside.pass_time(1)
+        caller.cancel()
+        await outside.pass_time(20)
+        gc.collect()
+        with pytest.raises(OSError, match="refused"):
+            await bounded.run(refuse)
+        assert told == []
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
