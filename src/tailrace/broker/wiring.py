@@ -1,7 +1,10 @@
 """Which handler answers which API: the one table that knows them all."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
+from functools import partial
+from typing import Final
 
+from tailrace.cluster.image import Topic
 from tailrace.handlers.alter_configs import handle_alter_configs
 from tailrace.handlers.alter_replica_log_dirs import handle_alter_replica_log_dirs
 from tailrace.handlers.api_versions import handle_api_versions
@@ -22,8 +25,21 @@ from tailrace.model import Acks
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
+from tailrace.protocol.messages.describe_configs import DescribeConfigsRequest
+from tailrace.protocol.messages.metadata import MetadataRequest
 from tailrace.protocol.messages.produce import ProduceRequest, ProduceResponse
-from tailrace.server.dispatch import Answer, CloseConnectionError, Handler
+from tailrace.server.dispatch import (
+    PARTS_INLINE_MAX,
+    Answer,
+    CloseConnectionError,
+    Handler,
+    LongAnswer,
+)
+
+CONFIGS_PER_RESOURCE: Final = 50
+"""About how many settings a topic or a broker has in an answer to DescribeConfigs."""
+
+Handled = Awaitable[Answer] | LongAnswer
 
 
 def handler_table(services: Services) -> dict[ApiKey, Handler]:
@@ -35,18 +51,33 @@ def handler_table(services: Services) -> dict[ApiKey, Handler]:
             return _unless_unwanted(request, response)
         return _later_unless_unwanted(request, response)
 
+    def metadata(header: RequestHeader, request: MetadataRequest) -> Handled:
+        make = partial(handle_metadata, services, header, request)
+        known = services.controller.image.topics
+        if request.topics is None or (header.api_version == 0 and not request.topics):
+            return LongAnswer(make) if _are_many(known.values()) else make()
+        found = [services.find_topic(each.name or "", each.topic_id) for each in request.topics]
+        if len(found) <= PARTS_INLINE_MAX and not _are_many(filter(None, found)):
+            return make()
+        return LongAnswer(make, waits_for_device=None in found)
+
+    def describe_configs(_: RequestHeader, request: DescribeConfigsRequest) -> Handled:
+        make = partial(handle_describe_configs, services, request)
+        is_long = len(request.resources) * CONFIGS_PER_RESOURCE > PARTS_INLINE_MAX
+        return LongAnswer(make) if is_long else make()
+
     return {
         ApiKey.PRODUCE: produce,
         ApiKey.FETCH: lambda _, request: handle_fetch(services, request),
         ApiKey.LIST_OFFSETS: lambda _, request: handle_list_offsets(services, request),
-        ApiKey.METADATA: lambda header, request: handle_metadata(services, header, request),
+        ApiKey.METADATA: metadata,
         ApiKey.FIND_COORDINATOR: lambda _, request: handle_find_coordinator(services, request),
         ApiKey.API_VERSIONS: lambda _, request: handle_api_versions(request),
         ApiKey.CREATE_TOPICS: lambda _, request: handle_create_topics(services, request),
         ApiKey.DELETE_TOPICS: lambda _, request: handle_delete_topics(services, request),
         ApiKey.DELETE_RECORDS: lambda _, request: handle_delete_records(services, request),
         ApiKey.INIT_PRODUCER_ID: lambda _, request: handle_init_producer_id(services, request),
-        ApiKey.DESCRIBE_CONFIGS: lambda _, request: handle_describe_configs(services, request),
+        ApiKey.DESCRIBE_CONFIGS: describe_configs,
         ApiKey.ALTER_CONFIGS: lambda _, request: handle_alter_configs(services, request),
         ApiKey.ALTER_REPLICA_LOG_DIRS: lambda _, request: handle_alter_replica_log_dirs(
             services, request
@@ -56,6 +87,16 @@ def handler_table(services: Services) -> dict[ApiKey, Handler]:
             services, request
         ),
     }
+
+
+def _are_many(topics: Iterable[Topic]) -> bool:
+    """Whether topics and their partitions are more than may be encoded on the loop."""
+    count = 0
+    for topic in topics:
+        count += 1 + topic.partition_count
+        if count > PARTS_INLINE_MAX:
+            return True
+    return False
 
 
 async def _later_unless_unwanted(

@@ -335,12 +335,9 @@ class Connection:
             self._fail(error)
             return
         self._answering = None
-        self._guard(lambda: self._send_and_work(buffers))
-
-    def _send_and_work(self, buffers: list[Records]) -> None:
         self._answered()
         self._output += buffers
-        self._work()
+        self._guard(self._work)
 
     def _flush(self) -> None:
         """Hand over what the kernel takes; wait for room for the rest."""

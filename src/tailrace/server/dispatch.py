@@ -4,8 +4,12 @@ A handler gets the decoded request and returns the response, or a coroutine wher
 or None where the protocol wants no answer (Produce with acks 0).
 
 A request of many parts is decoded on a worker thread, one at a time, and its answer is encoded
-there too: on the event loop it would hold up everybody (decision 23). Which one it is shows while
-it is decoded, before its parts are made.
+there too: on the event loop it would hold up everybody (decision 23). The decoder counts the parts
+and gives up at the first one too many, before it has made objects of them.
+
+A short request may have a long answer, as Metadata for all topics. Its handler returns a
+`LongAnswer`, and few of them are made and encoded at the same time: they take memory, and clients
+can ask for as many as there are connections.
 
 What a peer gets for a request that cannot be read is Kafka's: an unknown API or version ends the
 connection, except that ApiVersions is always answered, with error 35 and what is served (KIP-511).
@@ -13,6 +17,8 @@ connection, except that ApiVersions is always answered, with error 35 and what i
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from tailrace.errors import FatalError
@@ -25,17 +31,27 @@ from tailrace.protocol.frames import (
     read_request_header,
     response_buffers,
 )
-from tailrace.runtime.threads import Threads
+from tailrace.runtime.threads import BoundedThreads, Threads
 
 PARTS_INLINE_MAX: Final = 500
 """Most parts of a request that is decoded and answered on the loop: some 2 ms of work."""
 
-STREAMED: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
-"""Requests that are many and wait often, and whose answers are as long as they are themselves. The
-answer to any other that waits may be long though the request is short, as that for all topics."""
+LONG_ANSWERS_MAX: Final = 2
+"""Most long answers that are made at the same time: for 10,000 partitions one takes about 2 MB."""
 
 Answer = Message | None
-Handler = Callable[[RequestHeader, Any], Answer | Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class LongAnswer:
+    """An answer of many parts, which is made when there is a place for it."""
+
+    make: Callable[[], Answer | Awaitable[Answer]]
+    waits_for_device: bool = False
+    """Such answers have places of their own: a device that hangs must not hold up the others."""
+
+
+Handler = Callable[[RequestHeader, Any], Answer | Awaitable[Answer] | LongAnswer]
 """The request is None for an ApiVersions request of a version that is not served."""
 
 
@@ -52,8 +68,13 @@ class Dispatcher:
 
     def __init__(self, handlers: Mapping[ApiKey, Handler], threads: Threads) -> None:
         assert set(handlers) == set(APIS)
-        self._threads = threads
-        self._decoding = asyncio.Lock()
+        # One at a time: the interpreter would run no more of them anyway, and each takes memory.
+        self._decoding = BoundedThreads(threads, 1)
+        self._encoding = BoundedThreads(threads, 1)
+        self._places = {
+            waits_for_device: asyncio.Semaphore(LONG_ANSWERS_MAX)
+            for waits_for_device in (False, True)
+        }
         self._handlers = {int(key): handler for key, handler in handlers.items()}
 
     def dispatch(self, frame: memoryview) -> list[Records] | Awaitable[list[Records]]:
@@ -77,28 +98,37 @@ class Dispatcher:
             except TooManyPartsError:
                 return self._dispatch_long(header, frame, position)
         answer = self._handlers[header.api_key](header, request)
+        if isinstance(answer, LongAnswer):
+            return self._encode_long(header, answer)
         if isinstance(answer, Awaitable):
-            return self._encode_later(header, answer, is_long=header.api_key not in STREAMED)
+            return self._encode_later(header, answer)
         return _encode(header, answer)
+
+    async def _encode_later(
+        self, header: RequestHeader, answer: Awaitable[Answer]
+    ) -> list[Records]:
+        return _encode(header, await answer)
 
     async def _dispatch_long(
         self, header: RequestHeader, frame: memoryview, position: int
     ) -> list[Records]:
-        # One at a time: the interpreter would run no more of them anyway, and each takes memory.
-        async with self._decoding:
-            request = await self._threads.run(lambda: decode_request(header, frame, position))
+        decode = partial(decode_request, header, frame, position)
+        request = await self._decoding.run(decode)
+        del frame, decode  # The frame's memory is not needed while the answer waits.
         answer = self._handlers[header.api_key](header, request)
-        if not isinstance(answer, Awaitable):
-            return await self._threads.run(lambda: _encode(header, answer))
-        return await self._encode_later(header, answer, is_long=True)
+        if isinstance(answer, LongAnswer):
+            return await self._encode_long(header, answer)
+        return await self._encode_on_thread(header, answer)
 
-    async def _encode_later(
-        self, header: RequestHeader, answer: Awaitable[Answer], *, is_long: bool
+    async def _encode_long(self, header: RequestHeader, answer: LongAnswer) -> list[Records]:
+        async with self._places[answer.waits_for_device]:
+            return await self._encode_on_thread(header, answer.make())
+
+    async def _encode_on_thread(
+        self, header: RequestHeader, answer: Answer | Awaitable[Answer]
     ) -> list[Records]:
-        message = await answer
-        if is_long:
-            return await self._threads.run(lambda: _encode(header, message))
-        return _encode(header, message)
+        message = await answer if isinstance(answer, Awaitable) else answer
+        return await self._encoding.run(lambda: _encode(header, message))
 
 
 def _encode(header: RequestHeader, answer: Answer) -> list[Records]:

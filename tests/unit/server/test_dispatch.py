@@ -1,0 +1,160 @@
+"""How many requests are decoded and answers are made at the same time."""
+
+import asyncio
+
+import pytest
+
+from tailrace.protocol.apis import APIS, ApiKey
+from tailrace.protocol.fields import Records
+from tailrace.protocol.frames import RequestHeader, encode_request
+from tailrace.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from tailrace.server.dispatch import (
+    LONG_ANSWERS_MAX,
+    PARTS_INLINE_MAX,
+    Dispatcher,
+    Handler,
+    LongAnswer,
+)
+from tailrace.testing import Outside, virtual_runtime
+from tests.unit.broker.brokers import connect, create_topic, running
+
+
+class Asking:
+    """Requests to a dispatcher whose APIs are all served by one handler."""
+
+    def __init__(self, outside: Outside, handler: Handler) -> None:
+        handlers = {key: handler for key in ApiKey if key in APIS}
+        self._dispatcher = Dispatcher(handlers, outside.threads)
+
+    def ask(self, request: MetadataRequest) -> asyncio.Future[list[Records]]:
+        """The answer to a request, later."""
+        frame = encode_request(
+            APIS[ApiKey.METADATA], request, version=12, correlation_id=1, client_id="test"
+        )
+        answer = self._dispatcher.dispatch(memoryview(frame)[4:])
+        assert not isinstance(answer, list)
+        return asyncio.ensure_future(answer)
+
+
+ALL = MetadataRequest(topics=None)
+LONG = MetadataRequest(topics=(MetadataRequestTopic(name="t"),) * (PARTS_INLINE_MAX + 1))
+
+
+async def answer_later(_: RequestHeader, __: MetadataRequest) -> MetadataResponse:
+    """A handler that waits."""
+    return MetadataResponse()
+
+
+def answer_long(_: RequestHeader, __: MetadataRequest) -> LongAnswer:
+    """A handler whose answers are long."""
+    return LongAnswer(MetadataResponse)
+
+
+@pytest.mark.parametrize(("handler", "request_of_each"), [(answer_later, LONG), (answer_long, ALL)])
+def test_clients_that_leave_do_not_pile_up_threads(
+    handler: Handler, request_of_each: MetadataRequest
+) -> None:
+    """What is decoded or encoded on a thread goes on to its end, and no other one begins."""
+
+    async def scenario(outside: Outside) -> None:
+        asking = Asking(outside, handler)
+        outside.threads.seconds_per_run = 100
+        for _ in range(20):
+            answer = asking.ask(request_of_each)
+            await outside.pass_time(1)
+            answer.cancel()
+        assert outside.threads.runs_at_once_max == 1
+        await outside.pass_time(200)
+        last = asking.ask(request_of_each)
+        await outside.pass_time(201)
+        assert last.done()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_short_answer_does_not_wait_behind_long_ones() -> None:
+    """It is encoded on the loop, although its handler had to wait."""
+
+    async def scenario(outside: Outside) -> None:
+        outside.threads.seconds_per_run = 100
+        asking = Asking(outside, answer_later)
+        long = asking.ask(LONG)
+        await outside.pass_time(1)
+        short = asking.ask(ALL)
+        await outside.pass_time(1)
+        assert short.done()
+        assert not long.done()
+        await long
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+@pytest.mark.parametrize("version", [0, 12])
+def test_metadata_of_many_partitions_is_a_long_answer(version: int) -> None:
+    """By what is asked for, and not by the size of the request."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "small")
+            outside.threads.runs_at_once_max = 0
+
+            async def threads_for(*names: str) -> int:
+                outside.threads.runs_at_once_max = 0
+                topics = tuple(MetadataRequestTopic(name=name) for name in names)
+                request = MetadataRequest(topics=topics if names or not version else None)
+                await peer.ask(ApiKey.METADATA, request, MetadataResponse, version=version)
+                return outside.threads.runs_at_once_max
+
+            assert [await threads_for(), await threads_for("small")] == [0, 0]
+            await create_topic(peer, "large", partitions=PARTS_INLINE_MAX)
+            assert [await threads_for(), await threads_for("small")] == [1, 0]
+            assert await threads_for("large") == 1
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_few_long_answers_are_made_at_the_same_time() -> None:
+    """Others wait until one is encoded; those that wait for a device hold up only their like."""
+
+    async def scenario(outside: Outside) -> None:
+        at_once, most, hanging = 0, 0, asyncio.Event()
+
+        async def make() -> MetadataResponse:
+            nonlocal at_once, most
+            at_once += 1
+            most = max(most, at_once)
+            await outside.pass_time(1)
+            at_once -= 1
+            return MetadataResponse()
+
+        async def hang() -> MetadataResponse:
+            await hanging.wait()
+            return MetadataResponse()
+
+        def handle(_: RequestHeader, request: MetadataRequest) -> LongAnswer:
+            waits = bool(request.topics)
+            return LongAnswer(hang if waits else make, waits_for_device=waits)
+
+        ask = Asking(outside, handle).ask
+        one = MetadataRequest(topics=(MetadataRequestTopic(name="t"),))
+        waiting = [ask(one) for _ in range(10)]
+        gone, *others = [ask(ALL) for _ in range(11)]
+        await outside.pass_time(0.5)
+        gone.cancel()
+        at_once -= 1
+        await asyncio.gather(*others)
+        assert most == LONG_ANSWERS_MAX
+        assert not any(answer.done() for answer in waiting)
+        hanging.set()
+        await asyncio.gather(*waiting)
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
