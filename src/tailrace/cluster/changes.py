@@ -29,7 +29,8 @@ class Changes:
 
     async def make(self, topic: str, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Make a change of a topic when its turn has come; goes on if the caller is cancelled."""
-        # Names that differ only here exclude each other, so that one of them waits for the other.
+        # Topics whose names differ only in "." and "_" cannot both exist, as in Kafka. So their
+        # changes share one queue, and the second one finds what the first has made.
         name = topic.replace(".", "_")
         task = asyncio.ensure_future(self._behind(self._newest.get(name), change))
         self._newest[name] = task

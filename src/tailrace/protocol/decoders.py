@@ -142,7 +142,8 @@ class DecoderSource:
 
     def of_field(self, field: WireField) -> TagDecoder:
         """The function that decodes the value of one tagged field."""
-        # Tagged arrays stand in answers alone, whose reader trusts the broker it asked.
+        # Only responses have arrays in tagged fields. A client decodes them, and it does not limit
+        # what the broker of its choice sends.
         self._line(f"parts = {UNLIMITED_PARTS}")
         is_number = not field.is_array and field.type in FIXED
         result = self._fixed([field])[0] if is_number else self._value(field, self._path)

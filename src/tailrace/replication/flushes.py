@@ -6,9 +6,9 @@ r"""Flushes on a thread: those that answers wait for, and those of segments that
             flush (thread) ------------- flush (thread) -----
                  answers to the first three      answers to the other two
 
-One flush covers every append that waited for it. Each log directory has one flush at a time, of
-all its logs of which one is wanted. Who asks while
-it runs is in the next one: a flush that has begun may have passed by what was appended since.
+One flush covers every append that waited for it. Each log directory has one flush at a time, of all
+its logs for which one was requested. A request that comes while a flush runs is served by the next
+one: the running one may already be past the file to which its records were appended.
 
 A failed flush is never tried again, whatever the reason: what it left out is lost to the page
 cache, and a second one would report success. The directory goes out of service (promise 3).

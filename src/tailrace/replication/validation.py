@@ -4,10 +4,11 @@
     up to 1 MiB of records     the quick lane: two threads
     more                       the heavy lane: one thread, on compiled kernels
 
-How much a compressed batch gives is not known before it was tried, so it starts in the quick lane
-and goes on to the heavy one. Ten kilobytes can be eighteen million records: one thread takes half
-a second for them, and nobody but others of the kind waits for it meanwhile. The lanes also bound
-the memory for decompressed records: two times a mebibyte, and once the whole limit.
+How large a compressed batch becomes is not known before it is decompressed, so each one starts in
+the quick lane. If it exceeds the mebibyte there, it is checked again in the heavy lane. Ten
+kilobytes can hold eighteen million records: one thread takes half a second for them, and meanwhile
+only other batches of the heavy lane wait. The lanes also bound the memory for decompressed records:
+two times a mebibyte, and once the whole limit.
 
 Only looking is done here. The caller appends on the loop, which keeps one writer per log, and the
 sequences of producers are checked there, when the batch is appended.

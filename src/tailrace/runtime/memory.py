@@ -54,7 +54,8 @@ class LargeMemory(mmap.mmap):
         return False
 
     def __del__(self) -> None:
-        # The collector of cycles may take the views of it after it.
+        # Views of this memory may still be open when both are part of the same garbage: then the
+        # memory cannot be freed here, and Python frees it together with the last view.
         with contextlib.suppress(BufferError):
             while not self.closed and self.shrink():
                 pass
