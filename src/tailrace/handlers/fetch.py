@@ -37,6 +37,7 @@ from tailrace.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.partition import Partition
 from tailrace.replication.waiting import Signal
 from tailrace.runtime.files import without_waiting
@@ -57,9 +58,8 @@ class _ColdReadError(Exception):
     """The page cache does not have what it takes to find a partition's records."""
 
     def __init__(
-        self, partition: Partition, wanted: FetchPartition, read: Callable[[], ReadSlice]
+        self, wanted: FetchPartition, read: Callable[[DeviceReads], Awaitable[ReadSlice]]
     ) -> None:
-        self.partition = partition
         self.wanted = wanted
         self.read = read
         """Finds them; may wait for a device."""
@@ -107,9 +107,8 @@ async def _read_cold(services: Services, request: FetchRequest) -> tuple[FetchRe
         try:
             return _read(services, request, found)
         except _ColdReadError as cold:
-            log = cold.partition.log
             try:
-                found[id(cold.wanted)] = await services.device_reads.of_log(log, cold.read)
+                found[id(cold.wanted)] = await cold.read(services.device_reads)
             except (TailraceError, OSError) as error:
                 found[id(cold.wanted)] = error
 
@@ -174,8 +173,6 @@ def _read_partition(
         high_watermark = partition.log.positions.high_watermark
         known = found.get(id(wanted))
         if isinstance(known, Exception):
-            if isinstance(known, OSError):
-                partition.failed(known)
             raise known
         part = _slice_of(partition, wanted, room=room, known=known)
     except OffsetOutOfRangeError as error:
@@ -212,18 +209,24 @@ def _slice_of(
     if known is not None:
         return known if is_first_whole else known.upto(bytes_max)
 
-    def read() -> ReadSlice:
+    try:
         return partition.read(
             wanted.fetch_offset,
             bytes_max=bytes_max,
             is_first_whole=is_first_whole,
             limit=room.limit,
         )
-
-    try:
-        return read()
     except BlockingIOError:
-        raise _ColdReadError(partition, wanted, read) from None
+        raise _ColdReadError(
+            wanted,
+            lambda reads: partition.read_from_device(
+                reads,
+                wanted.fetch_offset,
+                bytes_max=bytes_max,
+                is_first_whole=is_first_whole,
+                limit=room.limit,
+            ),
+        ) from None
 
 
 def _aborted(found: ReadSlice) -> tuple[AbortedTransaction, ...]:

@@ -14,8 +14,6 @@ Version notes: v2 has the isolation level; v4 checks the leader epoch (KIP-320) 
 Not done: OFFSET_NOT_AVAILABLE, since the high watermark is never behind its leader here.
 """
 
-from functools import partial
-
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code, read_limit
 from tailrace.model import SpecialTimestamp, TopicPartition
@@ -89,9 +87,6 @@ async def _find(
 async def _find_in_log(
     services: Services, partition: Partition, timestamp: int, *, limit: ReadLimit
 ) -> tuple[TimestampOffset, int] | None:
-    find = partial(partition.log.find_offset, timestamp, limit=limit)
-    try:
-        return await services.device_reads.of_log(partition.log, find)
-    except OSError as error:
-        partition.failed(error)
-        raise
+    return await partition.look(
+        services.device_reads, lambda log: log.find_offset(timestamp, limit=limit)
+    )

@@ -11,9 +11,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from tailrace.errors import FatalError, OffsetOutOfRangeError, RetriableError, StorageError
 from tailrace.model import NO_LEADER_EPOCH, TopicPartition
+from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.waiting import Watched
 from tailrace.runtime.files import CutMeanwhileError
 from tailrace.storage.appends import PlannedAppend
@@ -22,6 +25,8 @@ from tailrace.storage.log import Appended, Log
 from tailrace.storage.manager import is_shortage
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -104,17 +109,70 @@ class Partition:
     def read(
         self, offset: int, *, bytes_max: int, is_first_whole: bool, limit: ReadLimit
     ) -> ReadSlice:
-        """Batches from an offset on, and where the log stands; raises as `Log.read` does."""
+        """Batches from an offset on, and where the log stands; raises as `Log.read` does.
+
+        On the event loop, which settles at once what a device refuses.
+        """
+        log = self.log
         try:
-            found = self.log.read(
+            found = log.read(
                 offset, bytes_max=bytes_max, is_first_whole=is_first_whole, limit=limit
             )
         except OSError as error:
             self.failed(error)
             raise
+        return self._owned(log, found)
+
+    async def read_from_device(
+        self,
+        reads: DeviceReads,
+        offset: int,
+        *,
+        bytes_max: int,
+        is_first_whole: bool,
+        limit: ReadLimit,
+    ) -> ReadSlice:
+        """As `read`, where the page cache does not have what finds the batches."""
+        log, found = await self.look(
+            reads,
+            lambda log: (
+                log,
+                log.read(offset, bytes_max=bytes_max, is_first_whole=is_first_whole, limit=limit),
+            ),
+        )
+        return self._owned(log, found)
+
+    async def look(self, reads: DeviceReads, look: Callable[[Log], T]) -> T:
+        """What `look` finds in the log, on a worker thread, where it may wait for a device.
+
+        What the device refuses is settled when it is known on the event loop: a thread must not
+        close files, and the loop may have closed some under it. If the partition moves to another
+        directory meanwhile, `look` is called again with the log there.
+
+        Raises:
+            CutMeanwhileError: as `DeviceReads.of_log`.
+            CorruptionError, OSError: what `look` raises.
+        """
+        while True:
+            log = self.log
+            try:
+                return await reads.of_log(log, partial(look, log))
+            except OSError as error:
+                if self.log is log:
+                    self.failed(error)
+                    raise
+
+    def _owned(self, log: Log, found: ReadSlice) -> ReadSlice:
+        """What was read, whose bytes tell this partition when their device refuses."""
         if found.records is None:
             return found
-        return replace(found, records=found.records.owned(self.failed))
+
+        def failed(error: OSError) -> None:
+            # After a move another directory has the partition, which has nothing to do with it.
+            if self.log is log:
+                self.failed(error)
+
+        return replace(found, records=found.records.owned(failed))
 
     def delete_records(self, before_offset: int) -> int:
         """Have the log start at an offset, or at the high watermark for -1; the new log start.
@@ -157,6 +215,7 @@ class Partition:
     def failed(self, error: OSError) -> None:
         """Act on what the device has refused; of a log that had failed before, that was told.
 
+        On the event loop only: this may close files, and tell the broker that it must stop.
         A read that would have had to wait is no failure, nor is one that met a cut.
         """
         if isinstance(error, StorageError | BlockingIOError | CutMeanwhileError):

@@ -56,9 +56,13 @@ class InlineThreads:
             return await self.hanging.run(function)
         start_s = time.thread_time()
         self.is_working = True
+        # A worker thread has no running loop: what needs one fails here as it does there.
+        loop = asyncio.get_running_loop()
+        asyncio._set_running_loop(None)
         try:
             return function()
         finally:
+            asyncio._set_running_loop(loop)
             self.is_working = False
             self.worked_s += time.thread_time() - start_s
 

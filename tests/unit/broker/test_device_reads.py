@@ -2,12 +2,13 @@
 
 import asyncio
 import errno
+from collections.abc import Callable
 from typing import Self
 
 import pytest
 
 from tailrace.broker.broker import RunningBroker
-from tailrace.model import SpecialTimestamp
+from tailrace.model import SpecialTimestamp, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.list_offsets import (
@@ -18,6 +19,9 @@ from tailrace.protocol.messages.list_offsets import (
 )
 from tailrace.records.batch import read_batches
 from tailrace.replication.device_reads import PLACES_PER_DIRECTORY, DeviceReads
+from tailrace.replication.partition import Partition
+from tailrace.storage.log import Log
+from tailrace.storage.positions import ReadLimit
 from tailrace.testing import DiskFault, MemoryFiles, Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import (
     batch,
@@ -28,6 +32,7 @@ from tests.unit.broker.brokers import (
     produce,
     running,
 )
+from tests.unit.storage import builders
 
 TWO = {"log.dirs": "a,b"}
 NOW = 1_700_000_000_000
@@ -226,6 +231,103 @@ def test_a_log_file_that_somebody_else_has_cut_is_told_and_not_served(
                 assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert "cut at or before byte" in caplog.text
             assert await offsets(other, "here", 30) == []
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+THERE = TopicPartition("there", 0)
+
+
+def delete(broker: RunningBroker) -> None:
+    """What DeleteTopics does on the loop."""
+    broker.replicas.close(THERE, unique_id="0" * 32)
+
+
+def shorten(broker: RunningBroker) -> None:
+    """What DeleteRecords and retention do on the loop: all segments but the last go."""
+    partition = broker.replicas.find(THERE)
+    partition.delete_records(-1)
+    assert broker.logs.delete_old_segments(partition.log, NOW)
+
+
+@pytest.mark.parametrize("change", [delete, shorten])
+@pytest.mark.parametrize("is_lookup", [False, True], ids=["fetch", "lookup"])
+def test_segments_that_are_closed_under_a_cold_read_are_no_failure(
+    change: Callable[[RunningBroker], None], *, is_lookup: bool
+) -> None:
+    """Before whichever read of a worker thread it happens, the log directory stays in service."""
+
+    async def scenario(outside: Outside, number: int) -> bool:
+        async with running(outside, TWO) as broker:
+            peer = await filled(outside, broker)
+            outside.files.make_cold("b/there")
+            left, is_done = number, False
+
+            def have_a_turn(operation: str, path: str) -> None:
+                nonlocal left, is_done
+                if operation != "read" or "b/there" not in path:
+                    return
+                if not left:
+                    outside.files.on_read, is_done = None, True
+                    change(broker)
+                left -= 1
+
+            outside.files.on_read = have_a_turn
+            if is_lookup:
+                code, _ = await find(peer, "there", NOW + 17)
+            else:
+                code = (await fetch(peer, fetch_request("there", 17))).error_code
+            outside.files.on_read = None
+            assert [each.failure for each in broker.logs.directories] == [None, None]
+            assert not (code and not is_done)
+            return is_done
+
+    number, is_done = 0, True
+    while is_done:
+        with virtual_runtime() as outside:
+            is_done = outside.run(scenario(outside, number))
+        number += 1
+    assert number > 2
+
+
+def test_a_refusal_that_a_worker_thread_meets_is_settled_on_the_loop() -> None:
+    """The broker's only directory fails under a cold fetch: it answers, and wants to be stopped."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = await filled(outside, broker)
+            outside.files.make_cold("there")
+            outside.files.faults.append(DiskFault(operation="read", path_part="there"))
+            found = await fetch(peer, fetch_request("there", 3))
+            assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert broker.failed.is_set()
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_move_under_a_cold_read_has_it_made_again_and_fails_no_directory() -> None:
+    """What is asked of the old log is asked of the new one, and an old error is not held to it."""
+
+    async def scenario(outside: Outside) -> None:
+        failures: list[OSError] = []
+        old, new = builders.filled(MemoryFiles(), 3), builders.filled(MemoryFiles(), 7)
+        partition = Partition(old, on_failure=failures.append)
+        stored = partition.read(
+            0, bytes_max=10, is_first_whole=True, limit=ReadLimit.HIGH_WATERMARK
+        ).records
+        assert stored is not None
+
+        def look(log: Log) -> int:
+            if log is old:
+                partition.exchange(new, on_failure=failures.append)
+                raise OSError(errno.EIO, "the old device has refused")
+            return log.end_offset
+
+        assert await partition.look(DeviceReads(outside.threads), look) == new.end_offset
+        stored.failed(OSError(errno.EIO, "the old device has refused"))
+        assert failures == []
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
