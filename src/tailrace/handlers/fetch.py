@@ -2,8 +2,10 @@
 
 Versions: 4 to 18.
 Behaviour:
-  - Answers at once when `min_bytes` are there, a partition has an error, or `max_wait_ms` is 0;
-    otherwise when enough has been appended or the time is over.
+  - Answers at once when `min_bytes` are there (or `max_bytes`, if that is less), a partition has an
+    error, or `max_wait_ms` is 0; otherwise when enough has been appended or the time is over.
+  - Many partitions are read in slices; when a request waits, those that have changed are read again
+    and no others. A partition that is named twice is answered once.
   - The first partition with records gives its first batch whole, whatever the limits; after that
     the limits of request, partition and broker hold, and a slice may end inside a batch (KIP-74).
   - Records leave as slices of the log's files, which are read when the socket has room; no byte of
@@ -19,10 +21,10 @@ Not done: fetch sessions (KIP-227), followers, a nearer replica (KIP-392).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
-from tailrace.cluster.image import Topic
 from tailrace.errors import OffsetOutOfRangeError, TailraceError
 from tailrace.handlers.services import Services, error_code, read_limit
 from tailrace.model import TopicPartition
@@ -37,196 +39,233 @@ from tailrace.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.partition import Partition
-from tailrace.replication.waiting import Signal
+from tailrace.replication.waiting import Signal, Watched
 from tailrace.runtime.files import without_waiting
+from tailrace.runtime.slices import Slices, each_in_slices
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
 
+PARTS_INLINE_MAX: Final = 100
+"""Most partitions that are read at once: some 2 ms of work. More are read in slices."""
 
-@dataclass(slots=True)
-class _Room:
-    """How far a request may read, and how many bytes the response may still take."""
 
-    limit: ReadLimit
-    bytes_left: int
-    is_empty: bool = True
+@dataclass(slots=True, eq=False)
+class _Part:
+    """A partition of a request, and where its answer stands."""
+
+    topic: FetchTopic
+    wanted: FetchPartition
+    answers: list[PartitionData]
+    """Of its topic."""
+    place: int | None = None
+    """Of its answer among them, once there is one."""
+    size: int = 0
+    """Bytes of records in that answer."""
 
 
 class _ColdReadError(Exception):
     """The page cache does not have what it takes to find a partition's records."""
 
-    def __init__(
-        self, wanted: FetchPartition, read: Callable[[DeviceReads], Awaitable[ReadSlice]]
-    ) -> None:
-        self.wanted = wanted
-        self.read = read
-        """Finds them; may wait for a device."""
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
         super().__init__()
-
-
-_Found = dict[int, ReadSlice | TailraceError | OSError]
-"""What devices have said of partitions of a request, by the identity of what asks for them."""
 
 
 def handle_fetch(
     services: Services, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse]:
     """The records that are there, or later those that come within the time allowed."""
+    response = _read_now(services, request)
+    return _read_later(services, request) if response is None else response
+
+
+def _read_now(services: Services, request: FetchRequest) -> FetchResponse | None:
+    """An answer that takes little time and no waiting, or None."""
+    if _is_long(request):
+        return None
+    reading = _Reading(services, request)
     try:
-        response, is_enough = _read(services, request, {})
+        with without_waiting:
+            for part in reading.parts():
+                reading.read(part)
     except _ColdReadError:
-        return _wait(services, request)
-    if is_enough or request.max_wait_ms <= 0:
-        return response
-    return _wait(services, request)
+        return None
+    if not reading.is_enough and request.max_wait_ms > 0:
+        return None
+    return FetchResponse(session_id=0, responses=tuple(map(_of_topic, reading.topics)))
 
 
-async def _wait(services: Services, request: FetchRequest) -> FetchResponse:
+async def _read_later(services: Services, request: FetchRequest) -> FetchResponse:
+    """The answer when it is worth sending, or when the time is over."""
     deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
-    signal = Signal()
-    watched = [partition.appended for partition in _partitions(services, request)]
-    for one in watched:
-        one.add(signal)
+    slices, signal = Slices(), Signal()
+    reading = _Reading(services, request, signal)
     try:
-        while True:
-            # Read after watching: what was appended in between has fired nobody.
-            response, is_enough = await _read_cold(services, request)
-            if is_enough or not await signal.wait_until(deadline):
-                return response
+        for part in reading.parts():
+            await reading.read_or_wait(part)
+            await slices.turn()
+        while not reading.is_enough and await signal.wait_until(deadline):
+            for part in reading.changed():
+                await reading.read_or_wait(part)
+                await slices.turn()
+        responses = await each_in_slices(reading.topics, _of_topic, slices)
+        if _is_long(request):
+            await slices.rest()  # To encode it takes another slice.
     finally:
-        for one in watched:
-            one.remove(signal)
+        reading.unwatch()
+    return FetchResponse(session_id=0, responses=tuple(responses))
 
 
-async def _read_cold(services: Services, request: FetchRequest) -> tuple[FetchResponse, bool]:
-    """As `_read`; what the page cache does not have is looked up on a worker thread."""
-    found: _Found = {}
-    while True:
-        try:
-            return _read(services, request, found)
-        except _ColdReadError as cold:
-            try:
-                found[id(cold.wanted)] = await cold.read(services.device_reads)
-            except (TailraceError, OSError) as error:
-                found[id(cold.wanted)] = error
+class _Reading:
+    """What is found for a request, partition by partition; a later look replaces an earlier one.
 
-
-def _partitions(services: Services, request: FetchRequest) -> list[Partition]:
-    found = []
-    for wanted in request.topics:
-        topic = services.find_topic(wanted.topic, wanted.topic_id)
-        for partition in wanted.partitions if topic is not None else ():
-            assert topic is not None
-            found.append(services.replicas.get(TopicPartition(topic.name, partition.partition)))
-    return [partition for partition in found if partition is not None]
-
-
-def _read(services: Services, request: FetchRequest, found: _Found) -> tuple[FetchResponse, bool]:
-    """A response, and whether it is worth sending now.
-
-    Raises:
-        _ColdReadError: a device must be asked, and `found` does not have what it says.
+    With a signal it watches every partition from before its first look on: what is appended in
+    between is among what `changed` gives.
     """
-    bytes_max = min(max(request.max_bytes, 0), services.fetch_bytes_max)
-    room = _Room(read_limit(request.isolation_level), bytes_max)
-    with without_waiting:
-        responses = tuple(
-            _read_topic(services, wanted, room, found=found) for wanted in request.topics
-        )
-    partitions = [partition for topic in responses for partition in topic.partitions]
-    size = sum(len(partition.records or b"") for partition in partitions)
-    has_error = any(partition.error_code for partition in partitions)
-    is_enough = has_error or not partitions or size >= request.min_bytes
-    return FetchResponse(session_id=0, responses=responses), is_enough
 
+    def __init__(
+        self, services: Services, request: FetchRequest, signal: Signal | None = None
+    ) -> None:
+        self.topics: list[tuple[FetchTopic, list[PartitionData]]] = []
+        """What was found, in the order of the request."""
+        self._services = services
+        self._request = request
+        self._signal = signal
+        self._limit = read_limit(request.isolation_level)
+        self._bytes_max = min(max(request.max_bytes, 0), services.fetch_bytes_max)
+        self._size = 0
+        """Bytes of records in all answers."""
+        self._has_error = False
+        self._parts: dict[Watched, _Part] = {}
 
-def _read_topic(
-    services: Services, wanted: FetchTopic, room: _Room, *, found: _Found
-) -> FetchableTopicResponse:
-    topic = services.find_topic(wanted.topic, wanted.topic_id)
-    return FetchableTopicResponse(
-        topic=wanted.topic,
-        topic_id=wanted.topic_id,
-        partitions=tuple(
-            _read_partition(services, topic, partition, room=room, found=found)
-            if topic is not None
-            else _failed(
-                partition,
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if wanted.topic_id == NO_UUID
-                else ErrorCode.UNKNOWN_TOPIC_ID,
-            )
-            for partition in wanted.partitions
-        ),
-    )
+    @property
+    def is_enough(self) -> bool:
+        """Whether the answer is worth sending now."""
+        # More than fits is never there, so that it is not waited for either.
+        bytes_min = min(self._request.min_bytes, self._bytes_max)
+        return self._has_error or self._size >= bytes_min or not self.topics
 
+    def parts(self) -> Iterator[_Part]:
+        """Every partition of the request, in its order."""
+        for topic in self._request.topics:
+            if topic.partitions:
+                answers: list[PartitionData] = []
+                self.topics.append((topic, answers))
+                for wanted in topic.partitions:
+                    yield _Part(topic, wanted, answers)
 
-def _read_partition(
-    services: Services, topic: Topic, wanted: FetchPartition, *, room: _Room, found: _Found
-) -> PartitionData:
-    high_watermark = -1
-    try:
-        partition = services.replicas.find(TopicPartition(topic.name, wanted.partition))
-        partition.check_epoch(wanted.current_leader_epoch)
-        high_watermark = partition.log.positions.high_watermark
-        known = found.get(id(wanted))
-        if isinstance(known, Exception):
-            raise known
-        part = _slice_of(partition, wanted, room=room, known=known)
-    except OffsetOutOfRangeError as error:
-        return PartitionData(
-            partition_index=wanted.partition,
-            error_code=ErrorCode.OFFSET_OUT_OF_RANGE,
-            high_watermark=high_watermark,
-            log_start_offset=error.log_start_offset,
-            records=b"",
-        )
-    except (TailraceError, OSError) as error:
-        return _failed(wanted, error_code(error))
-    records = part.records
-    if records is not None:
-        room.bytes_left = max(room.bytes_left - len(records), 0)
-        room.is_empty = False
-    return PartitionData(
-        partition_index=wanted.partition,
-        error_code=ErrorCode.NONE,
-        high_watermark=part.high_watermark,
-        last_stable_offset=part.last_stable_offset,
-        log_start_offset=part.log_start_offset,
-        aborted_transactions=_aborted(part) if room.limit is ReadLimit.LAST_STABLE else None,
-        records=records or b"",
-    )
+    def changed(self) -> list[_Part]:
+        """The partitions that have changed since the last call."""
+        assert self._signal is not None
+        return [self._parts[each] for each in self._signal.take_changed()]
 
+    def unwatch(self) -> None:
+        """Watch nothing any more."""
+        assert self._signal is not None
+        for watched in self._parts:
+            watched.remove(self._signal)
 
-def _slice_of(
-    partition: Partition, wanted: FetchPartition, *, room: _Room, known: ReadSlice | None
-) -> ReadSlice:
-    """What is read of a partition; `known` is the answer that a device gave a moment ago."""
-    bytes_max = min(max(wanted.partition_max_bytes, 0), room.bytes_left)
-    is_first_whole = room.is_empty
-    if known is not None:
-        return known if is_first_whole else known.upto(bytes_max)
+    def read(self, part: _Part) -> None:
+        """Look at a partition; one that was named before is passed over.
 
-    try:
-        return partition.read(
-            wanted.fetch_offset,
-            bytes_max=bytes_max,
-            is_first_whole=is_first_whole,
-            limit=room.limit,
-        )
-    except BlockingIOError:
-        raise _ColdReadError(
-            wanted,
-            lambda reads: partition.read_from_device(
-                reads,
+        Raises:
+            _ColdReadError: a device must be asked.
+        """
+        topic, wanted = part.topic, part.wanted
+        known = self._services.find_topic(topic.topic, topic.topic_id)
+        if known is None:
+            self._put(part, _failed(wanted, _unknown_code(topic)))
+            return
+        partition = None
+        try:
+            partition = self._services.replicas.find(TopicPartition(known.name, wanted.partition))
+            if self._parts.setdefault(partition.appended, part) is not part:
+                return
+            if self._signal is not None:
+                partition.appended.add(self._signal)
+            partition.check_epoch(wanted.current_leader_epoch)
+            bytes_max, is_first_whole = self._room_for(part)
+            found = partition.read(
                 wanted.fetch_offset,
                 bytes_max=bytes_max,
                 is_first_whole=is_first_whole,
-                limit=room.limit,
-            ),
-        ) from None
+                limit=self._limit,
+            )
+        except BlockingIOError:
+            assert partition is not None
+            raise _ColdReadError(partition) from None
+        except (TailraceError, OSError) as error:
+            self._put(part, _refused(wanted, partition, error))
+        else:
+            self._put(part, self._answer(wanted, found))
+
+    async def read_or_wait(self, part: _Part) -> None:
+        """As `read`; a device is asked on a worker thread."""
+        try:
+            with without_waiting:
+                self.read(part)
+        except _ColdReadError as cold:
+            partition = cold.partition
+        else:
+            return
+        bytes_max, is_first_whole = self._room_for(part)
+        try:
+            found = await partition.read_from_device(
+                self._services.device_reads,
+                part.wanted.fetch_offset,
+                bytes_max=bytes_max,
+                is_first_whole=is_first_whole,
+                limit=self._limit,
+            )
+        except (TailraceError, OSError) as error:
+            self._put(part, _refused(part.wanted, partition, error))
+        else:
+            self._put(part, self._answer(part.wanted, found))
+
+    def _room_for(self, part: _Part) -> tuple[int, bool]:
+        """How many bytes a partition may give, and whether its first batch comes whole."""
+        others = self._size - part.size
+        bytes_left = max(self._bytes_max - others, 0)
+        return min(max(part.wanted.partition_max_bytes, 0), bytes_left), not others
+
+    def _answer(self, wanted: FetchPartition, found: ReadSlice) -> PartitionData:
+        is_committed = self._limit is ReadLimit.LAST_STABLE
+        return PartitionData(
+            partition_index=wanted.partition,
+            error_code=ErrorCode.NONE,
+            high_watermark=found.high_watermark,
+            last_stable_offset=found.last_stable_offset,
+            log_start_offset=found.log_start_offset,
+            aborted_transactions=_aborted(found) if is_committed else None,
+            records=found.records or b"",
+        )
+
+    def _put(self, part: _Part, answer: PartitionData) -> None:
+        if part.place is None:
+            part.place = len(part.answers)
+            part.answers.append(answer)
+        else:
+            part.answers[part.place] = answer
+        size = len(answer.records or b"")
+        self._size += size - part.size
+        part.size = size
+        if answer.error_code:
+            self._has_error = True
+
+
+def _is_long(request: FetchRequest) -> bool:
+    topics = request.topics
+    if len(topics) > PARTS_INLINE_MAX:
+        return True
+    return sum(len(topic.partitions) for topic in topics) > PARTS_INLINE_MAX
+
+
+def _of_topic(found: tuple[FetchTopic, list[PartitionData]]) -> FetchableTopicResponse:
+    topic, answers = found
+    return FetchableTopicResponse(
+        topic=topic.topic, topic_id=topic.topic_id, partitions=tuple(answers)
+    )
 
 
 def _aborted(found: ReadSlice) -> tuple[AbortedTransaction, ...]:
@@ -239,4 +278,24 @@ def _aborted(found: ReadSlice) -> tuple[AbortedTransaction, ...]:
 def _failed(wanted: FetchPartition, code: ErrorCode) -> PartitionData:
     return PartitionData(
         partition_index=wanted.partition, error_code=code, high_watermark=-1, records=b""
+    )
+
+
+def _unknown_code(topic: FetchTopic) -> ErrorCode:
+    if topic.topic_id == NO_UUID:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def _refused(
+    wanted: FetchPartition, partition: Partition | None, error: TailraceError | OSError
+) -> PartitionData:
+    if not isinstance(error, OffsetOutOfRangeError):
+        return _failed(wanted, error_code(error))
+    return PartitionData(
+        partition_index=wanted.partition,
+        error_code=ErrorCode.OFFSET_OUT_OF_RANGE,
+        high_watermark=-1 if partition is None else partition.log.positions.high_watermark,
+        log_start_offset=error.log_start_offset,
+        records=b"",
     )

@@ -3,7 +3,8 @@
 import asyncio
 import gc
 import struct
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 import crc32c
@@ -25,6 +26,13 @@ from tailrace.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
+)
+from tailrace.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
 )
 from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterableConfig,
@@ -54,14 +62,16 @@ from tailrace.protocol.messages.produce import (
     TopicProduceData,
 )
 from tailrace.records import layout
+from tailrace.records.batch import read_batches
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.codecs import compress
 from tailrace.replication.validation import QUICK_COUNT
 from tailrace.runtime.slices import Slices
 from tailrace.server.connection import Connection
 from tailrace.server.memory import BYTES_PER_TURN, ReceiveTurns
-from tailrace.testing import Outside, Peer, Watchdog, virtual_runtime
+from tailrace.testing import MemoryFiles, Outside, Peer, Watchdog, virtual_runtime
 from tests.unit.broker.brokers import (
+    BY_NAME_FETCH,
     BY_NAME_PRODUCE,
     batch,
     connect,
@@ -414,6 +424,122 @@ def test_ten_thousand_partitions_are_answered_in_slices() -> None:
             assert ours == []
             assert len(found.topics[0].partitions) == count
             assert answer.responses[0].partition_responses[0].error_code == 0
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def wanted_of(
+    partitions: Iterable[int],
+    *,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 2**30,
+) -> FetchRequest:
+    """A Fetch request from the first record of partitions of topic t on."""
+    wanted = tuple(
+        FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=2**20)
+        for number in partitions
+    )
+    topics = (FetchTopic(topic="t", partitions=wanted),)
+    return FetchRequest(
+        max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, topics=topics
+    )
+
+
+async def ask_fetch(peer: Peer, request: FetchRequest) -> list[PartitionData]:
+    """The answers for the partitions of the only topic."""
+    response = await peer.ask(ApiKey.FETCH, request, FetchResponse, version=BY_NAME_FETCH)
+    (topic,) = response.responses
+    return list(topic.partitions)
+
+
+async def filled_partitions(outside: Outside, broker: RunningBroker, count: int) -> Peer:
+    """Topic t with one record in each partition."""
+    peer = connect(outside, broker)
+    await create_topic(peer, "t", partitions=count)
+    for number in range(count):
+        await produce(peer, "t", batch(b"x"), partition=number)
+    return peer
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [(range(300), 300), ([0] * 4000, 1), (range(4000), 4000)],
+    ids=["there", "again and again", "unknown"],
+)
+def test_a_fetch_of_many_partitions_is_read_in_slices(asked: Iterable[int], answered: int) -> None:
+    """Others get their turn between partitions; one that is named twice is answered once."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = await filled_partitions(outside, broker, 300)
+            request = wanted_of(asked)
+            await ask_fetch(peer, wanted_of([0]))
+            with Watchdog(outside) as watchdog:
+                found = await ask_fetch(peer, request)
+            assert [each for each in watchdog.findings if "scenario" not in each] == []
+            assert [each.partition_index for each in found] == list(range(answered))
+            assert sum(each.error_code == 0 for each in found) == min(answered, 300)
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def reads_by_partition(disk: MemoryFiles, since: int) -> Counter[str]:
+    """How many bytes-reading calls there were for the folder of each partition."""
+    return Counter(path.split("/")[1] for name, path in disk.reads[since:] if name == "read")
+
+
+def test_a_fetch_that_waits_looks_again_at_what_has_changed_only() -> None:
+    """An append to one of many partitions costs every waiter one look."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = await filled_partitions(outside, broker, 50)
+            request = wanted_of(range(50), max_wait_ms=10_000, min_bytes=2**20)
+            waiting = asyncio.ensure_future(ask_fetch(peer, request))
+            await outside.pass_time(1)
+            since = len(outside.files.reads)
+            await produce(connect(outside, broker), "t", batch(b"y"), partition=7)
+            await outside.pass_time(1)
+            assert set(reads_by_partition(outside.files, since)) == {"t-7"}
+            found = await waiting
+            assert len(found) == 50
+            assert {each.partition_index for each in found if each.high_watermark == 2} == {7}
+            assert len(list(read_batches(found[7].received_records()))) == 2
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_fetch_of_cold_partitions_reads_the_others_once() -> None:
+    """What was found of one partition is kept while a device is asked about the next."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = await filled_partitions(outside, broker, 30)
+            outside.files.make_cold("data/t-2")
+            since = len(outside.files.reads)
+            found = await ask_fetch(peer, wanted_of(range(30)))
+            assert [len(each.received_records()) > 0 for each in found] == [True] * 30
+            # To be sent a slice is read once more.
+            assert max(reads_by_partition(outside.files, since).values()) < 10
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_fetch_waits_for_no_more_than_fits() -> None:
+    """With a `min_bytes` above `max_bytes` it is answered as soon as it is full."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = await filled_partitions(outside, broker, 1)
+            request = wanted_of([0], max_wait_ms=10_000, min_bytes=1000, max_bytes=50)
+            started = outside.loop.time()
+            assert len((await ask_fetch(peer, request))[0].received_records()) > 50
+            assert outside.loop.time() - started < 1
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
