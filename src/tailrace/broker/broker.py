@@ -104,6 +104,8 @@ class RunningBroker:
             is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,
             fetch_bytes_max=config.fetch_bytes_max,
+            # A client that has gone unnoticed keeps its connection no longer than a silent one.
+            fetch_wait_ms_max=config.idle_ms_max // 2,
             broker_settings=BROKER_SETTINGS,
             broker_given=config.given,
         )

@@ -153,7 +153,7 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         default=600_000,
         low=1,
         text="How long a connection may be silent before the broker closes it, also while one of "
-        "its requests waits to be answered, as in Kafka.",
+        "its requests waits to be answered, as in Kafka. A fetch waits half as long at most.",
     ),
     Setting(
         name="fetch.max.bytes",

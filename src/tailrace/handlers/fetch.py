@@ -3,7 +3,8 @@
 Versions: 4 to 18.
 Behaviour:
   - Answers at once when `min_bytes` are there (or `max_bytes`, if that is less), a partition has an
-    error, or `max_wait_ms` is 0; otherwise when enough has been appended or the time is over.
+    error, or `max_wait_ms` is 0; otherwise when enough has been appended or the time is over, after
+    half of `connections.max.idle.ms` at the latest.
   - Many partitions are read in slices; when a request waits, those that have changed are read again
     and no others. A partition that is named twice is answered once.
   - The first partition with records gives its first batch whole, whatever the limits; after that
@@ -98,7 +99,8 @@ def _read_now(services: Services, request: FetchRequest) -> FetchResponse | None
 
 async def _read_later(services: Services, request: FetchRequest) -> FetchResponse:
     """The answer when it is worth sending, or when the time is over."""
-    deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
+    wait_ms = min(request.max_wait_ms, services.fetch_wait_ms_max)
+    deadline = asyncio.get_running_loop().time() + wait_ms / 1000
     slices, signal = Slices(), Signal()
     reading = _Reading(services, request, signal)
     try:

@@ -106,6 +106,8 @@ class Services:
     auto_create_topics: bool
     fetch_bytes_max: int
     """Most bytes of records in one fetch response."""
+    fetch_wait_ms_max: int
+    """How long a fetch may wait for records, whatever it asks for."""
     broker_settings: tuple[Setting, ...]
     """Every setting that a broker has."""
     broker_given: Mapping[str, str]

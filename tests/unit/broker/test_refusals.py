@@ -17,6 +17,7 @@ from tests.unit.broker.brokers import (
     batch,
     connect,
     create_topic,
+    fetch,
     fetch_request,
     produce,
     produce_request,
@@ -138,6 +139,22 @@ def test_a_cut_connection_is_forgotten() -> None:
             await outside.pass_time(0.1)
             assert broker.statistics().connection_count == 1
             await other.ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_fetch_waits_no_longer_than_half_of_what_a_connection_may_be_silent() -> None:
+    """Whatever `max_wait_ms` says: the connection and its memory are held meanwhile."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside, {"connections.max.idle.ms": "60000"}) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            started = outside.loop.time()
+            found = await fetch(peer, fetch_request("t", 0, max_wait_ms=10**6))
+            assert found.error_code == ErrorCode.NONE
+            assert outside.loop.time() - started == pytest.approx(30, abs=1)
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
