@@ -71,12 +71,8 @@ class SparseIndex:
         Raises:
             OSError: as `entry`; only at the first call and after a truncation.
         """
-        number, newest = self.count - 1, self._newest
-        if number < 0:
-            return None
-        if newest is None or newest[0] != number:
-            newest = self._newest = number, self.entry(number)
-        return newest[1]
+        newest = self._numbered_last()
+        return None if newest is None else newest[1]
 
     def floor(self, key: int, *, field: int = 0) -> int:
         """Number of the last entry whose `field` is at most `key`; -1 when there is none.
@@ -92,17 +88,18 @@ class SparseIndex:
         Raises:
             OSError: as `entry`.
         """
-        count, last = self.count, self.last_or_none()
-        if last is None:
+        newest = self._numbered_last()
+        if newest is None:
             return -1, None
+        last_number, last = newest
         if last[field] <= key:
-            return count - 1, last
+            return newest
         first = self._first()
         if first[field] > key:
             return -1, None
         # Entries before `low` are at most `key`, `floor` is the last of them; those from `high` on
         # are larger.
-        low, floor, high, high_key = 1, first, count - 1, last[field]
+        low, floor, high, high_key = 1, first, last_number, last[field]
         unpack, size = self._entry.unpack_from, self._entry.size
         is_guess = True
         while low < high:
@@ -195,6 +192,15 @@ class SparseIndex:
     def close(self) -> None:
         """Release the descriptor, untrimmed."""
         self._file.close()
+
+    def _numbered_last(self) -> tuple[int, tuple[int, ...]] | None:
+        """The newest entry and its number, of one moment: another thread may append meanwhile."""
+        number, newest = self.count - 1, self._newest
+        if number < 0:
+            return None
+        if newest is None or newest[0] != number:
+            newest = self._newest = number, self.entry(number)
+        return newest
 
     def _first(self) -> tuple[int, ...]:
         oldest = self._oldest

@@ -1,5 +1,9 @@
 """The offset index."""
 
+import sys
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from tailrace.errors import CorruptionError
@@ -78,6 +82,37 @@ def test_the_first_entry_from_a_position_on(position: int, found: tuple[int, int
     """It bounds the offsets of what stands before that position; behind the last there is none."""
     assert filled(MemoryFiles()).first_from(position) == found
     assert opened(MemoryFiles()).first_from(position) is None
+
+
+def test_an_append_during_a_search_by_position_gives_no_entry_before_it() -> None:
+    """Between whichever two lines it happens; what is found is the new entry or nothing."""
+
+    def found_with_an_append_before_line(number: int) -> tuple[tuple[int, int] | None, bool]:
+        index = filled(MemoryFiles())
+        left = number
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            if "storage/index/" in frame.f_code.co_filename and event == "line":
+                left -= 1
+                if left == -1:
+                    index.append(160, 1500)
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            found = index.first_from(1000)
+        finally:
+            sys.settrace(before)
+        return found, left < 0
+
+    number, has_appended, seen = 0, True, set()
+    while has_appended:
+        found, has_appended = found_with_an_append_before_line(number)
+        seen.add(found)
+        number += 1
+    assert seen == {None, (160, 1500)}
 
 
 def test_every_offset_of_a_long_index_finds_its_floor() -> None:
