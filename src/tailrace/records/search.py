@@ -1,12 +1,20 @@
-"""The first record of a batch at or after a timestamp, for ListOffsets; no objects are made."""
+"""The first record of a batch at or after a timestamp, for ListOffsets; no objects are made.
 
-from typing import NamedTuple
+Plain Python walks a mebibyte of records at most, which takes it half a second. A batch that
+decompresses to more may be a bomb, for which it would take minutes: the kernels are loaded first.
+"""
+
+from typing import Final, NamedTuple
 
 from tailrace import kernels
 from tailrace.kernels import RecordFault
+from tailrace.kernels.loading import load_beside
 from tailrace.model import TimestampType
 from tailrace.records.batch import Batch
 from tailrace.records.checks import record_error
+
+PLAIN_BYTES_MAX: Final = 1024 * 1024
+"""What plain Python may walk in one batch (decision 23)."""
 
 
 class FoundRecord(NamedTuple):
@@ -28,6 +36,8 @@ def find_timestamp(batch: Batch, timestamp: int, *, start_offset: int) -> FoundR
         UnsupportedCodecError: the attributes have codec 5, 6 or 7.
     """
     view = batch.records_view()
+    if len(view) > PLAIN_BYTES_MAX:
+        load_beside()
     is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     found = kernels.int64s(2)
     status = kernels.find_timestamp(
