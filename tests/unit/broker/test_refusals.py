@@ -184,11 +184,15 @@ def test_a_connection_that_is_answered_is_closed_when_it_is_idle() -> None:
         async with running(outside, {"connections.max.idle.ms": "4000"}) as broker:
             peer = connect(outside, broker)
             await create_topic(peer, "t")
-            request = fetch_request("t", 0, max_wait_ms=25_000)
-            peer.send(ApiKey.FETCH, request, version=BY_NAME_FETCH)
+            outside.threads.seconds_per_run = 25
+            builder = BatchBuilder(codec=Codec.GZIP)
+            builder.append(None, b"x", timestamp=1)
+            request = produce_request("t", builder.build())
+            peer.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
             started = outside.loop.time()
             assert await peer.is_closed()
             assert outside.loop.time() - started < 10
+            outside.threads.seconds_per_run = 0
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))

@@ -3,6 +3,7 @@
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -191,8 +192,16 @@ def test_a_slow_reader_of_an_answer_holds_no_memory_of_its_request() -> None:
 
     async def scenario(outside: Outside, broker: RunningBroker) -> None:
         peer = connect(outside, broker)
-        await produce(peer, "t", batch(bytes(2000)))
-        peer.send(ApiKey.FETCH, wide_fetch(parts=490, max_wait_ms=0), version=BY_NAME_FETCH)
+        await create_topic(peer, "many", partitions=80)
+        for number in range(80):
+            await produce(peer, "many", batch(bytes(8000)), partition=number)
+        few = wide_fetch(parts=1, max_wait_ms=0)
+        entry = few.topics[0].partitions[0]
+        parts = tuple(replace(entry, partition=number) for number in range(80))
+        request = replace(
+            few, topics=(FetchTopic(topic="many", partitions=parts),), rack_id="r" * 20_000
+        )
+        peer.send(ApiKey.FETCH, request, version=BY_NAME_FETCH)
         await outside.pass_time(1)
         assert broker.statistics().claimed_bytes == 0
         assert len(await peer.read_frame()) > MIB // 2
