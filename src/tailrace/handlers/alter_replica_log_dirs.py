@@ -10,6 +10,8 @@ Behaviour: the answer says that a move has begun; DescribeLogDirs shows how far 
 Not done: a place for partitions that are not there yet, which Kafka keeps in memory.
 """
 
+from functools import partial
+
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
 from tailrace.model import TopicPartition
@@ -20,34 +22,41 @@ from tailrace.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from tailrace.runtime.slices import Slices, each_in_slices
 
 
-def handle_alter_replica_log_dirs(
+async def handle_alter_replica_log_dirs(
     services: Services, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """Begin every move that can be begun."""
+    slices = Slices()
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
-            results.setdefault(topic.name, []).extend(
-                AlterReplicaLogDirPartitionResult(
-                    partition_index=number,
-                    error_code=_alter(services, TopicPartition(topic.name, number), directory.path),
-                )
-                for number in topic.partitions
-            )
-    return AlterReplicaLogDirsResponse(
-        results=tuple(
-            AlterReplicaLogDirTopicResult(topic_name=name, partitions=tuple(partitions))
-            for name, partitions in results.items()
-        )
-    )
+            alter = partial(_alter, services, topic.name, path=directory.path)
+            altered = await each_in_slices(topic.partitions, alter, slices)
+            results.setdefault(topic.name, []).extend(altered)
+            await slices.turn()
+        await slices.turn()
+    topics = await each_in_slices(results.items(), _topic_result, slices)
+    return AlterReplicaLogDirsResponse(results=tuple(topics))
 
 
-def _alter(services: Services, partition: TopicPartition, path: str) -> ErrorCode:
-    topic = services.controller.image.topics.get(partition.topic)
+def _topic_result(
+    named: tuple[str, list[AlterReplicaLogDirPartitionResult]],
+) -> AlterReplicaLogDirTopicResult:
+    name, partitions = named
+    return AlterReplicaLogDirTopicResult(topic_name=name, partitions=tuple(partitions))
+
+
+def _alter(
+    services: Services, name: str, number: int, *, path: str
+) -> AlterReplicaLogDirPartitionResult:
+    topic = services.controller.image.topics.get(name)
+    topic_id = None if topic is None else topic.topic_id
+    code = ErrorCode.NONE
     try:
-        services.moves.alter(partition, path, topic_id=None if topic is None else topic.topic_id)
+        services.moves.alter(TopicPartition(name, number), path, topic_id=topic_id)
     except TailraceError as error:
-        return error_code(error)
-    return ErrorCode.NONE
+        code = error_code(error)
+    return AlterReplicaLogDirPartitionResult(partition_index=number, error_code=code)

@@ -6,7 +6,8 @@ Behaviour: each directory with the bytes of its logs, and of the copies that mov
 Version notes: v4 has the size of the volume and its room, which are not known here (-1).
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from tailrace.handlers.services import Services
 from tailrace.protocol.errors import ErrorCode
@@ -17,59 +18,87 @@ from tailrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from tailrace.runtime.slices import Slices, each_in_slices
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
+from tailrace.storage.moving import Move
 
 
-def handle_describe_log_dirs(
+class _Held(NamedTuple):
+    """What a directory has."""
+
+    directory: DirectoryLogs
+    logs: tuple[Log, ...]
+    moves: Sequence[Move]
+    """Those that move here."""
+
+
+async def handle_describe_log_dirs(
     services: Services, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """Every directory, with the partitions that were asked about."""
-    wanted = None
-    if request.topics is not None:
-        wanted = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
+    slices = Slices()
+    wanted = await _wanted(services, request, slices)
+    # All at one moment: a partition that moves meanwhile is in one directory or in the other.
+    held = [
+        _Held(directory, tuple(directory), services.moves.futures(directory))
+        for directory in services.moves.directories
+    ]
     left_out = (
         DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
         for path in services.moves.left_out
     )
     return DescribeLogDirsResponse(
-        results=(
-            *(_describe(services, each, wanted) for each in services.moves.directories),
-            *left_out,
-        )
+        results=(*[await _describe(each, wanted, slices) for each in held], *left_out)
     )
 
 
-def _describe(
-    services: Services, directory: DirectoryLogs, wanted: set[tuple[str, int]] | None
+async def _wanted(
+    services: Services, request: DescribeLogDirsRequest, slices: Slices
+) -> dict[str, set[int]] | None:
+    """The partitions that are asked about, of topics that are there; None for all."""
+    if request.topics is None:
+        return None
+    wanted: dict[str, set[int]] = {}
+    for topic in request.topics:
+        if topic.topic in services.controller.image.topics:
+            # Numbers alone: to free 100,000 pairs of name and number takes 15 ms.
+            numbers = wanted.setdefault(topic.topic, set())
+            await each_in_slices(topic.partitions, numbers.add, slices)
+        await slices.turn()
+    return wanted
+
+
+async def _describe(
+    held: _Held, wanted: dict[str, set[int]] | None, slices: Slices
 ) -> DescribeLogDirsResult:
-    if directory.failure is not None:
+    if held.directory.failure is not None:
         return DescribeLogDirsResult(
-            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path
+            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=held.directory.path
         )
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for log, lag, is_future in _logs(services, directory):
-        if wanted is None or log.partition in wanted:
-            topics.setdefault(log.partition.topic, []).append(
+
+    def describe(log: Log, *, move: Move | None = None) -> None:
+        name, number = log.partition
+        if wanted is None or number in wanted.get(name, ()):
+            behind = log.positions.high_watermark - log.end_offset
+            topics.setdefault(name, []).append(
                 DescribeLogDirsPartition(
-                    partition_index=log.partition.partition,
+                    partition_index=number,
                     partition_size=log.size,
-                    offset_lag=lag,
-                    is_future_key=is_future,
+                    offset_lag=max(behind, 0) if move is None else move.lag,
+                    is_future_key=move is not None,
                 )
             )
+
+    await each_in_slices(held.logs, describe, slices)
+    await each_in_slices(held.moves, lambda move: describe(move.future, move=move), slices)
+    described = await each_in_slices(topics.items(), _topic, slices)
     return DescribeLogDirsResult(
-        error_code=ErrorCode.NONE,
-        log_dir=directory.path,
-        topics=tuple(
-            DescribeLogDirsTopic(name=name, partitions=tuple(partitions))
-            for name, partitions in topics.items()
-        ),
+        error_code=ErrorCode.NONE, log_dir=held.directory.path, topics=tuple(described)
     )
 
 
-def _logs(services: Services, directory: DirectoryLogs) -> Iterable[tuple[Log, int, bool]]:
-    for log in directory:
-        yield log, max(log.positions.high_watermark - log.end_offset, 0), False
-    for move in services.moves.futures(directory):
-        yield move.future, move.lag, True
+def _topic(named: tuple[str, list[DescribeLogDirsPartition]]) -> DescribeLogDirsTopic:
+    name, partitions = named
+    return DescribeLogDirsTopic(name=name, partitions=tuple(partitions))

@@ -33,9 +33,6 @@ from tailrace.protocol.errors import MalformedMessageError, TooManyPartsError
 from tailrace.protocol.fields import WireField, fields_in, tagged_fields_in, wire_fields
 from tailrace.protocol.primitives import TagDecoder, read_tagged, read_uvarint, uuid_from
 
-NUMBERS_PER_PART = 8
-"""Numbers in an array that count as one part: a struct takes as much memory as so many."""
-
 STRING_BYTES_MAX = 32_767
 """Longest string of any version: what an int16 length can say. Kafka holds compact ones to it."""
 
@@ -301,7 +298,8 @@ class DecoderSource:
         self._line(f"if {count} * {smallest} > end - position:")
         self._line(f"    refuse_count({path!r}, {count}, position=position, end=end)")
         numbers = FIXED.get(kind) if isinstance(kind, str) else None
-        self._line(f"parts -= {count}{f' // {NUMBERS_PER_PART}' if numbers else ''}")
+        # A number takes little memory, but it may stand for a partition that has to be answered.
+        self._line(f"parts -= {count}")
         self._line("if parts < 0:")
         self._line(f"    refuse_parts({path!r}, {count}, position)")
         if numbers:

@@ -59,6 +59,17 @@ def connect(outside: Outside, broker: RunningBroker) -> Peer:
     return Peer(outside.network.open(broker.endpoint[1]))
 
 
+async def send_all(outside: Outside, peer: Peer, data: bytes) -> None:
+    """Send more than the window of a connection holds, until it is closed."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[peer.socket.send([view]) or 0 :]
+        except BrokenPipeError:
+            return
+        await outside.pass_time(0.001)
+
+
 def batch(*values: bytes, key: bytes | None = b"k", timestamp: int = 1_700_000_000_000) -> bytes:
     """One uncompressed batch with these values."""
     builder = BatchBuilder()

@@ -81,6 +81,7 @@ from tests.unit.broker.brokers import (
     produce,
     produce_request,
     running,
+    send_all,
 )
 
 Step = Callable[[Peer, RunningBroker], Awaitable[None]]
@@ -228,17 +229,6 @@ def empty_partitions(count: int) -> bytes:
         key=ApiKey.PRODUCE,
         version=3,
     )
-
-
-async def send_all(outside: Outside, peer: Peer, data: bytes) -> None:
-    """Send more than the window of a connection holds, until it is closed."""
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[peer.socket.send([view]) or 0 :]
-        except BrokenPipeError:
-            return
-        await outside.pass_time(0.001)
 
 
 def test_a_frame_of_empty_partitions_is_refused_before_they_are_made() -> None:
