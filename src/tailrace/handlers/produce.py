@@ -11,15 +11,17 @@ Behaviour:
     the batch that reaches it wait in the same way, whatever the acks. A flush that fails is
     KAFKA_STORAGE_ERROR to all who waited. Readers may see records while their producer waits.
   - A batch that is compressed or long is looked at on a worker thread (`replication.validation`);
-    the batches of a request, and the requests of a connection, keep their order all the same. So
-    do those that wait for a partition whose move to another log directory completes.
+    the batches of a request, and the requests of a connection, keep their order all the same. Its
+    LogAppendTime is that of the append. Those that wait for a partition whose move to another log
+    directory completes keep their order too.
   - Internal topics are refused (INVALID_TOPIC_EXCEPTION).
   - A batch that an idempotent producer sends again is a success with the offset it got the first
     time (one of its last five); a gap is OUT_OF_ORDER_SEQUENCE_NUMBER, an old epoch
     INVALID_PRODUCER_EPOCH.
   - Records that the topic does not take are named one by one, up to 1000 of a batch.
 Version notes: zstd needs v7 (UNSUPPORTED_COMPRESSION_TYPE below); v8 adds the message and the
-    records at fault (KIP-467); v13 names topics by id (UNKNOWN_TOPIC_ID).
+    records at fault (KIP-467); v13 names topics by id (UNKNOWN_TOPIC_ID, also
+    if the topic goes, or is made anew, while the request waits).
 Not done: transactions (INVALID_TXN_STATE), quotas.
 """
 
@@ -89,78 +91,109 @@ def handle_produce(
     """Append every partition's batch; the caller decides what acks 0 means for the answer."""
     refusal = _refusal_of_all(request)
     is_durable = services.is_durable and request.acks == Acks.ALL
-    if refusal is None and (services.replicas.held or not _is_short(request)):
-        return _produce_in_slices(services, header, request, is_durable=is_durable)
+    if services.replicas.held or not _is_short(request):
+        return _produce_in_slices(services, header, request, refusal=refusal, is_durable=is_durable)
     outcomes = [
         _produce(services, header, data, refusal=refusal, is_durable=is_durable)
         for data in request.topic_data
     ]
     if any(outcome.flushed is not None for topic in outcomes for outcome in topic):
         return _respond_when_flushed(request, outcomes)
-    return _respond(request, outcomes)
+    return ProduceResponse(
+        responses=tuple(
+            _topic_response(data, topic)
+            for data, topic in zip(request.topic_data, outcomes, strict=True)
+        )
+    )
 
 
 def _is_short(request: ProduceRequest) -> bool:
     """Whether all batches together can be appended on the event loop within its budget."""
-    count = 0
+    count = size = 0
+    if len(request.topic_data) > SHORT_COUNT_MAX:
+        return False
     for topic in request.topic_data:
         for data in topic.partition_data:
             count += 1
-            if count > SHORT_COUNT_MAX or (data.records and not is_short(data.records)):
+            if count > SHORT_COUNT_MAX:
                 return False
+            if data.records:
+                if not is_short(data.records, before=size):
+                    return False
+                size += len(data.records)
     return True
 
 
 async def _produce_in_slices(
-    services: Services, header: RequestHeader, request: ProduceRequest, *, is_durable: bool
+    services: Services,
+    header: RequestHeader,
+    request: ProduceRequest,
+    *,
+    refusal: _Refusal | None,
+    is_durable: bool,
 ) -> ProduceResponse:
     """One batch after the other, in their order, with turns for others in between."""
     slices = Slices()
     outcomes: list[list[_Outcome]] = []
     for data in request.topic_data:
-        topic = services.find_topic(data.name, data.topic_id)
-        refusal = _refusal_of_topic(topic, data)
         outcomes.append([])
         for each in data.partition_data:
-            if refusal is not None:
-                outcome = _Outcome(_refused(each.index, refusal))
+            topic = await _find_free(services, data, each.index)
+            refused = refusal or _refusal_of_topic(topic, data)
+            if refused is not None:
+                outcome = _Outcome(_refused(each.index, refused))
             elif each.records and not is_short(each.records):
                 assert topic is not None
                 outcome = await _append_long(
-                    services, header, topic, data=each, is_durable=is_durable
+                    services, header, topic, named=data, data=each, is_durable=is_durable
                 )
             else:
                 assert topic is not None
-                await services.replicas.wait_until_free(TopicPartition(topic.name, each.index))
                 outcome = _append(services, header, topic, data=each, is_durable=is_durable)
             outcomes[-1].append(outcome)
             await slices.turn()
+        await slices.turn()
     return await _respond_when_flushed(request, outcomes)
+
+
+async def _find_free(services: Services, data: TopicProduceData, index: int) -> Topic | None:
+    """The topic that is named, at a moment when the partition takes appends.
+
+    Others may have deleted it meanwhile, and made another one of its name.
+    """
+    while True:
+        topic = services.find_topic(data.name, data.topic_id)
+        name = TopicPartition("" if topic is None else topic.name, index)
+        partition = services.replicas.get(name)
+        if partition is None or partition.takes_appends.is_set():
+            return topic
+        await services.replicas.wait_until_free(name)
 
 
 async def _respond_when_flushed(
     request: ProduceRequest, outcomes: list[list[_Outcome]]
 ) -> ProduceResponse:
-    for outcome in (outcome for topic in outcomes for outcome in topic):
-        if outcome.flushed is not None:
-            # Others may wait for the same flush when this client's connection is cut.
-            error = await asyncio.shield(outcome.flushed)
-            if error is not None:
-                refusal = _Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-                outcome.answer = _refused(outcome.answer.index, refusal)
-    return _respond(request, outcomes)
+    slices = Slices()
+    responses = []
+    for data, topic in zip(request.topic_data, outcomes, strict=True):
+        for outcome in topic:
+            if outcome.flushed is not None:
+                # Others may wait for the same flush when this client's connection is cut.
+                error = await asyncio.shield(outcome.flushed)
+                if error is not None:
+                    refusal = _Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                    outcome.answer = _refused(outcome.answer.index, refusal)
+            await slices.turn()
+        responses.append(_topic_response(data, topic))
+        await slices.turn()
+    return ProduceResponse(responses=tuple(responses))
 
 
-def _respond(request: ProduceRequest, outcomes: list[list[_Outcome]]) -> ProduceResponse:
-    return ProduceResponse(
-        responses=tuple(
-            TopicProduceResponse(
-                name=data.name,
-                topic_id=data.topic_id,
-                partition_responses=tuple([outcome.answer for outcome in topic]),
-            )
-            for data, topic in zip(request.topic_data, outcomes, strict=True)
-        )
+def _topic_response(data: TopicProduceData, outcomes: list[_Outcome]) -> TopicProduceResponse:
+    return TopicProduceResponse(
+        name=data.name,
+        topic_id=data.topic_id,
+        partition_responses=tuple([outcome.answer for outcome in outcomes]),
     )
 
 
@@ -239,6 +272,7 @@ async def _append_long(
     header: RequestHeader,
     topic: Topic,
     *,
+    named: TopicProduceData,
     data: PartitionProduceData,
     is_durable: bool,
 ) -> _Outcome:
@@ -247,14 +281,17 @@ async def _append_long(
     refusal = _refusal_of_batch(records, header.api_version)
     if refusal is not None:
         return _Outcome(_refused(data.index, refusal))
-    name, now_ms = TopicPartition(topic.name, data.index), services.clock.now_ms()
+    name, clock = TopicPartition(topic.name, data.index), services.clock
     try:
         partition = services.replicas.find(name)
-        planned = await services.validation.plan(partition.log, records, now_ms=now_ms)
+        planned = await services.validation.plan(partition.log, records, now_ms=clock.now_ms())
         await services.replicas.wait_until_free(name)
+        refusal = _refusal_of_topic(services.find_topic(named.name, named.topic_id), named)
+        if refusal is not None:
+            return _Outcome(_refused(data.index, refusal))
         if services.replicas.find(name) is not partition:
             raise UnknownPartitionError(f"{name} was deleted and made anew meanwhile")
-        appended = partition.append_planned(planned, now_ms=now_ms)
+        appended = partition.append_planned(planned, now_ms=clock.now_ms())
     except (TailraceError, OSError) as error:
         return _failed(data.index, error)
     return _appended(services, partition, appended, index=data.index, is_durable=is_durable)

@@ -39,12 +39,15 @@ QUICK_COUNT: Final = 2
 """Batches at a time in the quick lane."""
 
 
-def is_short(records: Buffer) -> bool:
-    """Whether a batch can be appended on the event loop within its budget."""
+def is_short(records: Buffer, *, before: int = 0) -> bool:
+    """Whether a batch can be appended on the event loop within its budget.
+
+    `before` are the bytes of batches that are appended in the same step.
+    """
     size_max = COMPILED_BYTES_MAX if kernels.is_loaded() else PLAIN_BYTES_MAX
     if len(records) < HEADER_SIZE:
         return True  # It is refused for that.
-    return len(records) <= size_max and not records[ATTRIBUTES_POSITION + 1] & CODEC_MASK
+    return before + len(records) <= size_max and not records[ATTRIBUTES_POSITION + 1] & CODEC_MASK
 
 
 class Validation:

@@ -169,12 +169,16 @@ def plan_append(
     )
 
 
-def placed(planned: PlannedAppend, *, next_offset: int, leader_epoch: int) -> PlannedAppend:
-    """The plan of a batch that others have come before: at the end that the log has now."""
+def placed(
+    planned: PlannedAppend, *, next_offset: int, leader_epoch: int, now_ms: int
+) -> PlannedAppend:
+    """The plan of a batch as it is appended: at the end and at the time that it is now."""
+    is_append_time = planned.timestamp_type is TimestampType.LOG_APPEND_TIME
     return planned._replace(
         base_offset=next_offset,
         last_offset=next_offset + planned.batch.record_count - 1,
         leader_epoch=leader_epoch,
+        max_timestamp=now_ms if is_append_time else planned.max_timestamp,
     )
 
 

@@ -171,13 +171,19 @@ class Log:
     ) -> Appended:
         """`append` for a batch that `plan_append` has looked at, maybe some time ago.
 
-        It goes to the end that the log has now, which may be another one than it was planned for.
-        A setting that has changed in between does not count for it. Raises as `append` does once
-        it has planned.
+        It goes to the end that the log has now, which may be another one than it was planned for,
+        and LogAppendTime is `now_ms`. A setting that has changed in between does not count for it.
+        Raises as `append` does once it has planned.
         """
         self.check_usable()
-        if planned.base_offset != self.end_offset or planned.leader_epoch != leader_epoch:
-            planned = placed(planned, next_offset=self.end_offset, leader_epoch=leader_epoch)
+        if (
+            planned.base_offset != self.end_offset
+            or planned.leader_epoch != leader_epoch
+            or planned.log_append_time_or_none not in (None, now_ms)
+        ):
+            planned = placed(
+                planned, next_offset=self.end_offset, leader_epoch=leader_epoch, now_ms=now_ms
+            )
         batch = planned.batch
         if batch.producer_id >= 0:
             known = self.producers.check(batch, origin=origin, guard=guard)

@@ -19,8 +19,22 @@ from tailrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from tailrace.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tailrace.records.builder import BatchBuilder
 from tailrace.testing import Outside, Peer, Watchdog, virtual_runtime
-from tests.unit.broker.brokers import connect, create_topic, running, send_all
+from tests.unit.broker.brokers import (
+    BY_NAME_PRODUCE,
+    connect,
+    create_topic,
+    produce_request,
+    running,
+    send_all,
+)
 
 M = TypeVar("M", bound=Message)
 
@@ -105,6 +119,66 @@ def test_many_partitions_are_described_in_slices(named: int | None) -> None:
             answer = await ask_watched(outside, peer, key, request, response)
             (topic,) = answer.results[0].topics
             assert [each.partition_index for each in topic.partitions] == list(range(count))
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def many_produced(*data: PartitionProduceData, acks: int = -1) -> ProduceRequest:
+    """A Produce request for partitions of one topic."""
+    topic = TopicProduceData(name="t", partition_data=data)
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=(topic,))
+
+
+def test_a_refused_produce_of_many_partitions_is_answered_in_slices() -> None:
+    """A fault of the whole request is told of each partition, and others get their turn."""
+    count = 10_000
+    data = [PartitionProduceData(index=number, records=None) for number in range(count)]
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            few = produce_request("t", b"")
+            await peer.ask(ApiKey.PRODUCE, few, ProduceResponse, version=BY_NAME_PRODUCE)
+            answer = await ask_watched(
+                outside,
+                peer,
+                ApiKey.PRODUCE,
+                many_produced(*data, acks=7),
+                ProduceResponse,
+                version=BY_NAME_PRODUCE,
+            )
+            partitions = answer.responses[0].partition_responses
+            assert [each.index for each in partitions] == list(range(count))
+            assert {each.error_code for each in partitions} == {ErrorCode.INVALID_REQUIRED_ACKS}
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_batches_that_are_long_together_are_appended_in_slices() -> None:
+    """Each of 30 could be appended at once, and all of them could not."""
+    builder = BatchBuilder()
+    builder.append(b"", b"", timestamp=0, headers=[("", None)] * 2000)
+    records = builder.build()
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t", partitions=30)
+            first = produce_request("t", records)
+            await peer.ask(ApiKey.PRODUCE, first, ProduceResponse, version=BY_NAME_PRODUCE)
+            data = [PartitionProduceData(index=number, records=records) for number in range(30)]
+            answer = await ask_watched(
+                outside,
+                peer,
+                ApiKey.PRODUCE,
+                many_produced(*data),
+                ProduceResponse,
+                version=BY_NAME_PRODUCE,
+            )
+            partitions = answer.responses[0].partition_responses
+            assert [each.base_offset for each in partitions] == [1] + [0] * 29
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))

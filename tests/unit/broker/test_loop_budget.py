@@ -359,6 +359,61 @@ def test_a_batch_of_a_topic_that_is_deleted_meanwhile_is_refused() -> None:
         outside.run(scenario(outside))
 
 
+@pytest.mark.parametrize("is_long", [True, False])
+def test_a_request_for_a_topic_by_id_writes_into_no_other_topic(*, is_long: bool) -> None:
+    """If it is made anew while the first batch is looked at, the second one is refused too."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            slow, quick = connect(outside, broker), connect(outside, broker)
+            created = await create_topic(quick, "t", partitions=2)
+            records = [compressed(bytes(20_000)), compressed(b"y") if is_long else batch(b"y")]
+            data = tuple(
+                PartitionProduceData(index=number, records=each)
+                for number, each in enumerate(records)
+            )
+            topic = TopicProduceData(topic_id=created.topic_id, partition_data=data)
+            request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=(topic,))
+            outside.threads.seconds_per_run = 10
+            long = asyncio.ensure_future(slow.ask(ApiKey.PRODUCE, request, ProduceResponse))
+            await outside.pass_time(0.5)
+            outside.threads.seconds_per_run = 0
+            await delete(quick, broker)
+            await create_topic(quick, "t", partitions=2)
+            codes = [each.error_code for each in (await long).responses[0].partition_responses]
+            assert codes == [ErrorCode.UNKNOWN_TOPIC_ID] * 2
+            assert (await produce(quick, "t", batch(b"x"), partition=1)).base_offset == 0
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_log_append_time_does_not_go_back_behind_a_batch_that_waits() -> None:
+    """It is the time when a batch is appended, and not when a worker thread was asked for."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            slow, quick = connect(outside, broker), connect(outside, broker)
+            configs = {"message.timestamp.type": "LogAppendTime"}
+            await create_topic(quick, "t", configs=configs)
+            outside.threads.seconds_per_run = 10
+            long = asyncio.ensure_future(produce(slow, "t", compressed(bytes(20_000))))
+            await outside.pass_time(5)
+            before = await produce(quick, "t", batch(b"x"))
+            behind = await long
+            assert [before.base_offset, behind.base_offset] == [0, 1]
+            assert before.log_append_time_ms < behind.log_append_time_ms
+            log = broker.logs.get(TopicPartition("t", 0))
+            assert log is not None
+            assert [each.max_timestamp for each in log.batches(0)] == [
+                before.log_append_time_ms,
+                behind.log_append_time_ms,
+            ]
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
 def test_a_bomb_whose_client_has_gone_keeps_its_place() -> None:
     """Threads do not pile up behind clients that send, go, and come again."""
 
