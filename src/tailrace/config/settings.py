@@ -2,8 +2,8 @@
 
 Names are Kafka's; our own start with `tailrace.`. A default stands here and nowhere else.
 Values come as strings (a properties file, a CreateTopics request, a command line) and leave as
-int, float, bool, str or tuple of str. An unknown name is a fault with a suggestion, and all faults
-of one call are reported together.
+int, float, bool, str or tuple of str. An unknown name is a fault, the first ones with a suggestion,
+and all faults of one call are reported together.
 """
 
 import difflib
@@ -19,6 +19,12 @@ T = TypeVar("T", int, float)
 
 INT64_MAX = 9223372036854775807
 INT32_MAX = 2147483647
+
+SUGGESTIONS_MAX = 4
+"""Most unknown names of one call that get a suggestion: to search for one takes up to a
+millisecond, and clients of a broker choose how many there are."""
+SUGGESTION_CHARACTERS_MAX = 64
+"""Longest name that may be a mistyped one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,14 +132,14 @@ def parse_settings(
     """
     known = {setting.name: setting for setting in declared}
     values = {name: setting.default for name, setting in known.items()}
-    faults = []
+    faults, searched = [], 0
     for name, text in given.items():
         setting = known.get(name)
         if setting is None:
             hint = hints.get(name, "")
-            if not hint:
-                close = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {close[0]}?" if close else ""
+            if not hint and searched < SUGGESTIONS_MAX:
+                searched += 1
+                hint = _suggestion(name, known)
             faults.append(f"{name}: no such setting{'; ' * bool(hint)}{hint}")
             continue
         try:
@@ -143,6 +149,13 @@ def parse_settings(
     if faults:
         raise ConfigError(faults)
     return values
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    if len(name) > SUGGESTION_CHARACTERS_MAX:
+        return ""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else ""
 
 
 def describe_settings(declared: Iterable[Setting]) -> str:

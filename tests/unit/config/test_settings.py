@@ -1,5 +1,7 @@
 """Settings: parsed once, all faults together; and the texts they come from."""
 
+from dataclasses import replace
+
 import pytest
 
 from tailrace.config import (
@@ -10,6 +12,7 @@ from tailrace.config import (
     parse_settings,
     read_properties,
 )
+from tailrace.config.settings import SUGGESTIONS_MAX
 from tailrace.errors import ConfigError
 
 DECLARED = (
@@ -72,6 +75,22 @@ def test_all_faults_come_together_and_unknown_names_with_a_suggestion() -> None:
         "ratio: 'x' is not a number",
         "zzz: no such setting",
     ]
+
+
+def test_only_the_first_unknown_names_get_a_suggestion() -> None:
+    """A client chooses how many names it sends, and each search takes its time."""
+    given = {f"segment.byte{number}": "5" for number in range(SUGGESTIONS_MAX + 1)}
+    with pytest.raises(ConfigError) as caught:
+        parse_settings(DECLARED, given)
+    suggested = ["did you mean" in fault for fault in caught.value.faults]
+    assert suggested == [True] * SUGGESTIONS_MAX + [False]
+
+
+def test_a_name_that_is_far_too_long_gets_no_suggestion() -> None:
+    """The search takes longer for a longer name, and it is not a mistyped one."""
+    with pytest.raises(ConfigError) as caught:
+        parse_settings((replace(DECLARED[0], name="a" * 70),), {"a" * 69: "1"})
+    assert "did you mean" not in caught.value.faults[0]
 
 
 def test_the_reference_has_a_line_for_each_setting() -> None:
