@@ -8,6 +8,7 @@ Version notes: v6 names topics by name or by id, not both (INVALID_REQUEST).
 Not done: `delete.topic.enable`.
 """
 
+import itertools
 from functools import partial
 
 from tailrace.errors import TailraceError
@@ -28,13 +29,14 @@ async def handle_delete_topics(
     services: Services, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
     """Remove every topic that can be removed."""
-    wanted = (*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names))
     slices = Slices()
+    named = (DeleteTopicState(name=name) for name in request.topic_names)
     results = []
-    for state in wanted:
+    for state in itertools.chain(request.topics, named):
+        # A topic that is not there may be on its way: its change has the name that it will have.
         found = services.find_topic(state.name or "", state.topic_id)
-        delete = partial(_delete, services, state)
-        results.append(await services.changes.make(found.name if found else "", delete))
+        name = found.name if found is not None else state.name or ""
+        results.append(await services.changes.make(name, partial(_delete, services, state)))
         await slices.turn()
     return DeleteTopicsResponse(responses=tuple(results))
 

@@ -193,6 +193,23 @@ def test_a_slow_change_holds_up_no_other_topic() -> None:
         outside.run(scenario(outside))
 
 
+def test_a_topic_that_is_being_made_is_deleted_behind_that() -> None:
+    """DeleteTopics waits for a change of the name, also before the topic is there."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            first, second = connect(outside, broker), connect(outside, broker)
+            outside.threads.seconds_per_run = 10
+            making = asyncio.ensure_future(create_topic(first, "t"))
+            await outside.pass_time(5)
+            await delete(second, broker)
+            assert (await making).error_code == 0
+            assert "t" not in broker.controller.image.topics
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
 def test_a_change_goes_on_when_its_client_is_gone() -> None:
     """A topic is made whole or not at all, though the connection ends in the middle."""
 
