@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from tailrace import kernels
 from tailrace.errors import TailraceError
+from tailrace.kernels.loading import load_beside
 from tailrace.runtime.threads import Threads
 from tailrace.storage.cleaner.worker import CleaningJob, LogCleaner
 
@@ -55,7 +55,7 @@ async def clean_regularly(
 async def _clean(job: CleaningJob, threads: Threads) -> None:
     try:
         if job.plan.total_bytes >= LOAD_KERNELS_BYTES:
-            await threads.run(kernels.load)
+            await threads.run(load_beside)
         for group in await _to_its_end(job, threads, job.map_keys):
             work = lambda group=group: job.rewrite(group)  # noqa: E731
             job.exchange(await _to_its_end(job, threads, work))

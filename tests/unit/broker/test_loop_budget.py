@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import struct
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
@@ -208,6 +210,23 @@ def test_a_topic_that_is_being_made_is_deleted_behind_that() -> None:
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
+
+
+def test_kernels_for_the_cleaner_are_compiled_by_another_process() -> None:
+    """To compile holds the interpreter lock, for which a broker's clients would wait."""
+    script = """
+import sys
+events = []
+sys.addaudithook(lambda event, _: events.append(event))
+from tailrace import kernels
+from tailrace.broker import cleaning
+from tests.unit.broker.test_cleaning import test_a_topic_is_compacted_while_it_is_served
+cleaning.LOAD_KERNELS_BYTES = 0
+test_a_topic_is_compacted_while_it_is_served()
+assert kernels.is_loaded()
+assert "subprocess.Popen" in events
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 
 def test_a_change_goes_on_when_its_client_is_gone() -> None:
