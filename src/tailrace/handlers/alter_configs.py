@@ -11,24 +11,30 @@ Not done: settings of brokers (INVALID_REQUEST); policies.
 from tailrace.cluster.config_changes import ConfigOperation
 from tailrace.handlers.configs import Alteration, WantedChange, alter
 from tailrace.handlers.services import Services
-from tailrace.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from tailrace.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResponse,
+)
 
 
 async def handle_alter_configs(
     services: Services, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     """Replace the settings of every topic that allows it."""
-    wanted = [
-        Alteration(
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-            changes=tuple(
-                WantedChange(name=config.name, operation=ConfigOperation.SET, value=config.value)
-                for config in resource.configs
-            ),
-        )
-        for resource in request.resources
-    ]
+    wanted = (_alteration(resource) for resource in request.resources)
     return AlterConfigsResponse(
         responses=await alter(services, wanted, is_replaced=True, is_dry_run=request.validate_only)
+    )
+
+
+def _alteration(resource: AlterConfigsResource) -> Alteration:
+    return Alteration(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        change_count=len(resource.configs),
+        changes=(
+            WantedChange(name=config.name, operation=ConfigOperation.SET, value=config.value)
+            for config in resource.configs
+        ),
     )

@@ -5,7 +5,7 @@ it. What a change makes of a topic's settings is `cluster.config_changes`.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -83,7 +83,9 @@ class Alteration:
 
     resource_type: int
     resource_name: str
-    changes: tuple[WantedChange, ...]
+    change_count: int
+    changes: Iterable[WantedChange]
+    """Made while they are looked at, which they are once, and only if they are not too many."""
 
 
 def topic_entries(services: Services, topic: Topic) -> Iterator[ConfigEntry]:
@@ -158,16 +160,21 @@ def unknown_resource(resource_type: int) -> InvalidRequestError:
 
 
 async def alter(
-    services: Services, wanted: Sequence[Alteration], *, is_replaced: bool, is_dry_run: bool
+    services: Services, wanted: Iterable[Alteration], *, is_replaced: bool, is_dry_run: bool
 ) -> tuple[AlterConfigsResourceResponse, ...]:
     """The outcome for each resource of a request, each changed or refused on its own.
 
     With `is_replaced` a topic keeps no setting that the request does not name.
     """
-    counts = Counter((one.resource_type, one.resource_name) for one in wanted)
     slices = Slices()
-    outcomes = []
+    counts: Counter[tuple[int, str]] = Counter()
+    alterations = []
     for one in wanted:
+        counts[one.resource_type, one.resource_name] += 1
+        alterations.append(one)
+        await slices.turn()
+    outcomes = []
+    for one in alterations:
         code, message = ErrorCode.NONE, None
         try:
             if counts[one.resource_type, one.resource_name] > 1:
@@ -191,7 +198,8 @@ async def alter(
 async def _alter(
     services: Services, one: Alteration, *, is_replaced: bool, is_dry_run: bool
 ) -> None:
-    changes = _checked(one.changes)
+    check_count(one.change_count)
+    changes = _checked(tuple(one.changes))
     match one.resource_type:
         case ResourceType.TOPIC:
             topic = find_topic(services, one.resource_name)
@@ -214,10 +222,9 @@ def _checked(wanted: Sequence[WantedChange]) -> list[ConfigChange]:
     """The changes of one resource.
 
     Raises:
-        InvalidRequestError: there are too many; or a setting is there twice, has no value where it
-            needs one, or an operation is unknown: all such faults.
+        InvalidRequestError: a setting is there twice, has no value where it needs one, or an
+            operation is unknown: all such faults.
     """
-    check_count(len(wanted))
     faults, changes = [], []
     counts = Counter(one.name for one in wanted)
     faults += [f"{name}: the request has it twice" for name, count in counts.items() if count > 1]

@@ -32,8 +32,11 @@ async def handle_create_topics(
     services: Services, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
     """Make every topic that can be made."""
-    counts = Counter(topic.name for topic in request.topics)
+    counts: Counter[str] = Counter()
     slices = Slices()
+    for topic in request.topics:
+        counts[topic.name] += 1
+        await slices.turn()
     results = []
     for topic in request.topics:
         if counts[topic.name] > 1:

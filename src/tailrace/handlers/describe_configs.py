@@ -47,17 +47,19 @@ async def handle_describe_configs(
     services: Services, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     """Describe every resource that there is."""
+    slices = Slices()
     describe = partial(_describe, services, request)
     # A resource that is named twice is answered once: there are some thirty entries for each.
-    resources = dict.fromkeys(request.resources)
-    results = await each_in_slices(resources, describe, Slices())
+    resources: dict[DescribeConfigsResource, None] = {}
+    await each_in_slices(request.resources, resources.setdefault, slices)
+    results = await each_in_slices(resources, describe, slices)
     return DescribeConfigsResponse(results=tuple(results))
 
 
 def _describe(
     services: Services, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
-    wanted = resource.configuration_keys
+    wanted = frozenset(resource.configuration_keys or ())
     try:
         entries = _entries(services, resource)
     except TailraceError as error:

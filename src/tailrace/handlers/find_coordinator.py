@@ -14,28 +14,31 @@ from tailrace.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from tailrace.runtime.slices import Slices, each_in_slices
 
 
-def handle_find_coordinator(
+async def handle_find_coordinator(
     services: Services, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     """This broker, under every key."""
     host, port = services.endpoint()
+
+    def answer(key: str) -> Coordinator:
+        return Coordinator(
+            key=key,
+            node_id=services.node_id,
+            host=host,
+            port=port,
+            error_code=ErrorCode.NONE,
+            error_message=None,
+        )
+
+    coordinators = await each_in_slices(request.coordinator_keys, answer, Slices())
     return FindCoordinatorResponse(
         error_code=ErrorCode.NONE,
         error_message=None,
         node_id=services.node_id,
         host=host,
         port=port,
-        coordinators=tuple(
-            Coordinator(
-                key=key,
-                node_id=services.node_id,
-                host=host,
-                port=port,
-                error_code=ErrorCode.NONE,
-                error_message=None,
-            )
-            for key in request.coordinator_keys
-        ),
+        coordinators=tuple(coordinators),
     )

@@ -20,6 +20,7 @@ from tailrace.handlers.configs import Alteration, WantedChange, alter
 from tailrace.handlers.services import Services
 from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
 
@@ -28,19 +29,19 @@ async def handle_incremental_alter_configs(
     services: Services, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Change the settings of every topic that allows it."""
-    wanted = [
-        Alteration(
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-            changes=tuple(
-                WantedChange(
-                    name=config.name, operation=config.config_operation, value=config.value
-                )
-                for config in resource.configs
-            ),
-        )
-        for resource in request.resources
-    ]
+    wanted = (_alteration(resource) for resource in request.resources)
     return IncrementalAlterConfigsResponse(
         responses=await alter(services, wanted, is_replaced=False, is_dry_run=request.validate_only)
+    )
+
+
+def _alteration(resource: IncrementalAlterConfigsResource) -> Alteration:
+    return Alteration(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        change_count=len(resource.configs),
+        changes=(
+            WantedChange(name=config.name, operation=config.config_operation, value=config.value)
+            for config in resource.configs
+        ),
     )

@@ -48,9 +48,11 @@ async def handle_metadata(
     else:
         may_create = request.allow_auto_topic_creation and services.auto_create_topics
         # As in Kafka a topic that is named twice is answered once: its partitions may be many.
+        distinct: dict[MetadataRequestTopic, None] = {}
+        await each_in_slices(request.topics or (), distinct.setdefault, slices)
         topics = [
             await _find_or_create(services, wanted, slices, may_create=may_create)
-            for wanted in dict.fromkeys(request.topics or ())
+            for wanted in distinct
         ]
     host, port = services.endpoint()
     return MetadataResponse(

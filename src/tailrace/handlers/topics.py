@@ -16,6 +16,7 @@ from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic
 from tailrace.model import TopicPartition
 from tailrace.replication.replicas import Replicas
+from tailrace.runtime.slices import Slices, each_in_slices
 from tailrace.storage.config import log_config
 
 logger = logging.getLogger(__name__)
@@ -78,13 +79,16 @@ async def delete_topic(
 async def _close(
     changes: Changes, controller: Controller, replicas: Replicas, *, topic: Topic
 ) -> None:
-    rests = [
-        replicas.close(TopicPartition(topic.name, number), unique_id=controller.new_id().hex)
-        for number in topic.partitions
-    ]
+    def close(number: int) -> Callable[[], None]:
+        name = TopicPartition(topic.name, number)
+        return replicas.close(name, unique_id=controller.new_id().hex)
+
+    # Whoever asks in between finds no topic, or one that is not made yet: the image has none.
+    rests = await each_in_slices(topic.partitions, close, Slices())
     await changes.on_device(lambda: _do_all(rests))
 
 
 def _do_all(rests: list[Callable[[], None]]) -> None:
-    for rest in rests:
-        rest()
+    while rests:
+        # Each holds a log, which is freed here: 1000 of them at once are 8 ms on the loop.
+        rests.pop()()

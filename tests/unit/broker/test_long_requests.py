@@ -1,5 +1,6 @@
 """Requests of many parts are served in slices: others get their turn in between (decision 23)."""
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 import pytest
@@ -7,17 +8,53 @@ import pytest
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
-from tailrace.protocol.frames import REQUEST_PARTS_MAX, encode_request
+from tailrace.protocol.frames import (
+    REQUEST_PARTS_MAX,
+    RequestHeader,
+    decode_request,
+    encode_request,
+)
+from tailrace.protocol.messages.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResponse,
+)
 from tailrace.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
 )
+from tailrace.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from tailrace.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from tailrace.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+)
+from tailrace.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from tailrace.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from tailrace.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
 )
 from tailrace.protocol.messages.produce import (
     PartitionProduceData,
@@ -132,7 +169,7 @@ def many_produced(*data: PartitionProduceData, acks: int = -1) -> ProduceRequest
 
 def test_a_refused_produce_of_many_partitions_is_answered_in_slices() -> None:
     """A fault of the whole request is told of each partition, and others get their turn."""
-    count = 10_000
+    count = 5000
     data = [PartitionProduceData(index=number, records=None) for number in range(count)]
 
     async def scenario(outside: Outside) -> None:
@@ -179,6 +216,136 @@ def test_batches_that_are_long_together_are_appended_in_slices() -> None:
             )
             partitions = answer.responses[0].partition_responses
             assert [each.base_offset for each in partitions] == [1] + [0] * 29
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def config_resource(name: str, *, names: Iterable[str]) -> IncrementalAlterConfigsResource:
+    """Settings to give to a topic."""
+    return IncrementalAlterConfigsResource(
+        resource_type=2,
+        resource_name=name,
+        configs=tuple(
+            IncrementalAlterableConfig(name=each, config_operation=0, value="1") for each in names
+        ),
+    )
+
+
+MANY = 15_000
+TWICE_MANY = 35_000
+"""Parts that a request has twice: to find them is all the work that there is."""
+STRINGS = [f"a{number}" for number in range(MANY)]
+BIG_REQUESTS: list[tuple[ApiKey, Message, type[Message]]] = [
+    (
+        ApiKey.METADATA,
+        MetadataRequest(
+            topics=(MetadataRequestTopic(name="a"),) * TWICE_MANY, allow_auto_topic_creation=False
+        ),
+        MetadataResponse,
+    ),
+    (
+        ApiKey.DESCRIBE_CONFIGS,
+        DescribeConfigsRequest(
+            resources=(
+                DescribeConfigsResource(
+                    resource_type=9, resource_name="a", configuration_keys=None
+                ),
+            )
+            * TWICE_MANY
+        ),
+        DescribeConfigsResponse,
+    ),
+    (
+        ApiKey.DESCRIBE_CONFIGS,
+        DescribeConfigsRequest(
+            resources=(
+                DescribeConfigsResource(
+                    resource_type=4, resource_name="1", configuration_keys=tuple(STRINGS)
+                ),
+            )
+        ),
+        DescribeConfigsResponse,
+    ),
+    (
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        IncrementalAlterConfigsRequest(
+            resources=tuple(config_resource(each, names=()) for each in STRINGS[:5000])
+        ),
+        IncrementalAlterConfigsResponse,
+    ),
+    (
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        IncrementalAlterConfigsRequest(resources=(config_resource("t", names=STRINGS),)),
+        IncrementalAlterConfigsResponse,
+    ),
+    (
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        IncrementalAlterConfigsRequest(
+            resources=(config_resource("t", names=[f"segment.byte{n}" for n in range(256)]),)
+        ),
+        IncrementalAlterConfigsResponse,
+    ),
+    (
+        ApiKey.ALTER_CONFIGS,
+        AlterConfigsRequest(
+            resources=(
+                AlterConfigsResource(
+                    resource_type=2,
+                    resource_name="t",
+                    configs=tuple(AlterableConfig(name=each, value="1") for each in STRINGS),
+                ),
+            )
+        ),
+        AlterConfigsResponse,
+    ),
+    (
+        ApiKey.FIND_COORDINATOR,
+        FindCoordinatorRequest(key_type=0, coordinator_keys=tuple(STRINGS[:10_000])),
+        FindCoordinatorResponse,
+    ),
+]
+
+
+@pytest.mark.parametrize(("key", "request_", "response"), BIG_REQUESTS)
+def test_what_comes_before_and_behind_the_work_is_in_slices_too(
+    key: ApiKey, request_: Message, response: type[Message]
+) -> None:
+    """To look for what a request has twice, or to make a list of it, is also work."""
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            await create_topic(peer, "t")
+            # What is made once for each version of a message is made before.
+            api = APIS[key]
+            # Without ids of topics, so that the request fits the window of a connection.
+            version = 9 if key is ApiKey.METADATA else api.last_version
+            frame = encode_request(api, request_, version=version, correlation_id=1, client_id=None)
+            decode_request(RequestHeader(key, version, 1, None), memoryview(frame), 15)
+            await ask_watched(outside, peer, key, request_, response, version=version)
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_topic_of_many_partitions_is_deleted_in_slices() -> None:
+    """Its logs are closed one after the other, and all of them are when the answer leaves."""
+    count = 1000
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside, {"log.index.size.max.bytes": "240"}) as broker:
+            peer = connect(outside, broker)
+            key, response = ApiKey.DELETE_TOPICS, DeleteTopicsResponse
+            await create_topic(peer, "t", partitions=count)
+            await peer.ask(key, DeleteTopicsRequest(topics=()), response)
+            request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
+            answer = await ask_watched(outside, peer, key, request, response)
+            assert answer.responses[0].error_code == ErrorCode.NONE
+            assert list(broker.logs) == []
+            folders = [name for name in outside.files.list("data") if name.startswith("t-")]
+            assert len(folders) == count
+            assert all(name.endswith("-delete") for name in folders)
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
