@@ -12,6 +12,7 @@ Not done: replica assignments other than this one broker (INVALID_REPLICA_ASSIGN
 from collections import Counter
 from functools import partial
 
+from tailrace.cluster.controller import PARTITIONS_MAX
 from tailrace.cluster.image import Topic
 from tailrace.errors import TailraceError
 from tailrace.handlers.configs import check_count, topic_entries
@@ -26,6 +27,9 @@ from tailrace.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from tailrace.runtime.slices import Slices
+
+SHOWN_MAX = 8
+"""Most brokers of a wrong assignment that its message names."""
 
 
 async def handle_create_topics(
@@ -58,9 +62,9 @@ async def _create(
         if fault is not None:
             return _refused(wanted.name, *fault)
         count, replication = len(wanted.assignments), -1
-    configs = {config.name: config.value for config in wanted.configs if config.value is not None}
     try:
         check_count(len(wanted.configs))
+        configs = {each.name: each.value for each in wanted.configs if each.value is not None}
         topic = services.controller.plan_topic(
             wanted.name,
             partition_count=count,
@@ -87,14 +91,18 @@ async def _create(
 def _assignment_fault(services: Services, wanted: CreatableTopic) -> tuple[ErrorCode, str] | None:
     if wanted.num_partitions != -1 or wanted.replication_factor != -1:
         return ErrorCode.INVALID_REQUEST, "give either assignments or counts, not both"
+    if len(wanted.assignments) > PARTITIONS_MAX:
+        return None  # It is refused for that, and not looked at.
     numbers = sorted(assignment.partition_index for assignment in wanted.assignments)
-    if numbers != list(range(len(numbers))):
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions {numbers} are not 0, 1, 2, …"
+    for expected, number in enumerate(numbers):
+        if number != expected:
+            message = f"the partitions are not 0, 1, 2, …: {number} is in the place of {expected}"
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
     for assignment in wanted.assignments:
         if assignment.broker_ids != (services.node_id,):
             message = (
-                f"partition {assignment.partition_index} is assigned to {assignment.broker_ids}; "
-                f"the only broker is {services.node_id}"
+                f"partition {assignment.partition_index} is assigned to brokers "
+                f"{assignment.broker_ids[:SHOWN_MAX]}; the only broker is {services.node_id}"
             )
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
     return None

@@ -1,6 +1,7 @@
 """Requests of many parts are served in slices: others get their turn in between (decision 23)."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -25,6 +26,12 @@ from tailrace.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
+)
+from tailrace.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
 )
 from tailrace.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
@@ -346,6 +353,31 @@ def test_a_topic_of_many_partitions_is_deleted_in_slices() -> None:
             folders = [name for name in outside.files.list("data") if name.startswith("t-")]
             assert len(folders) == count
             assert all(name.endswith("-delete") for name in folders)
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_wrong_assignment_of_many_partitions_is_told() -> None:
+    """The message fits the wire, whatever numbers the request has."""
+    assignments = tuple(
+        CreatableReplicaAssignment(partition_index=number + 1, broker_ids=(1,))
+        for number in range(10_000)
+    )
+    topic = CreatableTopic(
+        name="t", num_partitions=-1, replication_factor=-1, assignments=assignments
+    )
+
+    async def scenario(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peer = connect(outside, broker)
+            request = CreateTopicsRequest(topics=(topic,))
+            answer = await peer.ask(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse, version=4)
+            assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+            more = (*assignments, CreatableReplicaAssignment(partition_index=0, broker_ids=(1,)))
+            request = CreateTopicsRequest(topics=(replace(topic, assignments=more),))
+            answer = await peer.ask(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse)
+            assert answer.topics[0].error_code == ErrorCode.INVALID_PARTITIONS
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
