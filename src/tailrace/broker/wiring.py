@@ -26,6 +26,7 @@ from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.describe_configs import DescribeConfigsRequest
+from tailrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from tailrace.protocol.messages.metadata import MetadataRequest
 from tailrace.protocol.messages.produce import ProduceRequest, ProduceResponse
 from tailrace.server.dispatch import (
@@ -38,6 +39,9 @@ from tailrace.server.dispatch import (
 
 CONFIGS_PER_RESOURCE: Final = 50
 """About how many settings a topic or a broker has in an answer to DescribeConfigs."""
+
+LOOKUPS_MAX: Final = 10_000
+"""Most topics of a Metadata request that are looked up in one step: some 2 ms."""
 
 Handled = Awaitable[Answer] | LongAnswer
 
@@ -56,6 +60,8 @@ def handler_table(services: Services) -> dict[ApiKey, Handler]:
         known = services.controller.image.topics
         if request.topics is None or (header.api_version == 0 and not request.topics):
             return LongAnswer(make) if _are_many(known.values()) else make()
+        if len(request.topics) > LOOKUPS_MAX:
+            return LongAnswer(make, waits_for_device=True)  # One of them may have to be made.
         found = [services.find_topic(each.name or "", each.topic_id) for each in request.topics]
         if len(found) <= PARTS_INLINE_MAX and not _are_many(filter(None, found)):
             return make()
@@ -65,6 +71,10 @@ def handler_table(services: Services) -> dict[ApiKey, Handler]:
         make = partial(handle_describe_configs, services, request)
         is_long = len(request.resources) * CONFIGS_PER_RESOURCE > PARTS_INLINE_MAX
         return LongAnswer(make) if is_long else make()
+
+    def describe_log_dirs(_: RequestHeader, request: DescribeLogDirsRequest) -> Handled:
+        make = partial(handle_describe_log_dirs, services, request)
+        return LongAnswer(make) if request.topics is None else make()
 
     return {
         ApiKey.PRODUCE: produce,
@@ -82,7 +92,7 @@ def handler_table(services: Services) -> dict[ApiKey, Handler]:
         ApiKey.ALTER_REPLICA_LOG_DIRS: lambda _, request: handle_alter_replica_log_dirs(
             services, request
         ),
-        ApiKey.DESCRIBE_LOG_DIRS: lambda _, request: handle_describe_log_dirs(services, request),
+        ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda _, request: handle_incremental_alter_configs(
             services, request
         ),
