@@ -81,7 +81,7 @@ class Victims:
         return sorted(set(self.acknowledged) - set(self.received))
 
     def _produce(self) -> None:
-        with Producer(bootstrap_servers=self._bootstrap) as producer:
+        with Producer(bootstrap_servers=self._bootstrap, linger_ms=0) as producer:
             started = time.perf_counter()
             while not self._is_ended.is_set():
                 number = self._due_count
