@@ -28,6 +28,7 @@ from tailrace.protocol.messages.produce import (
 from tailrace.records import layout
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.codecs import compress
+from tailrace.server.connection import INPUT_BYTES
 
 HOST = "127.0.0.1"
 TOPIC = "attacked"
@@ -149,10 +150,13 @@ def unfinished(port: int, deadline: float) -> None:
 
 
 def slow_sockets(port: int, deadline: float) -> None:
-    """Two hundred connections that send a byte a second of a large request."""
+    """Two hundred connections that send a byte a second of a large request, after its start.
+
+    The start is as long as the broker gives each request memory of its own for.
+    """
     held = [socket.create_connection((HOST, port)) for _ in range(200)]
     for connection in held:
-        connection.sendall(struct.pack(">ihh", FRAME_BYTES, ApiKey.PRODUCE, 9))
+        connection.sendall(struct.pack(">ihh", FRAME_BYTES, ApiKey.PRODUCE, 9) + bytes(INPUT_BYTES))
     while time.monotonic() < deadline:
         time.sleep(min(1, max(deadline - time.monotonic(), 0)))
         for connection in tuple(held):

@@ -57,7 +57,12 @@ class BoundedThreads:
         await self._places.acquire()
         running = asyncio.ensure_future(self._threads.run(function))
         running.add_done_callback(self._leave)
-        return await asyncio.shield(running)
+        try:
+            return await asyncio.shield(running)
+        finally:
+            # An error of it holds this frame: with the name they would be a cycle, and all that the
+            # error's frames hold would wait for the collector.
+            del running
 
     def _leave(self, running: "asyncio.Future[T]") -> None:
         self._places.release()

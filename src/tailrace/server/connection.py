@@ -6,9 +6,9 @@ r"""One client's connection: frames in, answers out, in order.
 One request at a time, in order, as Kafka promises. Answers to frames that arrived together leave
 together, since a system call costs as much as a small request, and no more is read before they are
 with the kernel. That bounds what one connection can hold: the input, one large frame, and some
-answers. A frame's buffer grows with what has arrived, not with what its length claims, so a lying
-length costs its sender the bytes. What all connections together hold is `memory`'s to say: a
-socket is not read while its request waits for memory.
+answers. A frame gets a buffer of its own when it has filled the input, and one of its full size
+when it has filled that: a length alone takes no memory. What all connections together hold is
+`memory`'s to say: a socket is not read while its request waits for memory.
 """
 
 import asyncio
@@ -21,24 +21,16 @@ from tailrace.errors import TailraceError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import SIZE_BYTES, check_size
-from tailrace.runtime.memory import LargeMemory
 from tailrace.runtime.network import AcceptedSocket
 from tailrace.server.dispatch import CloseConnectionError, Dispatcher
-from tailrace.server.memory import ReceiveTurns, RequestMemory, Share, discard
+from tailrace.server.large import FIRST_BYTES, LargeRequest
+from tailrace.server.memory import ReceiveTurns, RequestMemory, Share
 from tailrace.server.sending import NotCachedError, Sending, StoredBytesError
 
 logger = logging.getLogger(__name__)
 
 INPUT_BYTES: Final = 64 * 1024
 """Fits every request but a large produce, and costs nothing beside a kernel's socket buffer."""
-
-FRAME_BYTES_FIRST: Final = 1024 * 1024 + 64 * 1024
-"""First size of a large frame's buffer: the usual most of a produce request's records, and what
-stands around them. One that is a few bytes too small is allocated and copied anew."""
-
-RECEIVED_BYTES_MAX: Final = 256 * 1024
-"""Most bytes of a large request that are received in one turn of the loop: twenty of them that come
-at the same time are copied in some milliseconds."""
 
 OBJECTS_FACTOR: Final = 8
 """Bytes of memory that a request other than Produce takes when it is decoded, for each byte of its
@@ -81,14 +73,10 @@ class Connection:
         self._on_close = on_close
         self._input = bytearray(INPUT_BYTES)
         self._start = self._end = 0
-        self._large: bytearray | memoryview | None = None
-        self._large_size = 0
-        self._large_objects_bytes = 0
-        """What its fields take when it is decoded; 0 where that is not counted."""
-        self._large_filled = 0
-        self._memory: LargeMemory | None = None
-        """Holds the request that is being received or answered, if it is larger than
-        `FRAME_BYTES_FIRST`."""
+        self._large: LargeRequest | None = None
+        """Is being received."""
+        self._answered_large: LargeRequest | None = None
+        """Is being answered."""
         self._turns = turns
         self._share = Share(memory, granted=self._on_granted, evict=self.close)
         self._is_share_used = False
@@ -115,9 +103,7 @@ class Connection:
     @property
     def buffered_bytes(self) -> int:
         """Memory held for requests that are not whole yet."""
-        if self._large is None:
-            return len(self._input)
-        return len(self._input) + max(self._large_filled, FRAME_BYTES_FIRST)
+        return len(self._input) + (self._large.held_bytes if self._large is not None else 0)
 
     @property
     def idle_s(self) -> float:
@@ -148,16 +134,13 @@ class Connection:
             self._loop.call_soon(self._reading.cancel)
         self._socket.close()
         self._output.clear()
-        self._large = None
+        for large in (self._large, self._answered_large):
+            if large is not None:
+                large.free()
+        self._large = self._answered_large = None
         self._input = bytearray()
-        self._discard()
         self._share.end()
         self._on_close(self)
-
-    def _discard(self) -> None:
-        if self._memory is not None:
-            discard(self._memory)
-            self._memory = None
 
     def _read_more(self) -> None:
         if not self._is_reading:
@@ -188,15 +171,16 @@ class Connection:
             self._pause()
 
     def _receive_large(self) -> int:
-        """Go on with a large request when it is this connection's turn; bytes received."""
+        """Go on with a large request when it is this connection's turn; bytes written to."""
         self._share.is_queued = False
         if self._is_closed:
             return 0
         assert self._large is not None, "a request ended while it was its turn to be received"
-        before = self._large_filled
+        large = self._large
+        before = large.written_bytes
         self._guard(self._receive_and_work)
         self._watch()
-        return self._large_filled - before
+        return large.written_bytes - before
 
     def _guard(self, step: Callable[[], None]) -> None:
         try:
@@ -228,22 +212,10 @@ class Connection:
     def _receive(self) -> bool:
         """Take what the socket has; False when there is nothing to work on."""
         if self._large is not None:
-            if self._large_filled == len(self._large):
-                if not self._share.claim(self._large_size):
-                    self._pause()
-                    return False
-                # Memory from the system is there when it is written to: 100 MiB of zeros, or a copy
-                # of as much each time it has to grow, would take the loop a tenth of a second.
-                self._memory = LargeMemory(self._large_size)
-                larger = memoryview(self._memory)
-                larger[: self._large_filled] = self._large
-                self._large = larger
-            with memoryview(self._large) as view:
-                # The first mebibyte may come at once: most requests have no more.
-                stop = max(self._large_filled + RECEIVED_BYTES_MAX, FRAME_BYTES_FIRST)
-                received = self._socket.receive_into(view[self._large_filled : stop])
-            self._large_filled += received or 0
-            self._share.received_bytes += received or 0
+            if not self._large.grow_if_full():
+                self._pause()
+                return False
+            received = self._large.receive(self._socket)
         else:
             if self._start == self._end:
                 self._start = self._end = 0
@@ -282,19 +254,19 @@ class Connection:
         if self._is_share_used:
             self._is_share_used = False
             self._share.release()
-            self._discard()
+            if self._answered_large is not None:
+                self._answered_large.free()
+                self._answered_large = None
 
     def _next_frame(self) -> memoryview | None:
         if self._large is not None:
-            if self._large_filled < self._large_size:
+            large = self._large
+            if not large.is_whole or not self._share.claim(large.objects_bytes):
                 return None
-            if not self._share.claim(self._large_objects_bytes):
-                return None
-            frame = memoryview(self._large)
-            self._large = None
+            self._answered_large, self._large = large, None
             self._share.became_whole()
             self._is_share_used = True
-            return frame
+            return large.take()
         available = self._end - self._start
         if available < _PREFIX.size:
             return None
@@ -316,14 +288,11 @@ class Connection:
                 self._is_share_used = True
             self._start = body + size
             return memoryview(self._input)[body : body + size]
-        if size + SIZE_BYTES > len(self._input):
-            if not self._share.claim(min(size, FRAME_BYTES_FIRST)):
-                return None
-            self._large = bytearray(min(size, FRAME_BYTES_FIRST))
-            self._large_size = size
-            self._large_objects_bytes = objects_bytes
-            self._large_filled = available - SIZE_BYTES
-            self._large[: self._large_filled] = self._input[body : self._end]
+        # A large one stays in the input until that is full: who sends a length and little more
+        # gets no memory for it.
+        if available == len(self._input) and self._share.claim(min(size, FIRST_BYTES)):
+            start = memoryview(self._input)[SIZE_BYTES:]
+            self._large = LargeRequest(start, size, share=self._share, objects_bytes=objects_bytes)
             self._start = self._end = 0
         return None
 

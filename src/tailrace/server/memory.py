@@ -5,9 +5,9 @@
     connection C  [##]            waits           its socket is not read until there is memory
 
 A small request stays in the buffer that each connection has anyway, and claims nothing. A large one
-claims memory in steps: its first mebibyte when its size has been read, and all the rest when the
-first mebibyte has arrived. So a client that announces a length and sends little reserves a mebibyte
-at most, and a request that holds all of its memory can be received to its end. Where fields become
+claims memory in steps: its first mebibyte when it has filled that buffer, and all the rest when the
+first mebibyte has arrived. So a client that announces a length and sends little reserves nothing,
+and a request that holds all of its memory can be received to its end. Where fields become
 objects, in all requests but Produce, memory for the objects is claimed when the request is whole.
 First claims are met before later ones, so that requests of usual size pass large ones.
 

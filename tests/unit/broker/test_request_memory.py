@@ -1,6 +1,7 @@
 """What connections may hold: memory for requests in all, and how many of them there may be."""
 
 import asyncio
+import itertools
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -13,7 +14,9 @@ from tailrace.errors import ConfigError
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.frames import encode_request
 from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from tailrace.server.connection import FRAME_BYTES_FIRST, INPUT_BYTES, OBJECTS_FACTOR
+from tailrace.runtime.slices import Slices
+from tailrace.server.connection import INPUT_BYTES, OBJECTS_FACTOR
+from tailrace.server.large import FIRST_BYTES
 from tailrace.testing import Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import (
     BY_NAME_FETCH,
@@ -210,13 +213,17 @@ def test_a_slow_reader_of_an_answer_holds_no_memory_of_its_request() -> None:
 
 
 def test_a_length_alone_reserves_no_memory_for_objects() -> None:
-    """Six bytes that claim 8 MiB reserve the first mebibyte; whole requests, eight times theirs."""
+    """A mebibyte is reserved when 64 KiB have come; eight times its size for a whole request."""
 
     async def scenario(outside: Outside, broker: RunningBroker) -> None:
         peer = connect(outside, broker)
-        peer.send_bytes(struct.pack(">ih", 4 * MIB, ApiKey.FETCH))
+        start = struct.pack(">ih", 4 * MIB, ApiKey.FETCH)
+        peer.send_bytes(start + bytes(INPUT_BYTES - len(start) - 1))
         await outside.pass_time(0.1)
-        assert broker.statistics().claimed_bytes == FRAME_BYTES_FIRST
+        assert broker.statistics().claimed_bytes == 0
+        peer.send_bytes(bytes(1))
+        await outside.pass_time(0.1)
+        assert broker.statistics().claimed_bytes == FIRST_BYTES
         peer.socket.close()
         for parts in (900, 4000):
             peer = connect(outside, broker)
@@ -241,6 +248,28 @@ def test_a_length_alone_reserves_no_memory_for_objects() -> None:
             assert broker.statistics().claimed_bytes == 0
 
     run(scenario, SMALL_POOL)
+
+
+def test_new_memory_for_many_requests_is_made_in_turns() -> None:
+    """A hundred that begin at the same moment do not have it filled with zeros in one go."""
+
+    async def main(outside: Outside) -> None:
+        async with running(outside) as broker:
+            peers = [connect(outside, broker) for _ in range(100)]
+            await outside.pass_time(1)
+            for peer in peers:
+                peer.send_bytes(unfinished(4 * MIB) + bytes(INPUT_BYTES))
+            turns = Slices()
+            buffered = [broker.statistics().buffered_bytes]
+            for _ in range(300):
+                await turns.rest()
+                buffered.append(broker.statistics().buffered_bytes)
+            made = [after - before for before, after in itertools.pairwise(buffered)]
+            assert sum(made) == 100 * FIRST_BYTES
+            assert max(made) == FIRST_BYTES
+
+    with virtual_runtime() as outside:
+        outside.run(main(outside))
 
 
 def test_a_request_waits_for_the_memory_of_its_objects() -> None:

@@ -70,6 +70,33 @@ def test_work_whose_caller_is_cancelled_keeps_its_place() -> None:
         outside.run(scenario(outside))
 
 
+def test_an_error_of_bounded_work_keeps_nothing_of_it() -> None:
+    """What the work held is gone with the error, without waiting for Python's search for cycles."""
+
+    def refuse(_: Large) -> None:
+        raise OSError(errno.EIO, "refused")
+
+    async def main() -> None:
+        threads = WorkerThreads()
+        with contextlib.closing(threads):
+            large = Large()
+            held = weakref.ref(large)
+            work = partial(refuse, large)
+            del large
+            with contextlib.suppress(OSError):
+                await BoundedThreads(threads, 1).run(work)
+            del work
+            # The thread drops its own reference a moment after the loop is told.
+            await threads.run(lambda: None)
+            assert held() is None
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()
+
+
 def test_an_error_of_work_whose_caller_is_gone_leaves_its_place_free() -> None:
     """It is not told as one that nobody has asked for, and the next piece of work runs."""
 
