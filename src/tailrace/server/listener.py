@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,6 +56,8 @@ class Server:
         self._memory = RequestMemory(memory_bytes_max)
         self._turns = ReceiveTurns()
         self._quotas = ConnectionQuotas(limits)
+        self._refused: Counter[str] = Counter()
+        """Connections above the limit of their address, by address, since the last sweep."""
         self._listener = network.listen(*address, self._accepted)
         self._sweeping = self._sweep_later()
 
@@ -89,6 +92,10 @@ class Server:
 
     def _sweep(self) -> None:
         """End connections that have been silent for too long, and those whose peer has gone."""
+        for address, count in self._refused.items():
+            if count > 1:
+                logger.info("connections_refused address=%s count=%d", address, count)
+        self._refused.clear()
         self._sweep_some(list(self._connections))
 
     def _sweep_some(self, left: list[Connection]) -> None:
@@ -111,7 +118,10 @@ class Server:
     def _accepted(self, socket: AcceptedSocket) -> None:
         address = socket.peer.rpartition(":")[0]
         if not self._quotas.take(address):
-            logger.info("connection_refused peer=%s reason=max.connections.per.ip", socket.peer)
+            # A line for each would let one client fill the log: a second has thousands.
+            if address not in self._refused:
+                logger.info("connection_refused peer=%s reason=max.connections.per.ip", socket.peer)
+            self._refused[address] += 1
             socket.close()
             return
         if self._quotas.is_full:

@@ -17,6 +17,7 @@ from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from tailrace.runtime.slices import Slices
 from tailrace.server.connection import INPUT_BYTES, OBJECTS_FACTOR
 from tailrace.server.large import FIRST_BYTES
+from tailrace.server.listener import SWEEP_S
 from tailrace.testing import Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import (
     BY_NAME_FETCH,
@@ -321,6 +322,22 @@ def test_more_connections_of_one_address_are_closed_at_once() -> None:
                 assert (await produce(again, "t", batch(b"x"))).error_code == 0
 
     run(scenario, settings)
+
+
+def test_refused_connections_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The first of an address is told, and some seconds later how many there were."""
+    caplog.set_level("INFO", "tailrace.server.listener")
+
+    async def scenario(outside: Outside, broker: RunningBroker) -> None:
+        port = broker.endpoint[1]
+        for _ in range(100):
+            assert await Peer(outside.network.open(port, address="10.0.0.10")).is_closed()
+        await outside.pass_time(2 * SWEEP_S)
+        first, counted = [each for each in caplog.messages if "refused" in each]
+        assert first.startswith("connection_refused peer=10.0.0.10:")
+        assert counted == "connections_refused address=10.0.0.10 count=100"
+
+    run(scenario, {"max.connections.per.ip.overrides": "10.0.0.10:0"})
 
 
 def test_at_the_limit_of_all_new_connections_wait() -> None:
