@@ -5,7 +5,7 @@ The file, version 1:
     version   1
     checkout  short hash of the commit, with `-dirty` if the tree had changes when the run began
     date      when the run ended, UTC
-    machine   cpu, cores, kernel, python
+    machine   cpu, cores, python
     versions  of what it was measured against, by name; nothing where that is Python
     figures   name, unit, ours and peer (raw values by round), peer_name, aim (or null), ratio
 """
@@ -78,7 +78,6 @@ def write_results(
         "machine": {
             "cpu": _cpu_model(),
             "cores": len(os.sched_getaffinity(0)),
-            "kernel": platform.release(),
             "python": platform.python_version(),
         },
         "versions": dict(versions),

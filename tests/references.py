@@ -6,7 +6,9 @@
     docs/cli.md               from the command line itself
     docs/conformance.md       from tests/conformance/ and the docstrings of our tests
     docs/spark-parity.md      from tests/parity/, likewise
+    docs/performance.md       from the files of benchmarks/results/
     docs/ARCHITECTURE.md      the file map between its two marks, from the modules' docstrings
+    README.md                 the table between its two marks, from benchmarks/results/
 
 Not here: what those documents say besides; people write that.
 """
@@ -24,13 +26,13 @@ from tailrace.client.producer.settings import PRODUCER_SETTINGS
 from tailrace.config import describe_settings
 from tailrace.protocol.reference import describe as describe_protocol
 from tailrace.storage.config import TOPIC_SETTINGS
-from tests import scenarios
+from tests import figures, scenarios
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "tailrace"
-BEGIN = "<!-- file map: written by `make docs` -->"
-END = "<!-- end of file map -->"
+FILE_MAP = ("<!-- file map: written by `make docs` -->", "<!-- end of file map -->")
+FIGURES = ("<!-- figures: written by `make docs` -->", "<!-- end of figures -->")
 GENERATED = "<!-- Written by `make docs`; do not edit. -->\n\n"
 
 
@@ -128,12 +130,34 @@ def file_map() -> str:
     return "\n".join(lines)
 
 
+def performance() -> str:
+    """docs/performance.md."""
+    return (
+        "# Performance\n\n"
+        + GENERATED
+        + "Medians of the rounds of one run on one machine, in which Tailrace and its peer took "
+        "turns. Compare ratios, not seconds: the machine is shared and its days differ. The ratio "
+        "is ours over the peer's, the median of the rounds' own ratios; for rates more is better, "
+        "for everything else less is. Bold: the aim was missed.\n\n" + figures.every()
+    )
+
+
 def architecture() -> str:
     """docs/ARCHITECTURE.md as it stands, with the file map of today."""
-    text = (DOCS / "ARCHITECTURE.md").read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{file_map()}\n{END}{after}"
+    return _between((DOCS / "ARCHITECTURE.md").read_text(), FILE_MAP, file_map())
+
+
+def readme() -> str:
+    """README.md as it stands, with the figures of the newest runs."""
+    return _between((ROOT / "README.md").read_text(), FIGURES, figures.chosen())
+
+
+def _between(text: str, marks: tuple[str, str], content: str) -> str:
+    """The text with other content between its two marks."""
+    begin, end = marks
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{content}\n{end}{after}"
 
 
 def references() -> dict[Path, str]:
@@ -145,7 +169,9 @@ def references() -> dict[Path, str]:
         DOCS / "cli.md": cli(),
         DOCS / "conformance.md": conformance(),
         DOCS / "spark-parity.md": parity(),
+        DOCS / "performance.md": performance(),
         DOCS / "ARCHITECTURE.md": architecture(),
+        ROOT / "README.md": readme(),
     }
 
 

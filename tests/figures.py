@@ -1,0 +1,161 @@
+"""Figures of the documentation, from the files that `make bench` and `make bench-kafka` wrote.
+
+docs/performance.md shows every figure of the newest file of each kind, and the README a choice.
+Nobody types a figure or the name of a machine.
+"""
+
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+
+Run = dict[str, Any]
+"""The content of one file, as `benchmarks/report.py` documents it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A row of the README's table: the words for it, and the figure."""
+
+    text: str
+    kind: str
+    name: str
+    peer_name: str
+
+
+CHOICES: Final = (
+    Choice("start to first answer", "-kafka", "start to first answer", "Apache Kafka"),
+    Choice(
+        "memory after 6 GB of traffic", "-kafka", "broker memory after produce and fetch",
+        "Apache Kafka",
+    ),
+    Choice(
+        "CPU of the broker: records of 1 KB in and out, batches of 1 MB", "-kafka",
+        "produce and fetch CPU, 1 KB records, 1 MB batches", "Apache Kafka",
+    ),
+    Choice(
+        "the same, batches of 16 KB", "-kafka",
+        "produce and fetch CPU, 1 KB records, 16 KB batches", "Apache Kafka",
+    ),
+    Choice(
+        "one record with acks=1, median", "-kafka", "produce of one record, answer, p50",
+        "Apache Kafka",
+    ),
+    Choice(
+        "recovery of 2 GB after a kill", "-kafka", "recovery of 2 GB, warm", "Apache Kafka"
+    ),
+    Choice(
+        "`send` of 100 bytes", "", "send, 100 bytes, defaults", "confluent-kafka produce"
+    ),
+    Choice(
+        "Spark: read and sum 3 million rows from a broker", "-kafka",
+        "spark, sum(length(value)) of 3 million rows, from Tailrace",
+        "Spark's Kafka connector, from Kafka",
+    ),
+)  # fmt: skip
+
+
+def newest(kind: str) -> Run:
+    """The run of a kind (`""` or `"-kafka"`) that ended last."""
+    files = [path for path in RESULTS.glob("*.json") if _kind(path) == kind]
+    runs: list[Run] = [json.loads(path.read_text()) for path in files]
+    return max(runs, key=lambda run: str(run["date"]))
+
+
+def machine(run: Run) -> str:
+    """Where and when it was measured."""
+    found = run["machine"]
+    return (
+        f"{found['cores']} cores of a shared {found['cpu']}, Python {found['python']}, "
+        f"{run['date'][:10]}"
+    )
+
+
+def chosen() -> str:
+    """The README's table, with its source."""
+    runs = {kind: newest(kind) for kind in ("", "-kafka")}
+    lines = ["| what | Tailrace | against | ratio |", "|---|---|---|---|"]
+    for choice in CHOICES:
+        figure = _figure(runs[choice.kind], choice)
+        ours, peer = (_median(figure[side]) for side in ("ours", "peer"))
+        unit = _unit(figure)
+        lines.append(
+            f"| {choice.text} | {ours} {unit} | {peer} {unit}: {choice.peer_name} "
+            f"| {figure['ratio']:.2f} |"
+        )
+    return (
+        "\n".join(lines)
+        + f"\n\nApache Kafka {runs['-kafka']['versions']['kafka']} as its own scripts start it; "
+        f"{machine(runs['-kafka'])}. The producer's row: {machine(runs[''])}. Less is better in "
+        "every row, and only the ratios mean something: ours and its peer took turns in one run."
+    )
+
+
+def every() -> str:
+    """Both runs, every figure."""
+    return "\n".join(_section(title, kind) for title, kind in SECTIONS)
+
+
+SECTIONS: Final = (("Against Apache Kafka", "-kafka"), ("Against limits and Python's peers", ""))
+
+
+def _section(title: str, kind: str) -> str:
+    run = newest(kind)
+    values = f"../benchmarks/results/{run['checkout']}{kind}.json"
+    source = (
+        f"`make bench{kind}` at {run['checkout']}: {machine(run)}. "
+        f"[Every value of every round]({values}).{_profiles(kind)}\n"
+    )
+    lines = [
+        f"## {title}\n",
+        source,
+        "| figure | unit | ours | peer | ratio | aim |",
+        "|---|---|---|---|---|---|",
+    ]
+    for figure in run["figures"]:
+        aim = "" if figure["aim"] is None else f"≤ {figure['aim']:g}"
+        is_missed = figure["aim"] is not None and figure["ratio"] > figure["aim"]
+        ratio = f"{figure['ratio']:.2f}"
+        lines.append(
+            f"| {figure['name']} | {_unit(figure)} | {_median(figure['ours'])} "
+            f"| {_median(figure['peer'])}: {figure['peer_name']} "
+            f"| {f'**{ratio}**' if is_missed else ratio} | {aim} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _profiles(kind: str) -> str:
+    """Links to the pages that say why aims are missed."""
+    pages = sorted(RESULTS.glob("*-profile.md"))
+    is_kafka = kind == "-kafka"
+    chosen = [page for page in pages if ("-kafka-" in page.name) == is_kafka]
+    links = ", ".join(f"[{page.stem}](../benchmarks/results/{page.name})" for page in chosen)
+    return f" Why aims are missed: {links}." if links else ""
+
+
+def _kind(path: Path) -> str:
+    _, dash, kind = path.stem.partition("-")
+    return dash + kind
+
+
+def _figure(run: Run, choice: Choice) -> dict[str, Any]:
+    figures = (each for each in run["figures"] if each["name"] == choice.name)
+    found: dict[str, Any] = next(
+        (each for each in figures if choice.kind or each["peer_name"] == choice.peer_name), {}
+    )
+    if not found:
+        raise LookupError(f"the newest {choice.kind or 'bench'} run has no {choice.name!r}")
+    return found
+
+
+def _median(values: list[float]) -> str:
+    middle = statistics.median(values)
+    return f"{middle:.3g}" if middle < 1000 else f"{middle:,.0f}"
+
+
+def _unit(figure: dict[str, Any]) -> str:
+    return str(figure["unit"]).replace("us/message", "µs")
