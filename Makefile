@@ -20,8 +20,8 @@ setup: .venv/ready ## Make .venv with the versions of constraints.txt
 demo: setup ## Real flights through a real broker into Spark
 	@$(BIN)/tailrace demo
 
-test: setup ## All tests
-	@$(BIN)/python -m pytest --ignore=tests/devices
+test: setup ## The tests for every change, in two processes; some minutes
+	@$(BIN)/python -m pytest --ignore=tests/devices --numprocesses=2 --dist=loadfile
 
 check: setup ## Format, lint, types, import contracts, tidiness, documents
 	$(BIN)/ruff format --check .
@@ -40,9 +40,11 @@ docs: setup ## Write the generated references anew
 fuzz: setup ## A million mutated inputs over every decoder
 	$(BIN)/python -m pytest tests/fuzz --fuzz-inputs=20000 --timeout=7200
 
-slow: setup ## The property tests with many more examples, and 50 kills of each job on Spark
+slow: setup ## Clusters, every crash, 50 kills of each job, many more random cases: an hour
+	$(BIN)/python -m pytest --ignore=tests/devices --ignore=tests/kills -m slow --timeout=1200
+	$(BIN)/python -m pytest tests/crash --every --timeout=1200
 	$(BIN)/python -m pytest tests/properties tests/kernels tests/simulation/test_random.py --hypothesis-profile=slow --timeout=7200
-	$(BIN)/python -m pytest tests/kills --kills=50
+	$(BIN)/python -m pytest tests/kills --kills=50 -m "slow or not slow"
 
 devices: setup ## A broker whose device refuses each kind of call; needs a C compiler
 	$(BIN)/python -m pytest tests/devices --timeout=600

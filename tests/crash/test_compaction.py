@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tailrace.storage.config import DAY_MS
 from tailrace.testing import MemoryFiles, ProcessKilledError
+from tests.steps import Steps
 from tests.unit.storage.builders import NOW
 from tests.unit.storage.cleaner.houses import House, keyed, latest
 
@@ -45,13 +46,13 @@ def crashed(files: MemoryFiles) -> Iterator[MemoryFiles]:
         yield files.crash(chance=random.Random(seed))
 
 
-def test_a_crash_at_any_operation_of_a_round_loses_no_key() -> None:
+def test_a_crash_at_any_operation_of_a_round_loses_no_key(steps: Steps) -> None:
     """Also between the exchange and its sync, when the old segments are not there any more."""
     house = filled()
     start = len(house.files.operations)
     compact(house)
     total = len(house.files.operations) - start
-    for stop in range(total + 1):
+    for stop in steps(range(total + 1)):
         house = filled()
         house.files.stop_at = len(house.files.operations) + stop
         with contextlib.suppress(ProcessKilledError):

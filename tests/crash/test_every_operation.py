@@ -8,15 +8,18 @@ import pytest
 from tailrace.testing import MemoryFiles, ProcessKilledError
 from tests.crash import workloads
 from tests.crash.workloads import WORKLOADS, Broker
+from tests.steps import Steps
 
 PARTIAL_BYTES = (0, 30)
 """Of a write at which the process dies: nothing, or half a batch header."""
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.__name__)
-def test_a_crash_at_any_operation_leaves_a_prefix(workload: Callable[[Broker], None]) -> None:
+def test_a_crash_at_any_operation_leaves_a_prefix(
+    workload: Callable[[Broker], None], steps: Steps
+) -> None:
     """A kill loses nothing acknowledged; a power loss leaves a prefix with all that was synced."""
-    for stop_at in range(workloads.operation_count(workload) + 1):
+    for stop_at in steps(range(workloads.operation_count(workload) + 1)):
         for partial in PARTIAL_BYTES:
             files = MemoryFiles()
             files.stop_at, files.stop_partial_bytes = stop_at, partial
@@ -26,7 +29,9 @@ def test_a_crash_at_any_operation_leaves_a_prefix(workload: Callable[[Broker], N
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.__name__)
-def test_a_second_crash_during_recovery_ends_well(workload: Callable[[Broker], None]) -> None:
+def test_a_second_crash_during_recovery_ends_well(
+    workload: Callable[[Broker], None], steps: Steps
+) -> None:
     """Recovery can die at any of its own operations, and the next one still finds the prefix."""
     total = workloads.operation_count(workload)
     for stop_at in range(total // 3, total + 1, max(total // 7, 1)):
@@ -36,16 +41,16 @@ def test_a_second_crash_during_recovery_ends_well(workload: Callable[[Broker], N
         for seed in range(2):
             ways = workloads.crash_all_ways(files, seed=seed)
             for number, (is_kill, disk) in enumerate(ways):
-                _crash_in_recovery(oracle, disk, is_kill=is_kill, seed=100 * seed + number)
+                _crash_in_recovery(oracle, disk, steps, is_kill=is_kill, seed=100 * seed + number)
 
 
 def _crash_in_recovery(
-    oracle: workloads.Oracle, disk: MemoryFiles, *, is_kill: bool, seed: int
+    oracle: workloads.Oracle, disk: MemoryFiles, steps: Steps, *, is_kill: bool, seed: int
 ) -> None:
     again = disk.crash(keep_unsynced=True)
     workloads.stored(again)
     total = len(again.operations)
-    for stop_at in range(seed % 4, total, 4):
+    for stop_at in steps(range(seed % 4, total, 4)):
         second = disk.crash(keep_unsynced=True)
         second.stop_at = stop_at
         with contextlib.suppress(ProcessKilledError):

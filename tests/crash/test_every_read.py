@@ -15,6 +15,7 @@ from tailrace.errors import CorruptionError
 from tailrace.testing import MemoryFiles
 from tests.crash import workloads
 from tests.crash.workloads import WORKLOADS, Broker
+from tests.steps import Steps
 
 
 class FailsOnce(MemoryFiles):
@@ -45,11 +46,11 @@ def failing(disk: MemoryFiles, number: int, *, is_short: bool) -> FailsOnce:
 @pytest.mark.parametrize("is_short", [False, True], ids=["refused", "short"])
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.__name__)
 def test_a_failing_read_at_work_loses_nothing(
-    workload: Callable[[Broker], None], *, is_short: bool
+    workload: Callable[[Broker], None], steps: Steps, *, is_short: bool
 ) -> None:
     """Whatever was being done: it ends with an error, and the next start has what was there."""
     count = len(_healthy(workload)[0].reads)
-    for number in range(count):
+    for number in steps(range(count)):
         files = FailsOnce(number, is_short=is_short)
         oracle = workloads.Oracle()
         with contextlib.suppress(OSError):
@@ -61,14 +62,14 @@ def test_a_failing_read_at_work_loses_nothing(
 @pytest.mark.parametrize("is_short", [False, True], ids=["refused", "short"])
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.__name__)
 def test_a_failing_read_at_a_start_cuts_nothing(
-    workload: Callable[[Broker], None], *, is_short: bool
+    workload: Callable[[Broker], None], steps: Steps, *, is_short: bool
 ) -> None:
     """The start ends with an error or knows better; one on a sound device then has everything."""
     files, oracle = _healthy(workload)
     killed = files.crash(keep_unsynced=True)
     sound = killed.crash(keep_unsynced=True)
     workloads.stored(sound)
-    for number in range(len(sound.reads)):
+    for number in steps(range(len(sound.reads))):
         disk = failing(killed.crash(keep_unsynced=True), number, is_short=is_short)
         try:
             workloads.stored(disk)

@@ -7,6 +7,7 @@ from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.log import Log
 from tailrace.testing import MemoryFiles, ProcessKilledError
 from tests.crash.workloads import ONE, Broker, Oracle, crash_all_ways
+from tests.steps import Steps
 from tests.unit.storage.builders import NOW, batch
 
 FOLDER = f"data/{ONE.topic}-{ONE.partition}"
@@ -52,12 +53,12 @@ def noted_log_start(files: MemoryFiles) -> int:
     return read_offset_checkpoint(files, path).get(ONE, 0) if files.exists(path) else 0
 
 
-def test_a_crash_at_any_operation_finds_every_epoch_again() -> None:
+def test_a_crash_at_any_operation_finds_every_epoch_again(steps: Steps) -> None:
     """From batches, as far as the file is behind; and no log start is noted before its epochs."""
     whole = MemoryFiles()
     work(Broker(whole, Oracle()))
     noted = set()
-    for stop_at in range(len(whole.operations) + 1):
+    for stop_at in steps(range(len(whole.operations) + 1)):
         files = MemoryFiles()
         files.stop_at, files.stop_partial_bytes = stop_at, 10
         oracle = Oracle()

@@ -24,6 +24,7 @@ from tailrace.storage.moving import begin_move, settle_futures
 from tailrace.storage.names import set_aside_file_name
 from tailrace.testing import MemoryFiles, Outside, ProcessKilledError, virtual_runtime
 from tests.crash.workloads import crash_all_ways
+from tests.steps import Steps
 from tests.unit.storage.builders import NOW, SetClock, append, batch
 
 PARTITION = TopicPartition("flights", 0)
@@ -148,11 +149,11 @@ def run(files: MemoryFiles) -> Oracle:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_crash_in_a_move_leaves_one_whole_log(part: int) -> None:
+def test_a_crash_in_a_move_leaves_one_whole_log(part: int, steps: Steps) -> None:
     """At any operation, with any part of what was not synced on the device."""
     whole = MemoryFiles()
     assert run(whole).acknowledged == 7 + 2 * 4 + 1
-    for stop_at in range(part, len(whole.operations) + 1, PARTS):
+    for stop_at in steps(range(part, len(whole.operations) + 1, PARTS)):
         files = MemoryFiles()
         files.stop_at, files.stop_partial_bytes = stop_at, 30
         oracle = run(files)
@@ -160,11 +161,11 @@ def test_a_crash_in_a_move_leaves_one_whole_log(part: int) -> None:
             check(oracle, disk, is_kill=is_kill)
 
 
-def test_a_crash_in_the_start_after_a_move_loses_nothing() -> None:
+def test_a_crash_in_the_start_after_a_move_loses_nothing(steps: Steps) -> None:
     """What a start does with copies can itself be broken off anywhere."""
     whole = MemoryFiles()
     run(whole)
-    for stop_at in range(0, len(whole.operations), 17):
+    for stop_at in steps(range(0, len(whole.operations), 17)):
         files = MemoryFiles()
         files.stop_at = stop_at
         oracle = run(files)

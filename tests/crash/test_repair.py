@@ -19,6 +19,7 @@ from tailrace.offline.verify import verify
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.testing import MemoryFiles, ProcessKilledError
 from tests.crash.workloads import crash_all_ways
+from tests.steps import Steps
 from tests.unit.storage.builders import (
     FOLDER,
     NOW,
@@ -134,14 +135,14 @@ def offsets(files: MemoryFiles) -> list[int]:
 @pytest.mark.parametrize("on_damage", list(OnDamage))
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda d: d.__name__)
 def test_a_repair_that_dies_anywhere_is_completed_by_the_next(
-    damage: Callable[[MemoryFiles], None], on_damage: OnDamage
+    damage: Callable[[MemoryFiles], None], on_damage: OnDamage, steps: Steps
 ) -> None:
     """The same files with the same content, and the directory verifies and opens."""
     whole = damaged(damage)
     repair(whole, on_damage)
     expected, total = state(whole), len(whole.operations)
     assert total > 10
-    for stop_at in range(total):
+    for stop_at in steps(range(total)):
         files = damaged(damage)
         files.stop_at, files.stop_partial_bytes = stop_at, 30
         with contextlib.suppress(ProcessKilledError):

@@ -9,6 +9,7 @@ import pytest
 from tailrace.storage.log import Log
 from tailrace.testing import MemoryFiles, ProcessKilledError
 from tests.crash.workloads import crash_all_ways
+from tests.steps import Steps
 from tests.unit.storage.builders import (
     FOLDER,
     bases,
@@ -101,13 +102,15 @@ def start(files: MemoryFiles) -> Log:
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda d: d.__name__)
-def test_a_recovery_that_dies_anywhere_loses_no_byte(damage: Callable[[MemoryFiles], int]) -> None:
+def test_a_recovery_that_dies_anywhere_loses_no_byte(
+    damage: Callable[[MemoryFiles], int], steps: Steps
+) -> None:
     """The next start serves the prefix, and everything else is in the folder under other names."""
     whole, end = damaged(damage)
     start(whole).close()
     total = len(whole.operations)
     assert total > 3
-    for stop_at in range(total + 1):
+    for stop_at in steps(range(total + 1)):
         files, _ = damaged(damage)
         before = files.crash(keep_unsynced=True)
         files.stop_at, files.stop_partial_bytes = stop_at, 30

@@ -20,7 +20,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "victim" in metafunc.fixturenames:
         rounds = math.ceil(metafunc.config.getoption("--kills") / len(Victim))
         # By its scope, all jobs lose their executors one after the other, on one cluster.
-        metafunc.parametrize("victim", Victim, ids=lambda each: each.value, scope="session")
+        # An executor has a cluster around it, which takes long to start.
+        victims = [
+            pytest.param(each, marks=[pytest.mark.slow] * (each is Victim.EXECUTOR))
+            for each in Victim
+        ]
+        names = [each.value for each in Victim]
+        metafunc.parametrize("victim", victims, ids=names, scope="session")
         metafunc.parametrize("seed", range(rounds))
 
 

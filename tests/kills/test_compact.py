@@ -17,7 +17,7 @@ from tests.unit.spark.jobs.test_compact import content, left, transact
 from tests.unit.storage.builders import NOW, append, settings
 from tests.unit.storage.cleaner.houses import House
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
 
 TOPICS = ("flights", "planes", "pilots")
 BATCHES = 350

@@ -13,7 +13,7 @@ from tests.kills.drivers import Driver, Drivers, Job, Victim, survive
 from tests.kills.logs import PARTITIONS, RECORDS, record, source_of
 from tests.spark.topics import batches
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
 
 TARGETS = 4
 """Partitions of the topic that is written."""

@@ -9,7 +9,7 @@ from tailrace.client.admin import create_topic
 from tests.kills.changes import Changes
 from tests.kills.drivers import Driver, Drivers, Job, Victim, survive
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
 
 PARTITIONS = 3
 CHUNKS = 8

@@ -1,4 +1,4 @@
-"""One real Spark session for all tests of this folder."""
+"""One real Spark session for all tests of this folder; one for each process of pytest."""
 
 from collections.abc import Iterator
 

@@ -137,6 +137,7 @@ def started(environment: dict[str, str], ready: str, *command: str) -> Iterator[
             process.terminate()
 
 
+@pytest.mark.slow
 def test_executors_of_a_local_cluster_get_the_package(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
@@ -144,6 +145,7 @@ def test_executors_of_a_local_cluster_get_the_package(
     run_job(tmp_path, environment, "master", "local-cluster[2,1,512]")
 
 
+@pytest.mark.slow
 def test_executors_of_a_standalone_cluster_get_the_package(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
@@ -173,6 +175,7 @@ def test_executors_of_a_standalone_cluster_get_the_package(
         run_job(tmp_path, environment, "master", master[1])
 
 
+@pytest.mark.slow
 def test_a_connect_server_gets_the_package(tmp_path: Path, environment: dict[str, str]) -> None:
     """As an artifact of the session, from a client without a JVM."""
     # So the server chooses a free port.

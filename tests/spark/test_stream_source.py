@@ -123,6 +123,7 @@ def span(first: int, limit: int, partition: TopicPartition = T0) -> Rows:
         ({"subscribe": "t", "startingTimestamp": "13000"}, 13),
     ],
 )
+@pytest.mark.slow
 def test_a_stopped_stream_goes_on_where_it_was(
     stream: Stream, options: dict[str, str], first: int
 ) -> None:
@@ -158,6 +159,7 @@ def test_a_running_stream_sees_records_partitions_and_topics_come_and_go(stream:
         query.stop()
 
 
+@pytest.mark.slow
 def test_a_limit_divides_what_is_available_over_batches_and_runs(stream: Stream) -> None:
     """In proportion over skewed partitions, and on after a restart; Trigger.Once has no limit."""
     write_numbered(stream.data, T0, limit=101)
@@ -183,6 +185,7 @@ def test_a_limit_as_high_as_can_be_is_none(stream: Stream) -> None:
     assert stream.run(maxOffsetsPerTrigger=most, maxBytesPerTrigger=most) == [span(0, 20)]
 
 
+@pytest.mark.slow
 def test_a_minimum_and_a_maximum_work_together(stream: Stream) -> None:
     """The first batch comes at once, capped; too few records then wait, and enough do not."""
     write_numbered(stream.data, T0, limit=30)
@@ -201,6 +204,7 @@ def test_a_minimum_and_a_maximum_work_together(stream: Stream) -> None:
         query.stop()
 
 
+@pytest.mark.slow
 def test_a_first_batch_that_failed_is_read_again_as_it_was(stream: Stream) -> None:
     """From "latest" as it was then, though Spark keeps no initial offset of a Python source."""
     write_numbered(stream.data, T0, limit=20)
@@ -229,6 +233,7 @@ def test_a_batch_that_failed_is_read_again_as_it_was(stream: Stream) -> None:
     assert stream.run() == [span(20, 30), span(30, 50) + span(0, 50, T1)]
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_made_again_fails_the_stream(stream: Stream) -> None:
     """The error says what happened and what to do; doing it skips, and reads what comes."""
     write_numbered(stream.data, T0, limit=20)
@@ -244,6 +249,7 @@ def test_a_topic_that_was_made_again_fails_the_stream(stream: Stream) -> None:
     assert stream.run() == [span(5, 8)]
 
 
+@pytest.mark.slow
 def test_offsets_that_aged_out_leave_no_duplicates(stream: Stream) -> None:
     """Neither in a stream that runs nor in one that is started late."""
     for first in range(0, 50, 10):
@@ -270,6 +276,7 @@ def test_offsets_that_aged_out_leave_no_duplicates(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
+@pytest.mark.slow
 def test_what_is_available_must_stay_so(stream: Stream, *, is_lost: bool) -> None:
     """A partition lost or shrunk during the run fails it, in spite of failOnDataLoss=false."""
     for partition in (T0, T1):
@@ -287,6 +294,7 @@ def test_what_is_available_must_stay_so(stream: Stream, *, is_lost: bool) -> Non
     assert stream.sink.take() == [span(0, 10) + span(0, 10, T1)]
 
 
+@pytest.mark.slow
 def test_one_stream_can_be_used_twice_in_a_query(stream: Stream) -> None:
     """United with itself, and joined with itself by offset."""
     write_numbered(stream.data, T0, limit=20)
@@ -301,6 +309,7 @@ def test_one_stream_can_be_used_twice_in_a_query(stream: Stream) -> None:
     assert stream.sink.take() == [[row for row in span(0, 20) if row[2] % 2 == 0]]
 
 
+@pytest.mark.slow
 def test_a_source_without_news_keeps_its_offsets_in_a_union(stream: Stream) -> None:
     """Only the other one reads."""
     write_numbered(stream.data, T0, limit=20)
@@ -317,6 +326,7 @@ def test_a_source_without_news_keeps_its_offsets_in_a_union(stream: Stream) -> N
         query.stop()
 
 
+@pytest.mark.slow
 def test_a_stream_of_nothing_is_empty_batches(stream: Stream) -> None:
     """A topic without records, and a pattern without a topic; both find what comes."""
     (stream.data / str(T0)).mkdir()
@@ -435,6 +445,7 @@ def test_a_broker_is_streamed_like_a_directory(
 
 
 @pytest.mark.wire
+@pytest.mark.slow
 def test_the_bytes_of_a_broker_are_estimated(
     spark: SparkSession, tmp_path: Path, bootstrap: str
 ) -> None:
@@ -449,6 +460,7 @@ def test_the_bytes_of_a_broker_are_estimated(
 
 
 @pytest.mark.wire
+@pytest.mark.slow
 def test_the_directory_of_a_running_broker_is_streamed(stream: Stream) -> None:
     """Beside it, while it appends to its files."""
     with Broker(stream.data) as broker:

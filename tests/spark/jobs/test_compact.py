@@ -107,6 +107,7 @@ def test_a_directory_in_use_is_refused(spark: SparkSession, data: Path) -> None:
     lock.release()
 
 
+@pytest.mark.slow
 def test_a_job_after_a_killed_one_comes_to_the_same(
     spark: SparkSession, stopped: MemoryFiles, data: Path
 ) -> None:

@@ -127,6 +127,7 @@ def kill_once_it_has_sent(running: "subprocess.Popen[bytes]", bootstrap: str, co
             running.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_killed_replay_is_taken_up_without_doubling(
     request: pytest.FixtureRequest, bootstrap: str, tmp_path: Path

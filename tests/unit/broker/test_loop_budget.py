@@ -683,7 +683,7 @@ def test_a_closed_connection_leaves_nothing_to_collect() -> None:
                     await peer.ask(ApiKey.API_VERSIONS, ApiVersionsRequest(), ApiVersionsResponse)
                     peer.socket.close()
                     await outside.pass_time(1)
-                kept = [each for each in gc.get_objects() if isinstance(each, Connection)]
+                kept = [each for each in gc.get_objects() if type(each) is Connection]
             finally:
                 gc.enable()
             assert kept == []
