@@ -1,19 +1,18 @@
 """Plan an append: decide whether batches may enter the log and what has to change in them. Pure.
 
-As leader (`plan_append`) the order of the checks is Kafka's (`UnifiedLog.append`, `LogValidator`),
-since it decides which error a client sees when several apply: shape and size of the batch, its CRC,
-its header against the rules for clients, its records, then the sizes once more if the topic's codec
-has changed them. Records are walked once by a kernel; only if that finds something to refuse, a
-second walk lists which ones and why.
+`plan_append` is for a leader. It checks in Kafka's order (`UnifiedLog.append`, `LogValidator`),
+because the order decides which error a client sees when several apply: shape and size of the batch,
+its CRC, its header against the rules for clients, its records, and the sizes again if the topic's
+codec has changed them. A kernel walks the records once; a second walk lists the refused records and
+the reasons, only if there are any.
 
-As follower (`plan_follower_append`) bytes are taken as the leader has them: only checksums and
-offsets are looked at.
+`plan_follower_append` is for a follower. It checks only checksums and offsets, and keeps the
+leader's bytes.
 
-Planning changes no byte that it was given. `apply_stamps` writes the base offset and the leader
-epoch into the 61-byte header in place, which the CRC does not cover (that is why Kafka put them
-there), and with LogAppendTime the timestamp, which it does. A batch whose topic wants another codec
-is put together anew in memory of its own; its header but for size, codec and CRC, and its records,
-are those of the producer.
+Planning does not change the given bytes. `apply_stamps` writes the base offset and the leader epoch
+into the 61-byte header in place; the CRC does not cover them. With LogAppendTime it also writes the
+timestamp, and then the CRC. A batch that is recompressed for the topic gets new memory: only size,
+codec and CRC of its header change, and the records stay the producer's.
 """
 
 from dataclasses import dataclass
@@ -53,14 +52,14 @@ from tailrace.records.legacy import read_all_batches
 from tailrace.storage.config import LogConfig
 
 _NOTHING_ALLOWED = (1, 0)
-"""A range of timestamps, the wrong way round."""
+"""An empty range of timestamps: the first is above the last."""
 
 
 class UnexpectedAppendOffsetError(FatalError, ValueError):
-    """Replicated batches that start below the end of the log they are to be appended to.
+    """Replicated batches start below the end of the log.
 
-    Where the log is empty the caller may start it anew at `first_offset`: a leader's log start
-    need not be where one of its batches starts.
+    If the log is empty, the caller may restart it at `first_offset`: a leader's log start can lie
+    inside a batch.
     """
 
     def __init__(
@@ -71,16 +70,16 @@ class UnexpectedAppendOffsetError(FatalError, ValueError):
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         super().__init__(
-            f"offsets {first_offset} to {last_offset} do not follow a log "
-            f"which has {log_start_offset} to {log_end_offset}"
+            f"offsets {first_offset} to {last_offset} do not follow the log, which starts at "
+            f"{log_start_offset} and ends before {log_end_offset}"
         )
 
 
 class PlannedAppend(NamedTuple):
-    """A batch that may enter the log, and the header fields it enters with."""
+    """A batch that may be appended, and the header fields it gets."""
 
     batch: Batch
-    """What will be written; not the producer's memory if its codec was not the topic's."""
+    """What will be written; a new batch if the records were recompressed."""
     base_offset: int
     last_offset: int
     leader_epoch: int
@@ -90,7 +89,7 @@ class PlannedAppend(NamedTuple):
 
     @property
     def log_append_time_or_none(self) -> int | None:
-        """The broker's timestamp in milliseconds, if that is what the records get."""
+        """The broker's timestamp in milliseconds with LogAppendTime, else None."""
         if self.timestamp_type is TimestampType.LOG_APPEND_TIME:
             return self.max_timestamp
         return None
@@ -98,12 +97,12 @@ class PlannedAppend(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerAppend:
-    """Batches of a leader that may enter the log as they are."""
+    """Batches of a leader that may be appended unchanged."""
 
     batches: tuple[Batch, ...]
-    """In their order; those of formats v0 and v1 read as v2, with their entry as `legacy`."""
+    """In offset order; entries of formats v0 and v1 are converted to v2 and kept as `legacy`."""
     data: memoryview
-    """Their bytes as the leader has them, without a batch that the end cuts."""
+    """The leader's bytes, without a partial batch at the end."""
     last_offset: int
     """-1 without batches."""
     max_timestamp: int
@@ -122,22 +121,22 @@ def plan_append(
     origin: AppendOrigin = AppendOrigin.CLIENT,
     decompressed_max: int | None = None,
 ) -> PlannedAppend:
-    """What to do with the records that are to be appended to one partition by its leader.
+    """Check the records of a produce request for one partition, and plan their append as leader.
 
-    `records` is what a produce request carries: exactly one batch of format v2 (KIP-98 allows no
-    more since Produce v3). `next_offset` is the log end offset. A coordinator may write control
-    batches, may leave out the sequence of a producer, and chooses its timestamps.
-    `decompressed_max` stands for the limit of the process (`codecs.limit_output`).
+    `records` must be exactly one batch of format v2 (since Produce v3, KIP-98). `next_offset` is
+    the log end offset. A coordinator may write control batches, may omit the producer's sequence,
+    and chooses its timestamps. `decompressed_max`, in bytes, replaces the limit of the process
+    (`codecs.limit_output`).
 
     Raises:
-        CorruptionError: the CRC does not hold, or the records cannot be decompressed.
+        CorruptionError: the CRC is wrong, or the records cannot be decompressed.
         RecordTooLargeError: above `max.message.bytes` or `segment.bytes`, as sent or as stored.
-        DecompressedTooLargeError: the records are more than may be decompressed.
+        DecompressedTooLargeError: the decompressed records are larger than the limit.
         InvalidRecordError: no batch or several, a control batch of a client, no record, records
             that do not fill the batch as declared, offsets that are not 0, 1, 2, …, or a record
             without a key on a compacted topic.
-        InvalidTimestampError: at least one is outside of what the topic allows.
-        UnsupportedCodecError: a codec number that means nothing.
+        InvalidTimestampError: at least one timestamp is outside the topic's limits.
+        UnsupportedCodecError: the codec number is undefined.
     """
     batch = _only_batch(records)
     is_client = origin is AppendOrigin.CLIENT
@@ -172,7 +171,7 @@ def plan_append(
 def placed(
     planned: PlannedAppend, *, next_offset: int, leader_epoch: int, now_ms: int
 ) -> PlannedAppend:
-    """The plan of a batch as it is appended: at the end and at the time that it is now."""
+    """The plan with the current log end offset, leader epoch and time."""
     is_append_time = planned.timestamp_type is TimestampType.LOG_APPEND_TIME
     return planned._replace(
         base_offset=next_offset,
@@ -203,16 +202,16 @@ def apply_stamps(planned: PlannedAppend) -> memoryview:
 
 
 def plan_follower_append(records: memoryview, *, log_end: int, log_start: int) -> FollowerAppend:
-    """What to append of the bytes that a leader has sent, or that another log has.
+    """Check the bytes from a leader, or from another log, and plan their append as follower.
 
-    Nothing about them is decided anew: neither sizes nor timestamps nor sequences, as the leader
-    has done so. Offsets may have gaps, which compaction leaves. A batch that the end of `records`
-    cuts is not there yet; the plan is empty if that is all there is.
+    The leader has checked sizes, timestamps and sequences; they are not checked again. Offsets may
+    have gaps, which compaction leaves. A partial batch at the end of `records` is left out; the
+    plan is empty if there is no whole batch.
 
     Raises:
-        CorruptionError: a CRC does not hold, or no batch starts where one should.
-        InvalidRecordError: offsets that do not rise from one batch to the next, or that are too far
-            from each other for one segment, or the largest that there is.
+        CorruptionError: a CRC is wrong, or bytes are not the start of a batch.
+        InvalidRecordError: offsets that do not rise from one batch to the next, offsets that do
+            not fit one segment, or an offset of 2^63 - 1.
         UnexpectedAppendOffsetError: the first batch starts below `log_end`.
     """
     batches: list[Batch] = []
@@ -270,7 +269,7 @@ def _only_batch(records: memoryview) -> Batch:
         batch = Batch(records)
         if batch.magic == layout.MAGIC and batch.length == len(records) - layout.LOG_OVERHEAD:
             return batch
-    # What it is instead is for the reader to say.
+    # The batch reader raises the error that says what the bytes are.
     try:
         _, batch = next(read_batches(records))
     except UnsupportedMagicError as error:
@@ -302,7 +301,7 @@ def _check_header(batch: Batch, *, is_client: bool) -> None:
 
 
 def _invalid_structure(error: CorruptRecordError) -> InvalidRecordError:
-    """The CRC holds, so the client meant what it sent: sending it again is of no use."""
+    """An error that is not retriable: the CRC is right, so the client sent exactly these bytes."""
     listed = () if error.index is None else (RecordError(error.index, error.rule),)
     return InvalidRecordError(error.rule, record_errors=listed)
 
@@ -340,9 +339,10 @@ def _check_totals(
     allowed: tuple[int, int] | None,
     config: LogConfig,
 ) -> int:
-    """Raises if one of the records is refused; the largest timestamp, in milliseconds, if not."""
+    """The largest timestamp in milliseconds; raises if a record is refused."""
     smallest, largest = _timestamp_range(batch, totals)
-    # A smallest of -1 is no timestamp and no fault, but may hide one: then the list decides.
+    # A smallest timestamp of -1 means that a record has none, which is allowed. Another record may
+    # still break the rule, so the records are listed then.
     has_doubt = allowed is not None and not allowed[0] <= smallest <= largest <= allowed[1]
     if has_doubt or not totals.is_consecutive or (totals.null_keys and config.is_compacted):
         _refuse_records(batch, view, allowed=allowed, needs_keys=config.is_compacted)
@@ -381,9 +381,9 @@ def _fault(record: RefusedRecord, allowed: tuple[int, int] | None) -> str:
 
 
 def _recompressed(batch: Batch, view: memoryview, *, codec: Codec, config: LogConfig) -> Batch:
-    """The batch with its records, which `view` has, in another codec.
+    """The batch with the records in `view` compressed with another codec.
 
-    Sizes are looked at before the records are copied into the batch.
+    Sizes are checked before the compressed records are copied.
     """
     payload = compress(codec, view, config.compression_levels.get(codec))
     size = layout.HEADER_SIZE + len(payload)

@@ -178,20 +178,23 @@ def _numbers(words: Sequence[str], path: str, line: int) -> tuple[int, int]:
 
 
 def _read_entries(files: Files, path: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and words of each entry behind a checked header.
+    """Line number and words of each entry, after a check of the header.
 
-    One at a time: a file that is no checkpoint costs little more than its own size.
+    Entries come one at a time, so that a file that is no checkpoint takes little more memory than
+    its size.
     """
     text = read_text(files, path) if files.exists(path) else ""
     if not text:
         return
     version, declared, rest = [*text.split("\n", 2), "", ""][:3]
     if version.strip() != "0":
-        raise CorruptionError(f"unknown version {version.strip()[:20]!r}, only 0 is", path=path)
+        raise CorruptionError(
+            f"unknown version {version.strip()[:20]!r}; only version 0 is known", path=path
+        )
     count = sum(not line[0].isspace() for line in _LINE.finditer(rest))
     if declared.strip() != str(count):
         shown = declared.strip()[:20] or "nothing"
-        raise CorruptionError(f"{count} entries where {shown!r} is declared", path=path)
+        raise CorruptionError(f"{count} entries, and the header declares {shown!r}", path=path)
     number, end = 3, 0
     for line in _LINE.finditer(rest):
         number += rest.count("\n", end, line.start())

@@ -1,7 +1,7 @@
 """Topic settings that shape a log: Kafka's names and defaults, and our own where noted.
 
-Declared whole, so that a CreateTopics request written for Kafka is understood; those that one node
-has no use for say so in the reference (`is_stored_only`).
+All of Kafka's are declared, so that a CreateTopics request written for Kafka is accepted. Settings
+that have no effect on one node are marked in the reference (`is_stored_only`).
 """
 
 import re
@@ -16,8 +16,8 @@ DAY_MS = 24 * 60 * 60 * 1000
 BATCH_HEADER_BYTES = 61
 
 INDEX_BYTES_MIN = 24
-"""Two entries of a time index: one for the roll, one before it. Kafka takes 4, and then rolls with
-every record."""
+"""Two entries of a time index: one for the roll, one before it. Kafka accepts 4, and then rolls
+after every record."""
 
 _REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
@@ -299,7 +299,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
 as small as Kafka allows only for `internal.segment.bytes`, a setting for Kafka's own tests."""
 
 BROKER_DEFAULTED = tuple(setting for setting in TOPIC_SETTINGS if not setting.is_topic_only)
-"""Those that a broker setting gives their default."""
+"""The settings whose default is a broker setting."""
 
 
 _CODECS: dict[str, Codec | None] = {
@@ -335,7 +335,7 @@ class LogConfig:
     flush_messages: int
     flush_ms: int
     codec: Codec | None
-    """What batches are stored with; None keeps what was sent."""
+    """The codec of stored batches; None keeps the producer's."""
     compression_levels: Mapping[Codec, int]
     is_preallocated: bool
     timestamp_type: TimestampType
@@ -354,7 +354,10 @@ class LogConfig:
 
     @property
     def roll_ms(self) -> int:
-        """After how long a segment is closed: a compacted log must not hold records too long."""
+        """Milliseconds after which a segment is closed.
+
+        At most `max.compaction.lag.ms` for a compacted log, as an open segment is not compacted.
+        """
         if self.is_compacted:
             return min(self.segment_ms, self.max_compaction_lag_ms)
         return self.segment_ms

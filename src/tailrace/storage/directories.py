@@ -1,4 +1,4 @@
-"""Log directories as a whole: whose they are, who has them open, and how they were left.
+"""Open and lock log directories: their lock, their identity, and the mark of a clean shutdown.
 
     demo-data/
         .lock                             held by the process that has the directory open
@@ -11,8 +11,9 @@
 Two processes never write to one directory: the lock is an OS lock that Java's FileLock respects
 too. A directory that belongs to another node or cluster is refused, not taken over.
 
-A broker may have several. All are of one cluster, each has an id of its own, and the first keeps
-what the cluster knows of itself. One that the device refuses is left out; the first may not be.
+A broker may have several. All belong to one cluster, each has its own directory id, and the first
+has the cluster's state. A directory that the device refuses is left out; if it is the first, the
+broker does not start.
 """
 
 import errno
@@ -49,7 +50,7 @@ _CONSEQUENCES = {
 
 
 class UnusableDirectoryError(DirectoryError):
-    """The device or the file system refuses a log directory, whosever it is."""
+    """The device or the file system refuses a log directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ class Identity:
 
 
 NO_BROKER_EPOCH = -1
-"""In the mark of a broker that no controller has numbered."""
+"""The broker epoch in `.kafka_cleanshutdown` if no controller has given one."""
 
 
 class LogDirectory:
@@ -88,9 +89,9 @@ class LogDirectory:
         self._lock = lock
 
     def read_checkpoint(self, name: str) -> dict[TopicPartition, int] | None:
-        """Offsets by partition; None for a checkpoint that cannot be parsed, which is told.
+        """Offsets by partition; None for a checkpoint that cannot be parsed, which is logged.
 
-        Kafka takes it for empty. The file stays until it is replaced.
+        Kafka treats such a file as empty. The file stays until it is replaced.
         """
         try:
             return read_offset_checkpoint(self._files, f"{self.path}/{name}")
@@ -105,12 +106,12 @@ class LogDirectory:
         write_offset_checkpoint(self._files, self.path, name, offsets=offsets)
 
     def mark_clean(self) -> None:
-        """Note that every log was closed in order; the last thing an orderly stop does."""
+        """Write `.kafka_cleanshutdown`, the last step of an orderly stop."""
         text = json.dumps({"version": 0, "brokerEpoch": self._broker_epoch}, separators=(",", ":"))
         write_atomically(self._files, self.path, names.CLEAN_SHUTDOWN, text=text)
 
     def close(self) -> None:
-        """Let others have the directory."""
+        """Release the directory's lock."""
         self._lock.release()
 
 
@@ -172,10 +173,10 @@ def open_log_directory(
 
 
 def _read_broker_epoch(files: Files, marker: str) -> int:
-    """What Apache Kafka's controller has numbered the broker with that left the mark, or -1.
+    """The broker epoch in the mark that an Apache Kafka broker left, or -1.
 
-    It is put back with our own mark: to a Kafka that finds another number the stop was not an
-    orderly one (KIP-966), and it elects every leader anew.
+    Our own mark repeats it: Kafka takes a stop with another epoch for unclean (KIP-966), and then
+    elects every leader again.
     """
     try:
         found = json.loads(read_text(files, marker))
@@ -187,12 +188,12 @@ def _read_broker_epoch(files: Files, marker: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedDirectories:
-    """What came of opening several."""
+    """The result of `open_log_directories`."""
 
     usable: tuple[LogDirectory, ...]
-    """Locked, in the order given; never empty, and the first of those given is the first here."""
+    """Locked, in the order given; the first given directory is always the first here."""
     left_out: Mapping[str, str]
-    """Why a path cannot be used, in one line."""
+    """Path to the reason why it cannot be used, in one line."""
 
 
 def open_log_directories(
@@ -200,12 +201,13 @@ def open_log_directories(
 ) -> OpenedDirectories:
     """Lock several directories of one node and one cluster; new ones join the others' cluster.
 
-    One that the device refuses is left out, and nobody may make its partitions anew elsewhere.
+    A directory that the device refuses is left out. Its partitions must not be created in another
+    directory.
 
     Raises:
         UnusableDirectoryError: the device refuses the first one, which has the cluster's state.
-        DirectoryError: one is locked, of another node or cluster, or there twice. None stays
-            locked then.
+        DirectoryError: one is locked, belongs to another node or cluster, or is given twice. None
+            stays locked then.
     """
     cluster_id = _known_cluster_id(files, paths)
     usable: list[LogDirectory] = []
@@ -240,7 +242,10 @@ def open_log_directories(
 
 
 def _known_cluster_id(files: Files, paths: Sequence[str]) -> str | None:
-    """The cluster of the first directory that has one; what cannot be read is told on opening."""
+    """The cluster of the first directory that has one.
+
+    A directory that cannot be read is skipped; opening it raises the error.
+    """
     for path in paths:
         try:
             identity = _read_identity(files, path)

@@ -1,11 +1,11 @@
-"""The logs of one log directory: open, make and delete them, checkpoint, close, give up.
+"""The logs of one log directory: open, create, delete, checkpoint and close them.
 
-Which directory a new partition goes to, and what becomes of the others when one fails, is
-`manager`. The order of an orderly stop is what makes the next start quick: sync every log, write
-the checkpoints, and only then leave the mark that says so.
+`manager` decides in which directory a new partition is created, and what happens when a directory
+fails. An orderly stop syncs every log, then writes the checkpoints, then the mark of a clean
+shutdown, so that the next start needs no recovery.
 
-What waits for the device (`checkpoint`, `sync_due`, `removals`) may run on another thread than the
-rest.
+The methods that wait for the device (`checkpoint`, `sync_due`, `removals`) may run on another
+thread than the others.
 """
 
 import contextlib
@@ -36,9 +36,9 @@ STRAY_DIRECTORY_SUFFIX = "-stray"
 
 
 DELETE_DELAY_MS = 60_000
-"""How long the folders of a deletion stay that a start finds: Kafka's `file.delete.delay.ms`.
+"""How long a start keeps the `-delete` folders it finds: Kafka's default of `file.delete.delay.ms`.
 
-An operator who deleted too much can still stop the broker and rename them back.
+After a mistaken deletion an operator can stop the broker and rename them back.
 """
 
 
@@ -68,14 +68,14 @@ class DirectoryLogs:
         self._producer_expiration_ms = producer_expiration_ms
         self._logs: dict[TopicPartition, Log] = {}
         self.offsets = DirectoryOffsets(directory, self._logs)
-        """What its checkpoints say of them."""
+        """The checkpoints of the directory."""
 
     def __len__(self) -> int:
         return len(self._logs)
 
     @property
     def path(self) -> str:
-        """Where the directory is."""
+        """The path of the directory."""
         return self._directory.path
 
     def __iter__(self) -> Iterator[Log]:
@@ -90,14 +90,14 @@ class DirectoryLogs:
     ) -> dict[TopicPartition, uuid.UUID | None]:
         """Every partition folder in the directory, with the topic id it carries.
 
-        Folders that a deletion left behind go in `DELETE_DELAY_MS`. One of another id than
-        `known_ids` has for its topic is set aside under a `-stray` name: the topic was deleted and
-        made anew while the disk was away. Nobody removes it but the operator. A malformed
-        `partition.metadata` is written anew if the topic is known. Kafka's metadata log is
-        passed over: it is no partition, and not ours to remove.
+        `-delete` folders are removed after `DELETE_DELAY_MS`. A folder with another topic id than
+        `known_ids` has is renamed with the suffix `-stray`: the topic was deleted and created again
+        while the disk was away. Only the operator removes it. A malformed `partition.metadata` is
+        rewritten if the topic is known. Kafka's metadata log is ignored.
 
         Raises:
-            UnusableDirectoryError: a folder cannot be read, or nobody knows its topic's id.
+            UnusableDirectoryError: a folder cannot be read, or its topic id is malformed and not
+                in `known_ids`.
         """
         found: dict[TopicPartition, uuid.UUID | None] = {}
         path = self._directory.path
@@ -124,14 +124,14 @@ class DirectoryLogs:
         return found
 
     def open(self, partition: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> Log:
-        """Open the log of a partition, making its folder if there is none.
+        """Open the log of a partition; create its folder if there is none.
 
         A new folder and its topic id are on the device when this returns. May run on several
         threads at once, for different partitions.
 
         Raises:
-            StorageError: the device refused; a folder that was made for it is gone again if the
-                device allows that much. Or a file is damaged beyond what recovery mends.
+            StorageError: the device refused, and a folder created for the log is removed again if
+                the device allows it; or a file is damaged and recovery cannot repair it.
             DirectoryError: the folder is of another topic.
         """
         path = self._directory.path
@@ -141,7 +141,7 @@ class DirectoryLogs:
             if not self.files.is_directory(folder):
                 self.offsets.begin(partition)
                 self.files.make_directory(folder)
-                # A device that fails may have hidden one that is full of records.
+                # If the device fails, `is_directory` may have missed a folder with records.
                 is_new = not self.files.list(folder)
                 self.files.sync_directory(path)
             metadata = f"{folder}/{names.PARTITION_METADATA}"
@@ -169,7 +169,7 @@ class DirectoryLogs:
             raise
         except OSError as error:
             if is_new:
-                # One that cannot be removed is found again if the same topic is made once more.
+                # A folder that stays is found again when the same topic is created again.
                 with contextlib.suppress(OSError):
                     self.files.remove_tree(folder)
             raise StorageError(str(unusable(folder, error))) from error
@@ -180,9 +180,9 @@ class DirectoryLogs:
         return log
 
     def open_future(self, source: Log, folder: str, *, topic_id: uuid.UUID) -> Log:
-        """A new and empty log in a folder of its own, for a copy of another directory's log.
+        """Create an empty log in a new folder, for a copy of another directory's log.
 
-        It is none of this directory's logs before `take_over`. Any thread.
+        It is not one of this directory's logs until `take_over`. Any thread.
 
         Raises:
             OSError: the device refused; the folder may be there.
@@ -204,7 +204,7 @@ class DirectoryLogs:
         return log
 
     def may_have_folder(self, partition: TopicPartition) -> bool:
-        """Whether a partition has a folder, of any topic; also when the device does not tell."""
+        """Whether a partition has a folder, whatever its topic id; True if the device fails."""
         folder = f"{self._directory.path}/{names.partition_directory_name(partition)}"
         try:
             return self.files.is_directory(folder)
@@ -212,10 +212,10 @@ class DirectoryLogs:
             return True
 
     def bytes_of(self, partition: TopicPartition) -> int:
-        """Bytes in the log files of a partition that need not be open, for telling progress.
+        """Bytes in the log files of a partition, open or not; for a progress report.
 
         Raises:
-            OSError: the folder cannot be read, or a file went meanwhile.
+            OSError: the folder cannot be read, or a file was removed meanwhile.
         """
         folder = f"{self._directory.path}/{names.partition_directory_name(partition)}"
         size = 0
@@ -260,7 +260,7 @@ class DirectoryLogs:
         return rename
 
     def discard(self, partition: TopicPartition, unique_id: str) -> None:
-        """As `delete`, of a partition that is not open: its topic was deleted before a crash.
+        """As `delete`, for a partition that is not open: its topic was deleted before a crash.
 
         Raises:
             DirectoryError: the folder cannot be renamed.
@@ -277,36 +277,34 @@ class DirectoryLogs:
         self.removals.add_folder(going, due_ms=self._clock.now_ms() + DELETE_DELAY_MS)
 
     def take_over(self, copy: Log, source: "DirectoryLogs") -> None:
-        """Have a whole copy, whose folder has its name by now, be the log of its partition."""
+        """Make a complete copy the log of its partition; its folder has the partition's name."""
         del source._logs[copy.partition]
         source.offsets.forget(copy.partition)
         self._logs[copy.partition] = copy
 
     def checkpoint(self) -> None:
-        """Put closed segments on the device, then note how far the logs are there.
-
-        May run on another thread than everything else.
+        """Sync closed segments, then write the checkpoints; may run on another thread.
 
         Raises:
-            StorageError: a flush failed, for whatever reason; it may not be tried again.
-            OSError: the checkpoints could not be written; the old ones hold.
+            StorageError: a flush failed; it must not be retried.
+            OSError: the checkpoints could not be written; the old ones stay.
         """
         _sync_each(self, self, Log.sync_rolled)
         self.offsets.write()
 
     def checkpoint_log_starts(self) -> None:
-        """Note where logs start above their first segment; may run on another thread.
+        """Checkpoint the log starts that lie above their first segment; may run on another thread.
 
         Raises:
-            OSError: the checkpoint could not be written; the old one holds.
+            OSError: the checkpoint could not be written; the old one stays.
         """
         self.offsets.write_log_starts()
 
     def sync_due(self, now_ms: int) -> None:
-        """Put logs on the device whose `flush.ms` has passed; may run on another thread.
+        """Sync the logs whose `flush.ms` has passed; may run on another thread.
 
         Raises:
-            StorageError: a flush failed, for whatever reason; it may not be tried again.
+            StorageError: a flush failed; it must not be retried.
         """
         due = (
             log
@@ -317,11 +315,11 @@ class DirectoryLogs:
         _sync_each(self, due, Log.sync)
 
     def close(self) -> None:
-        """Stop in order: sync and close every log, write the checkpoints, leave the mark.
+        """Sync and close every log, write the checkpoints and the mark of a clean shutdown.
 
         Raises:
-            OSError: the device failed; the mark is not left, so the next start recovers. The other
-                logs are on the device all the same.
+            OSError: the device failed; the mark is not written, so the next start recovers. The
+                other logs are on the device.
         """
         failure = None
         for log in self:
@@ -344,7 +342,7 @@ class DirectoryLogs:
     def fail(self, reason: str) -> None:
         """Take the whole directory out of service: nothing is flushed, and the lock is released.
 
-        Its logs stay known, and refuse every call from now on.
+        Its logs stay listed, and refuse every call from now on.
         """
         self.failure = reason
         for log in self:
@@ -352,17 +350,17 @@ class DirectoryLogs:
         self._directory.close()
 
     def release(self) -> None:
-        """Let others have the directory, after `close` or `abandon`."""
+        """Release the directory's lock, after `close` or `abandon`."""
         self._directory.close()
 
     def cleaner_offset(self, partition: TopicPartition) -> int | None:
-        """Up to where a partition has been compacted, or None."""
+        """The offset up to which a partition has been compacted, or None."""
         return self.offsets.cleaner_offset(partition)
 
     def note_cleaned(
         self, partition: TopicPartition, offset: int | None, *, log: Log | None = None
     ) -> None:
-        """Note up to where a partition has been compacted, as `DirectoryOffsets.note_cleaned`."""
+        """Checkpoint the cleaner offset of a partition, as `DirectoryOffsets.note_cleaned`."""
         self.offsets.note_cleaned(partition, offset, log=log)
 
     def _folder(self, partition: TopicPartition, path: str) -> Folder:
@@ -382,10 +380,10 @@ def _sync_each(home: DirectoryLogs, logs: Iterable[Log], sync: Callable[[Log], N
         try:
             sync(log)
         except StorageError:
-            continue  # It failed before, and that was told.
+            continue  # It failed before, and that was logged.
         except OSError as error:
             if not has_failed(log):
-                shortage = shortage or error  # It is flushed, and its epochs are not saved.
+                shortage = shortage or error  # The log is flushed; only its epochs are not saved.
                 continue
             # Its files may have been closed and renamed in the meantime.
             if home.get(log.partition) is log and not log.is_leaving:
@@ -396,7 +394,7 @@ def _sync_each(home: DirectoryLogs, logs: Iterable[Log], sync: Callable[[Log], N
 
 
 def _read_topic_id(files: Files, folder: str, known_id: uuid.UUID | None) -> uuid.UUID | None:
-    """The topic id in a folder; the known one if the file is malformed, which is told."""
+    """The topic id in a folder; if the file is malformed, the known one, which is logged."""
     try:
         return read_partition_metadata(files, f"{folder}/{names.PARTITION_METADATA}")
     except CorruptionError as error:

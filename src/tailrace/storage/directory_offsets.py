@@ -1,4 +1,4 @@
-"""What the checkpoints of a log directory say of its logs, and when each entry changes.
+"""The checkpoints of a log directory: recovery points, log starts, cleaner offsets, watermarks.
 
     call       what it writes                                when it is called
     begin      recovery point 0                              before a new folder gets its name
@@ -6,10 +6,11 @@
     write      the offsets of every open log                 at intervals, and at a stop
     forget     nothing; `write` drops the entries then       when a partition is deleted
 
-A start trusts what it finds: what lies below a recovery point is on the device, and a log with an
-entry has been in this directory since it was made (docs/decisions/0020-a-gap-is-no-damage.md).
+A start trusts the checkpoints: everything below a recovery point is on the device, and a log with
+an entry has been in this directory since it was created
+(docs/decisions/0020-a-gap-is-no-damage.md).
 
-What writes waits for the device, and may run on any thread.
+The methods that write wait for the device, and may run on any thread.
 """
 
 import threading
@@ -31,7 +32,7 @@ class DirectoryOffsets:
     def __init__(self, directory: LogDirectory, logs: Mapping[TopicPartition, Log]) -> None:
         self._directory = directory
         self._logs = logs
-        """Those that are open; they come and go on the loop while a thread writes."""
+        """The open logs; the event loop adds and removes them while a thread writes."""
         self._writing = threading.Lock()
         self._forgotten: set[TopicPartition] = set()
         self._corrected: set[TopicPartition] = set()
@@ -43,20 +44,20 @@ class DirectoryOffsets:
         except OSError as error:
             raise unusable(directory.path, error) from error
         self._default_log_start = 0 if log_starts is not None else None
-        """Of a log that the checkpoint has no entry for; None if it cannot be read."""
+        """The log start of a log without an entry; None if the checkpoint is malformed."""
         self._log_starts = log_starts or {}
         self._is_cleaning_known = cleaner_offsets is not None
         self._cleaner_offsets = cleaner_offsets or {}
 
     def found(self, partition: TopicPartition) -> tuple[int, int | None]:
-        """Recovery point and log start of a log; None for one that cannot be read."""
+        """Recovery point and log start of a log; the start is None if it cannot be read."""
         return (
             self._recovery_points.get(partition, 0),
             self._log_starts.get(partition, self._default_log_start),
         )
 
     def may_have_gaps(self, partition: TopicPartition) -> bool:
-        """Whether a gap in a log may come from compaction, for all that the checkpoints know."""
+        """Whether, according to the checkpoints, a gap in a log may come from compaction."""
         return (
             not self._is_cleaning_known
             or partition in self._cleaner_offsets
@@ -64,14 +65,14 @@ class DirectoryOffsets:
         )
 
     def begin(self, partition: TopicPartition) -> None:
-        """Note that a log begins, before a new folder gets its name.
+        """Checkpoint recovery point 0 for a new log, before its folder gets its name.
 
-        Its recovery point is 0 from now on: so a start knows that this directory has had the log
-        since it was made, and that a gap in it is a tail that was lost. And what the checkpoints
-        know of an older log goes, else a crash could apply that to the new one.
+        A start then knows that this directory has had the log since it was created, so that a gap
+        in it is a lost tail. Entries of an older log of the same name are removed, so that a crash
+        cannot apply them to the new one.
 
         Raises:
-            OSError: the device refused; the old checkpoints hold.
+            OSError: the device refused; the old checkpoints stay.
         """
         with self._writing:
             known = self._forgotten | self._log_starts.keys() | self._cleaner_offsets.keys()
@@ -83,9 +84,10 @@ class DirectoryOffsets:
             self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
 
     def expect(self, copy: Log, *, cleaner_offset: int | None) -> None:
-        """Note what a start has to know of a copy, before its folder gets the partition's name.
+        """Checkpoint the offsets of a moved copy, before its folder gets the partition's name.
 
-        All of the copy is on the device, so its recovery point is behind its gaps: they are served.
+        The whole copy is on the device, so its recovery point lies behind its gaps, and a start
+        does not take them for a lost tail.
 
         Raises:
             OSError: the device refused; the copy must not get the name.
@@ -100,14 +102,14 @@ class DirectoryOffsets:
         self.write()
 
     def forget(self, partition: TopicPartition) -> None:
-        """Have the next `write` leave a partition out."""
+        """Leave a partition out of the checkpoints from the next `write` on."""
         self._forgotten.add(partition)
 
     def write(self) -> None:
-        """Note how far each open log is on the device, and where it starts.
+        """Checkpoint the offsets of every open log.
 
         Raises:
-            OSError: the device refused; the old checkpoints hold.
+            OSError: the device refused; the old checkpoints stay.
         """
         with self._writing:
             forgotten, logs = tuple(self._forgotten), tuple(self._logs.items())
@@ -122,34 +124,34 @@ class DirectoryOffsets:
             if has_other_cleaner_offsets:
                 self._write_cleaner_offsets()
             self._corrected.difference_update(corrected)
-            # What stands there of partitions that are not open is not ours to drop.
+            # Entries of partitions that are not open stay: their logs may be opened later.
             for partition, log in logs:
                 self._recovery_points[partition] = log.positions.recovery_point
                 self._high_watermarks[partition] = log.positions.high_watermark
             self._directory.write_checkpoint(names.RECOVERY_POINTS, self._recovery_points)
-            # For Apache Kafka, which would show consumers nothing above an old one at first.
+            # For Apache Kafka: it shows consumers nothing above this offset after its start.
             self._directory.write_checkpoint(names.HIGH_WATERMARKS, self._high_watermarks)
             self._note_log_starts(logs)
             self._forgotten.difference_update(forgotten)
 
     def write_log_starts(self) -> None:
-        """Note where logs start above their first segment.
+        """Checkpoint the log starts that lie above their first segment.
 
         Raises:
-            OSError: the device refused; the old checkpoint holds.
+            OSError: the device refused; the old checkpoint stays.
         """
         with self._writing:
             self._note_log_starts(tuple(self._logs.items()))
 
     def cleaner_offset(self, partition: TopicPartition) -> int | None:
-        """Up to where a partition has been compacted, or None."""
+        """The offset up to which a partition has been compacted, or None."""
         return self._cleaner_offsets.get(partition)
 
     def correct_cleaned(self, partition: TopicPartition, offset: int) -> None:
         """Replace a cleaner offset that lies outside of its log; on the device with `write`.
 
-        For the event loop: it waits for nothing. After a crash before that the old entry is found
-        to be wrong once more.
+        It does not wait, so the event loop may call it. After a crash before `write`, the old entry
+        is found to be wrong again.
         """
         if partition in self._cleaner_offsets:
             self._cleaner_offsets[partition] = offset
@@ -158,13 +160,13 @@ class DirectoryOffsets:
     def note_cleaned(
         self, partition: TopicPartition, offset: int | None, *, log: Log | None = None
     ) -> None:
-        """Note up to where a partition has been compacted, on the device; None forgets it.
+        """Checkpoint the offset up to which a partition has been compacted; None removes the entry.
 
-        Nothing is noted if a `log` is given and is not the partition's any more: it was deleted,
-        and another one may have its name.
+        If `log` is given and is not the partition's log any more, nothing changes: the partition
+        was deleted, and a new one may have its name.
 
         Raises:
-            OSError: the device refused; the next start may compact once more what is compacted.
+            OSError: the device refused; compaction may repeat work after the next start.
         """
         with self._writing:
             if log is not None and self._logs.get(partition) is not log:
@@ -180,12 +182,12 @@ class DirectoryOffsets:
             log_start = log.start_offset
             if log_start > log.segments.first.base_offset:
                 try:
-                    # A start believes a log start that the epochs of the folder know (`evidence`).
+                    # A start accepts a log start only if the saved epochs confirm it (`evidence`).
                     log.epochs.save()
                 except OSError:
                     if self._logs.get(partition) is log and not log.is_leaving:
                         raise
-                    continue  # Its folder was renamed meanwhile: for deletion, or it moves.
+                    continue  # Its folder was renamed meanwhile, for a deletion or a move.
                 self._log_starts[partition] = log_start
             else:
                 self._log_starts.pop(partition, None)

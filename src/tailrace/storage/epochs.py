@@ -1,20 +1,19 @@
-"""Which leader wrote what: the first offset of each leader epoch (KIP-101).
+"""The leader epochs of a log: the first offset of each (KIP-101).
 
     epoch  start offset
     0      0              offsets 0 to 5 were written under epoch 0
     3      6              offsets from 6 on under epoch 3
 
-Kept in `leader-epoch-checkpoint`. What begins an epoch or moves the start of the log changes memory
-only, since it happens on the event loop. `save` replaces the file: with the next flush of the log,
-before its recovery point moves, and before a new log start gets into its checkpoint (`evidence`
-relies on that). Until then a start finds the same again, by the epochs of the batches behind the
-recovery point and by the log start. (Kafka waits for the device when an epoch begins, since a
-follower's thread or a request's can; an event loop cannot.) What cuts the end of a log is saved at
-once, as nothing in a log tells of what was cut.
+The file is `leader-epoch-checkpoint`. `assign` and `cut_start` run on the event loop and change
+memory only. `save` replaces the file: at the next flush of the log, before its recovery point
+moves, and before a new log start is checkpointed (`evidence` relies on that). After a crash before
+`save`, a start rebuilds the same entries from the batches behind the recovery point and from the
+log start. (Kafka waits for the device when an epoch begins; an event loop cannot.) `cut_end` and
+`clear` write the file at once, because the log does not show what was cut.
 
-Epochs and start offsets both rise strictly. An entry that would break this wins over the entries
-that it contradicts, as in Kafka: whoever writes now knows best. The entries are one tuple which is
-swapped whole, so that a reader on another thread sees the state before a change or after it.
+Epochs and start offsets both rise strictly. A new entry replaces the entries that it contradicts,
+as in Kafka. The entries are one tuple that is replaced whole, so a reader on another thread sees
+the state before a change or after it.
 """
 
 import threading
@@ -54,7 +53,7 @@ class LeaderEpochs:
         self._directory = directory
         self._entries = entries
         self._saved = entries
-        # Flushes run on several threads, and there is one name for the file while it is written.
+        # Flushes run on several threads, and all would write the same temporary file.
         self._saving = threading.Lock()
 
     @property
@@ -73,7 +72,7 @@ class LeaderEpochs:
         return self._entries[0].epoch if self._entries else NO_LEADER_EPOCH
 
     def at(self, offset: int) -> int:
-        """The epoch that an offset was written under, or -1 when it is older than all known."""
+        """The epoch of an offset, or -1 if the offset is below all entries."""
         number = bisect_right(self._entries, offset, key=_start_offset) - 1
         return self._entries[number].epoch if number >= 0 else NO_LEADER_EPOCH
 
@@ -92,10 +91,10 @@ class LeaderEpochs:
         return self._entries[number] if number < len(self._entries) else None
 
     def end_offset_for(self, epoch: int, *, log_end: int) -> EpochEnd:
-        """The newest epoch up to `epoch` and where its records end, for a replica that compares.
+        """The newest known epoch at or below `epoch`, and its end offset (OffsetForLeaderEpoch).
 
-        The latest epoch ends at the end of the log. An epoch older than all known ends where those
-        begin: its records are gone. `UNKNOWN_END` answers for -1 and for epochs yet to come.
+        The latest epoch ends at the end of the log. An epoch older than all entries ends where the
+        first entry begins. `UNKNOWN_END` is the answer for -1 and for epochs above the latest.
         """
         if epoch == NO_LEADER_EPOCH or not self._entries:
             return UNKNOWN_END
@@ -108,10 +107,10 @@ class LeaderEpochs:
         return EpochEnd(epoch if floor is None else floor.epoch, newer.start_offset)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that records from `start_offset` on are of `epoch`; in the file after `save`.
+        """Begin `epoch` at `start_offset`; in the file after `save`.
 
-        Nothing happens when that is the latest epoch already. Entries that contradict the new one,
-        of this epoch or later ones or with its start offset or later ones, are forgotten.
+        Nothing changes if it is the latest epoch already. Entries with this or a later epoch, or
+        with this or a later start offset, are removed.
 
         Raises:
             ValueError: the epoch or the offset is negative.
@@ -119,20 +118,20 @@ class LeaderEpochs:
         self._entries = _assigned(self._entries, EpochEntry(epoch, start_offset))
 
     def cut_end(self, log_end: int) -> None:
-        """Forget epochs that begin at or behind the end of the log, after the tail was cut.
+        """Remove epochs that begin at or behind the end of the log, after the tail was cut.
 
         On the device on return.
 
         Raises:
-            OSError: the checkpoint could not be replaced; nothing is forgotten.
+            OSError: the checkpoint could not be replaced; nothing is removed.
         """
         if log_end >= 0:
             self._replace(tuple(entry for entry in self._entries if entry.start_offset < log_end))
 
     def cut_start(self, log_start: int) -> None:
-        """Forget epochs that end at or before the start of the log, after the head was cut.
+        """Remove epochs that end at or before the start of the log, after the head was cut.
 
-        The epoch that holds the new start, or the latest if none does, begins there from now on.
+        The epoch of the new start offset, or the latest if none has it, begins there from now on.
         In the file after `save`.
         """
         count = bisect_right(self._entries, log_start, key=_start_offset)
@@ -141,14 +140,14 @@ class LeaderEpochs:
             self._entries = (first, *self._entries[count:])
 
     def move_to(self, directory: str) -> None:
-        """Note that the folder has another name now."""
+        """Use another path from now on: the folder was renamed."""
         self._directory = directory
 
     def clear(self) -> None:
-        """Forget every epoch, when the log begins anew; on the device on return.
+        """Remove every epoch, because the log begins anew; on the device on return.
 
         Raises:
-            OSError: the checkpoint could not be replaced; nothing is forgotten.
+            OSError: the checkpoint could not be replaced; nothing is removed.
         """
         self._replace(())
 
@@ -190,7 +189,7 @@ def open_leader_epochs(files: Files, directory: str) -> LeaderEpochs:
 
 
 def write_epochs(files: Files, directory: str, entries: Sequence[tuple[int, int]]) -> LeaderEpochs:
-    """Replace the checkpoint of a partition folder, whatever it held; on the device on return.
+    """Replace the checkpoint of a partition folder; on the device on return.
 
     Raises:
         OSError: the checkpoint could not be replaced.

@@ -1,18 +1,19 @@
-"""What the files of a folder tell of it where a checkpoint is missing, damaged or of another life.
+"""Facts about a log from its own files, for a checkpoint that is missing, malformed or outdated.
 
-    question                               asked when                       what tells
+    question                               asked when                       answered by
     was this log ever compacted?           a segment begins too late        headers of its batches
-    which leader wrote what?               leader-epoch-checkpoint is       headers of its batches
+    where do the leader epochs begin?      leader-epoch-checkpoint is       headers of its batches
                                            malformed
     where does the log start?              the log start checkpoint is      the first leader epoch
                                            malformed, or beyond the end
 
-A compacted log has traces: offsets missing between two batches of one segment, batches with fewer
-records than offsets, delete horizons. No torn write leaves them, since a batch whose checksum holds
-is whole. The first entry of `leader-epoch-checkpoint` moves up with the log start and is on the
-device before the checkpoint of log starts; so in one life of a log it is never the lower one.
+Compaction leaves traces: offsets missing between two batches of one segment, batches with fewer
+records than offsets, delete horizons. A torn write leaves none of these, because a batch with a
+right checksum is whole. The first entry of `leader-epoch-checkpoint` moves up with the log start
+and is on the device before the checkpoint of log starts. So it is never below the checkpointed log
+start, unless the checkpoint belongs to an earlier log of the same name.
 
-Nothing is changed here. The reasons are in docs/decisions/0020-a-gap-is-no-damage.md.
+This module only reads. The reasons are in docs/decisions/0020-a-gap-is-no-damage.md.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,12 +38,12 @@ def was_compacted(files: Files, folder: str, bases: Sequence[int]) -> bool:
 
 
 def epochs_of_batches(files: Files, folder: str, bases: Sequence[int]) -> list[tuple[int, int]]:
-    """Leader epoch and first offset of each, as the batches of these segments have them.
+    """Each leader epoch and its first offset, from the batch headers of these segments.
 
-    A segment that is damaged counts up to the damage.
+    A damaged segment is read up to the damage.
 
     Raises:
-        CorruptionError: an epoch is lower than one before it, so nobody knows which one is wrong.
+        CorruptionError: an epoch is lower than one before it, so one of them is wrong.
         OSError: a file cannot be read.
     """
     entries: list[tuple[int, int]] = []
@@ -54,7 +55,7 @@ def epochs_of_batches(files: Files, folder: str, bases: Sequence[int]) -> list[t
                 continue
             if entries and epoch < entries[-1][0]:
                 raise CorruptionError(
-                    f"leader epoch {epoch} stands behind epoch {entries[-1][0]}",
+                    f"leader epoch {epoch} follows the higher epoch {entries[-1][0]}",
                     path=path,
                     position=position,
                     offset=batch.base_offset,
@@ -64,7 +65,7 @@ def epochs_of_batches(files: Files, folder: str, bases: Sequence[int]) -> list[t
 
 
 def first_epoch_offset(files: Files, folder: str) -> int | None:
-    """Where the first entry of the folder's epoch checkpoint begins; None if nothing says.
+    """The first offset in the folder's epoch checkpoint; None if it is empty or malformed.
 
     Raises:
         OSError: it cannot be read.
@@ -77,11 +78,11 @@ def first_epoch_offset(files: Files, folder: str) -> int | None:
 
 
 def start_by_epochs(files: Files, folder: str, *, first_base: int, first: Batch | None) -> int:
-    """Where a log starts by its own files, at or above the base offset of its first segment.
+    """The log start according to the log's own files; at least the first segment's base offset.
 
-    The first entry of the epoch checkpoint says it, if the log's `first` batch stands below it and
-    carries an epoch: that batch had an entry of its own once, and only a log start that has moved
-    up takes entries away.
+    It is the first offset in the epoch checkpoint, if the log's `first` batch has an epoch and lies
+    below that offset: the batch had an entry once, and only a log start that moved up removes
+    entries.
 
     Raises:
         OSError: a file cannot be read.
@@ -93,7 +94,7 @@ def start_by_epochs(files: Files, folder: str, *, first_base: int, first: Batch 
 
 
 def first_batch(files: Files, folder: str, first_base: int) -> Batch | None:
-    """The first batch of a log, if it is sound.
+    """The first batch of a log, or None if it is damaged.
 
     Raises:
         OSError: a file cannot be read.
@@ -103,7 +104,7 @@ def first_batch(files: Files, folder: str, first_base: int) -> Batch | None:
 
 
 def is_of_this_log(files: Files, folder: str, log_start: int) -> bool:
-    """Whether a log start beyond the log's end can be believed: the folder itself knows of it.
+    """Whether the folder's leader epochs confirm a log start that lies beyond the log's end.
 
     Raises:
         OSError: a file cannot be read.
@@ -113,7 +114,7 @@ def is_of_this_log(files: Files, folder: str, log_start: int) -> bool:
 
 
 def count_records(files: Files, path: str) -> int:
-    """Records in a file as far as headers tell, damaged batches included, for telling of them.
+    """Records in a file according to its batch headers, damaged batches included; for reports.
 
     Raises:
         OSError: it cannot be read.
@@ -125,7 +126,7 @@ def count_records(files: Files, path: str) -> int:
             if 0 <= batch.record_count <= batch.last_offset_delta + 1 <= batch.size:
                 count += batch.record_count
     except CorruptionError:
-        pass  # Bytes that are no batch, behind which nobody can count.
+        pass  # These bytes are no batch header, so the records behind them cannot be counted.
     finally:
         log.close()
     return count
@@ -151,7 +152,7 @@ def _has_trace(files: Files, path: str) -> bool:
 
 
 def _sound_batches(files: Files, path: str) -> Iterator[tuple[int, Batch]]:
-    """Position and batch, up to the first one whose checksum or place does not hold."""
+    """Position and batch, up to the first one with a wrong checksum or an offset out of order."""
     log: RecordsFile = open_records_file(files, path, read_only=True)
     try:
         end = 0

@@ -1,4 +1,4 @@
-"""A partition's folder: whose it is, and the seams that its log works through."""
+"""A partition's folder: its path, and the files, clock and removals that its log uses."""
 
 import random
 from collections.abc import Iterable
@@ -20,18 +20,18 @@ class Folder:
     files: Files
     clock: Clock
     chance: random.Random
-    """Where the jitter of rolls comes from."""
+    """Source of the jitter of rolls."""
     removals: Removals
-    """Who deletes what has left service, when its time has come."""
+    """Deletes files that have left service, after their delay."""
 
     def retire(self, paths: Iterable[str], *, delay_ms: int) -> None:
-        """Take files out of service: they are renamed now and deleted in `delay_ms`.
+        """Take files out of service: rename them `.deleted` now, delete them after `delay_ms`.
 
-        The order is kept, so that a crash in between has renamed the first ones. The names reach
-        the device in its own time.
+        They are renamed in the given order, so after a crash the first ones are renamed. The names
+        are not synced.
 
         Raises:
-            OSError: a file cannot be renamed; those before it are.
+            OSError: a file cannot be renamed; those before it are renamed.
         """
         retired = []
         try:

@@ -1,19 +1,19 @@
-"""Which log files make up a partition, beside a broker that rolls, deletes and exchanges them.
+"""List the log files of a partition while a broker may roll, delete and exchange them.
 
     10.log  20.log  30.log  40.log          the log
-    10.log.swap                             compaction has made one segment of the first two,
+    10.log.swap                             compaction has merged the first two segments into one,
     20.log  30.log  40.log                  and exchanges the files one after the other
     10.log          30.log  40.log
 
-Files of a segment that leaves service are renamed, the log first. So a name that was listed may be
-gone, or be another file's, at the next call. Whoever reads here lists anew when something does not
-fit, asks `exchanged` whether that is why, and goes on at the offset where it stands: compaction
-makes offsets vanish and never changes what one of them holds.
+Files of a segment that leaves service are renamed, the log first. So a listed name may be gone, or
+belong to another file, at the next call. When a file does not fit, a reader lists again, asks
+`exchanged` whether the files were exchanged, and continues at its offset: compaction removes
+offsets, but never changes the record of one that stays.
 
-A `.swap` file counts as the segment as soon as a broker that starts would put it in place (see
-`cleaner.swap`), so that a listing is whole at every point of the exchange.
+A `.swap` file counts as the segment as soon as a starting broker would put it in place (see
+`cleaner.swap`), so a listing is complete at every point of the exchange.
 
-Nothing is changed here.
+This module only reads.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,23 +29,23 @@ ResultT = TypeVar("ResultT")
 
 Stale: TypeAlias = CorruptionError | FileNotFoundError | FileCutError
 STALE: Final = (CorruptionError, FileNotFoundError, FileCutError)
-"""The errors that a reader may get if another file has the name that was listed."""
+"""The errors that a reader may get when the listed file was exchanged or removed."""
 
 TRIES_MAX: Final = 10
-"""How often a step is tried while files are exchanged under it. A round of the cleaner takes
+"""How often a step is tried when files are exchanged meanwhile. A round of the cleaner takes
 seconds and a step milliseconds, so more tries would not help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFiles:
-    """One segment's log file as it stood when it was listed."""
+    """One segment's log file, with its size when it was listed."""
 
     base_offset: int
     path: str
     size: int
 
     def sibling(self, suffix: str) -> str:
-        """The path of an index of this segment, which may be on its way from `.swap` too."""
+        """The path of an index of this segment, with the same `.swap` suffix as the log."""
         stem = self.path.removesuffix(names.SWAP_SUFFIX)
         return stem.removesuffix(names.LOG_SUFFIX) + suffix + self.path[len(stem) :]
 
@@ -95,9 +95,9 @@ def exchanged(
     start_offset: int,
     limit_offset: int,
 ) -> bool:
-    """Whether files with offsets of a range are others now; pure.
+    """Whether files with offsets of a range were exchanged between two listings; pure.
 
-    The last segment may have grown, and may have got one behind it.
+    A last segment that has grown or was rolled does not count.
     """
     found = {each.base_offset: number for number, each in enumerate(after)}
     for number, segment in enumerate(before):
@@ -121,12 +121,12 @@ def exchanged(
 def settled(
     files: Files, folder: str, work: Callable[[Sequence[SegmentFiles], Sequence[str]], ResultT]
 ) -> ResultT:
-    """What `work` makes of the segments and names of a folder that keeps still for so long.
+    """The result of `work` on the segments and file names of a folder that did not change.
 
-    It is done again if files were exchanged or deleted meanwhile, so it must have no other effect.
+    `work` is called again if files were exchanged or deleted, so it must have no side effects.
 
     Raises:
-        CorruptionError, OSError: as `work`, of files that are still there; or the folder cannot be
+        CorruptionError, OSError: from `work`, if the files are still there; or the folder cannot be
             listed.
         DirectoryError: files were exchanged at each try.
     """
@@ -147,10 +147,10 @@ def settled(
 
 
 def unsettled(folder: str) -> DirectoryError:
-    """The error for a folder in which files were exchanged at every try to read it."""
+    """The error for a folder whose files were exchanged during each try to read it."""
     return DirectoryError(
         f"{folder}: log files were exchanged or deleted at each of {TRIES_MAX} tries to read it; "
-        "read it again when the broker compacts and deletes less"
+        "try again when the broker compacts and deletes less"
     )
 
 
@@ -162,10 +162,10 @@ def _have_changed(before: Sequence[SegmentFiles], after: Sequence[SegmentFiles])
 
 
 def open_segments(files: Files, folder: str, listed: Sequence[str]) -> list[SegmentFiles]:
-    """The segments in order that these file names of a folder make up.
+    """The segments that the listed file names form, in order.
 
     Raises:
-        FileNotFoundError: one has gone since the folder was listed.
+        FileNotFoundError: a file was removed after the folder was listed.
         OSError: a log file cannot be read.
     """
     segments = []
@@ -185,7 +185,7 @@ def _current_logs(files: Files, folder: str, listed: Sequence[str]) -> dict[int,
     if not swaps:
         return logs
     cleaned = [name[:20] for name in listed if name.endswith(names.CLEANED_SUFFIX)]
-    # Until all of them are published the old files count.
+    # Until all new segments have `.swap` names, the old files count.
     limit = min((int(each) for each in cleaned if each.isdecimal()), default=None)
     swaps = {base: name for base, name in swaps.items() if limit is None or base < limit}
     if not swaps:
@@ -218,7 +218,7 @@ def _end_of(files: Files, path: str, base_offset: int) -> int:
         for _, batch in RecordsFile(path=path, file=file).batches():
             end = max(end, batch.next_offset)
     except CorruptionError:
-        return end  # Whoever reads the segment is told.
+        return end  # A reader of this segment gets the error.
     finally:
         file.close()
     return end

@@ -1,16 +1,16 @@
 """A partition's log: append, read, find by time, roll, flush, close.
 
-Owns the order of calls, and no rules: what may enter is `appends`, where offsets stand is
-`positions`, which batch was sent before and which transaction is open is `producers`, when a
-segment is full is `rolling`, what a file holds is `segment`. How a log gets shorter is `shrink`.
+This module calls the others in the right order; the rules are in them: `appends` checks batches,
+`positions` has the offsets, `producers` has sequences and transactions, `rolling` decides when a
+segment is full, `segment` reads and writes files, `shrink` makes a log shorter.
 
-One writer per log, synchronous: an append is a write to the page cache and costs microseconds.
+One writer per log, synchronous: an append is a write to the page cache and takes microseconds.
 `sync_rolled`, `sync` and `commit` wait for the device and may be called from another thread, as
 may reads.
 
-After a crash of the process: everything appended is in the page cache, so nothing is lost.
-After a crash of the machine: what lies below the recovery point is there, and of the rest an
-unbroken prefix (promise 2), once `recovery` has cut the tail.
+After a crash of the process everything appended is in the page cache, so nothing is lost. After a
+crash of the machine everything below the recovery point is there, and of the rest an unbroken
+prefix (promise 2), after `recovery` has cut the tail.
 """
 
 import errno
@@ -49,19 +49,20 @@ from tailrace.storage.segments import Segments
 from tailrace.storage.verification import VerificationGuard
 
 NO_ABORTS: tuple[AbortedTransaction, ...] = ()
-SYNC_FAILED = "an earlier flush has failed; start again to recover"
+SYNC_FAILED = "an earlier flush has failed; restart the broker to recover"
 CLOSED = "the log is closed"
 
 
 class Appended(NamedTuple):
-    """Where a batch went."""
+    """The result of an append: the offsets of the batch."""
 
     base_offset: int
     last_offset: int
     log_append_time: int
-    """The broker's timestamp in milliseconds, or -1 where records keep their own.
+    """The broker's timestamp in milliseconds, or -1 if the records keep the producer's.
 
-    Of a batch that was in the log before: its largest timestamp, on either kind of topic.
+    For a duplicate of a batch in the log: the largest timestamp of that batch, also with
+    CreateTime.
     """
     log_start_offset: int
 
@@ -89,13 +90,12 @@ class Log:
         self.last_sync_ms = folder.clock.now_ms()
         """When the whole log was last put on the device, or opened."""
         self.on_rolled: Callable[[Log], None] = lambda _: None
-        """Called when a new segment takes the appends: those before it may be flushed now."""
+        """Called when a new segment has become active: the segments before it can be flushed."""
         self.successor: Log | None = None
-        """Once the partition has moved to another directory: the log that has all of this one, on
-        the device."""
+        """After a move to another directory: the log there, which has all records on the device."""
         self.is_leaving = False
-        """Whether the folder may not be where the log takes it to be, since the partition moves: a
-        file that another thread does not find there is no failure of the device."""
+        """Whether the folder is being renamed by a move. A file that another thread does not find
+        then is no failure of the device."""
         self._jitter_ms = pick_jitter_ms(config, folder.chance)
         self._is_roll_due = False
         self._failure: str | None = None
@@ -131,21 +131,21 @@ class Log:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: VerificationGuard | None = None,
     ) -> Appended:
-        """Write one batch as its leader; `records` is stamped in place and must be writable.
+        """Append one batch as leader; `records` is stamped in place and must be writable.
 
-        When this returns the batch is in the page cache, and readable once the high watermark has
-        passed it. A batch that an idempotent producer sends again is not written again; the answer
-        says where it went the first time. The first batch of a transaction comes with the `guard`
-        of `ProducerStates.begin_verification`, where that is required.
+        When this returns the batch is in the page cache; consumers can read it once the high
+        watermark has passed it. A duplicate from an idempotent producer is not written; the result
+        has the offsets of the first append. The first batch of a transaction needs the `guard` from
+        `ProducerStates.begin_verification`, if `Verifications.is_required`.
 
         Raises:
             CorruptionError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError,
             UnsupportedCodecError: as `appends.plan_append`; the log is unchanged.
             InvalidProducerEpochError, OutOfOrderSequenceError, InvalidTransactionStateError,
             CoordinatorFencedError: as `ProducerStates.check`; the log is unchanged.
-            OSError: the device is full or failing; the log is unchanged, unless it was the end of
-                a transaction that could not be noted: then the log takes nothing more, and the
-                next start mends it.
+            OSError: the device is full or failing; the log is unchanged. One exception: if the end
+                of an aborted transaction cannot be written to the transaction index, the log
+                refuses every further call, and the next start recovers it.
         """
         self.check_usable()
         planned = plan_append(
@@ -169,11 +169,11 @@ class Log:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: VerificationGuard | None = None,
     ) -> Appended:
-        """`append` for a batch that `plan_append` has looked at, maybe some time ago.
+        """Append a batch that `plan_append` has checked earlier.
 
-        It goes to the end that the log has now, which may be another one than it was planned for,
-        and LogAppendTime is `now_ms`. A setting that has changed in between does not count for it.
-        Raises as `append` does once it has planned.
+        It is appended at the current log end, which may differ from the planned one, and
+        LogAppendTime is `now_ms`. Settings that changed after planning are not applied to it.
+        Raises as `append`, without the errors of `plan_append`.
         """
         self.check_usable()
         if (
@@ -223,10 +223,10 @@ class Log:
         )
 
     def append_as_follower(self, records: memoryview, *, now_ms: int) -> int:
-        """Write batches as their leader has them, offsets and epochs included; the new log end.
+        """Append a leader's batches with their offsets and epochs; returns the new log end.
 
-        Sizes, timestamps and sequences are the leader's business. Offsets may be missing between
-        batches, where compaction has removed them.
+        The leader has checked sizes, timestamps and sequences. Offsets may have gaps, which
+        compaction leaves.
 
         Raises:
             CorruptionError: a CRC does not hold, bytes are no batch, or a marker cannot be read;
@@ -248,7 +248,7 @@ class Log:
             )
         for batch in planned.batches:
             if batch.is_control:
-                # What cannot be read must be known before it is in the log.
+                # A marker that cannot be read must be refused before it is in the log.
                 end_transaction_marker_or_none(batch)
         base_offset = planned.batches[0].base_offset
         self._roll_if_due(
@@ -290,10 +290,10 @@ class Log:
         is_first_whole: bool,
         limit: ReadLimit = ReadLimit.HIGH_WATERMARK,
     ) -> ReadSlice:
-        """Batches from the one that holds `offset` on, at most `bytes_max` bytes, of one segment.
+        """Batches from the one with `offset` on, at most `bytes_max` bytes, from one segment.
 
-        Empty at the limit. With `is_first_whole` the first batch comes whole even if it is larger
-        than `bytes_max`, so that a consumer always gets on (KIP-74).
+        Empty at the limit. With `is_first_whole` the first batch is whole even if it is larger than
+        `bytes_max`, so that a consumer can always make progress (KIP-74).
 
         Raises:
             OffsetOutOfRangeError: below the log start offset or above the log end offset.
@@ -316,7 +316,7 @@ class Log:
                 is_first_whole=is_first_whole,
                 # A replica has to have every batch that its leader has.
                 skips_empty=limit is not ReadLimit.LOG_END,
-                # Who reads committed records is told of no more aborts than the bytes can hold.
+                # For read_committed: list only aborted transactions that overlap the bytes.
                 bounds_closely=limit is ReadLimit.LAST_STABLE,
             )
             if limit is ReadLimit.LAST_STABLE:
@@ -331,7 +331,7 @@ class Log:
         )
 
     def batches(self, offset: int) -> Iterator[Batch]:
-        """Every batch from the one that holds `offset` on, up to the log end.
+        """Every batch from the one with `offset` on, up to the log end.
 
         Raises:
             CorruptionError: bytes that cannot be the start of a batch.
@@ -341,14 +341,14 @@ class Log:
     def find_offset(
         self, timestamp: int, *, limit: ReadLimit = ReadLimit.HIGH_WATERMARK
     ) -> tuple[TimestampOffset, int] | None:
-        """Timestamp and offset of the record that ListOffsets asks for, and its leader epoch.
+        """Timestamp, offset and leader epoch of the record that ListOffsets asks for.
 
-        For a timestamp of 0 or more: the first record that is at least as young. None when there
-        is none below the limit. The special timestamps are those of `SpecialTimestamp`; the answers
-        for the two ends of the log carry timestamp -1.
+        For a timestamp of 0 or more: the first record with at least this timestamp; None if there
+        is none below the limit. `SpecialTimestamp` lists the special timestamps; the results for
+        the two ends of the log have timestamp -1.
 
         Raises:
-            CorruptionError: the batch that holds the answer is damaged.
+            CorruptionError: the batch with the result is damaged.
             StorageError: the log has failed.
         """
         self.check_usable()
@@ -371,7 +371,7 @@ class Log:
         return found, self.epochs.at(found.offset)
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Note that all replicas in sync have what lies below `offset`; whether that is news."""
+        """Raise the high watermark to `offset`; returns whether it has changed."""
         if not self.positions.advance_high_watermark(offset):
             return False
         self.producers.advance_high_watermark(self.positions.high_watermark)
@@ -379,7 +379,7 @@ class Log:
         return True
 
     def raise_log_start(self, offset: int) -> bool:
-        """Have the log start at `offset`: what lies below may be deleted. Whether that is news.
+        """Raise the log start to `offset`; returns whether it has changed.
 
         On the device with the next checkpoint of log starts; a crash before that undoes it.
 
@@ -395,20 +395,20 @@ class Log:
             )
         if offset <= self.start_offset:
             return False
-        # First: a thread that finds the new start, to note it, saves the epochs before.
+        # Epochs first: a thread that checkpoints the new log start saves the epochs before it.
         self.epochs.cut_start(offset)
         return self.positions.raise_log_start(offset)
 
     def roll(self, base_offset: int = 0) -> Segment:
         """Close the active segment and begin a new one at the log end offset.
 
-        Or at `base_offset`, if the next batch begins behind the end, as a follower's may. An active
-        segment without a batch at the same offset is the new one already. The state of the
-        producers is written beside it; like the segment, it gets to the device in the device's own
-        time, or by `sync_rolled`, which whoever listens to `on_rolled` calls on another thread.
+        If `base_offset` is larger, as for a follower, the new segment begins there. If the active
+        segment is empty and begins at that offset, it stays. A producer snapshot is written too.
+        Nothing is synced here: the listener of `on_rolled` calls `sync_rolled` on another thread.
 
         Raises:
-            OSError: the new segment cannot be made; the next append tries again before it writes.
+            OSError: the new segment cannot be created; the next append tries again before it
+                writes.
         """
         self.check_usable()
         base_offset = max(base_offset, self.end_offset)
@@ -416,8 +416,8 @@ class Log:
         assert base_offset >= active.base_offset
         if not active.size and active.base_offset == base_offset:
             return active
-        # The file of the new segment may exist from now on. Should this fail, the old segment must
-        # not grow past the new one's base offset, or the next start would find an overlap.
+        # The file of the new segment may exist from now on. If this fails, the old segment must not
+        # grow past the new base offset, or the next start would find overlapping segments.
         self._is_roll_due = True
         segment = self.make_segment(base_offset)
         try:
@@ -433,7 +433,7 @@ class Log:
         return segment
 
     def sync_rolled(self) -> None:
-        """Put every segment but the active one on the device and advance the recovery point.
+        """Sync every segment but the active one, and advance the recovery point.
 
         Raises:
             OSError: the device failed, now or at an earlier call; the recovery point stays.
@@ -441,7 +441,7 @@ class Log:
         self._sync(self.segments.active.base_offset)
 
     def sync(self) -> None:
-        """Put the whole log on the device and advance the recovery point to the log end offset.
+        """Sync the whole log, and advance the recovery point to the log end offset.
 
         Raises:
             OSError: the device failed, now or at an earlier call; the recovery point stays.
@@ -451,10 +451,10 @@ class Log:
         self.last_sync_ms = now_ms
 
     def commit(self) -> None:
-        """Put every record appended so far on the device, and nothing else (group commit).
+        """Sync every record appended so far, but no index (group commit).
 
-        The recovery point stays where it is: indexes are not waited for, so a start after a lost
-        machine checks these segments and rebuilds theirs. The records are found there.
+        The recovery point does not move: after a crash of the machine, a start checks these
+        segments and rebuilds their indexes. The records are there.
 
         Raises:
             OSError: the device failed, now or at an earlier call.
@@ -470,13 +470,13 @@ class Log:
         except OSError:
             self._failure = self._failure or SYNC_FAILED
             raise
-        # Files that were closed meanwhile were not waited for.
+        # If the log was closed meanwhile, some files were not synced.
         self.check_usable()
 
     def finish(self) -> None:
-        """Complete and trim the indexes of the active segment, and write a snapshot of producers.
+        """Complete and trim the indexes of the active segment, and write a producer snapshot.
 
-        Nothing may be appended after.
+        Nothing may be appended afterwards.
 
         Raises:
             OSError: the files cannot be completed.
@@ -487,24 +487,24 @@ class Log:
         self.producers.write_snapshot(self.end_offset, is_synced=True)
 
     def fail(self, reason: str) -> None:
-        """Give up, as after a failed flush: files are released, every later call is refused."""
+        """Close the log after a failure such as a failed flush; every later call is refused."""
         self._failure = reason
         self.close()
 
     def close(self) -> None:
         """Release all files; does not wait for the device. May be called twice.
 
-        Every later call is refused; slices handed out stay valid.
+        Every later call is refused; slices that were returned stay valid.
         """
         self._failure = self._failure or CLOSED
         for segment in self.segments:
             segment.close()
 
     def make_segment(self, base_offset: int) -> Segment:
-        """A new and empty segment in the log's folder, not in service yet.
+        """Create an empty segment in the log's folder; it is not in service yet.
 
         Raises:
-            OSError: its files cannot be made.
+            OSError: its files cannot be created.
         """
         segment = open_segment(
             self.folder.files,
@@ -517,10 +517,10 @@ class Log:
         return segment
 
     def check_usable(self) -> None:
-        """Check that nothing has failed that makes memory and files disagree.
+        """Check that the log is open and has not failed.
 
         Raises:
-            StorageError: something has; the next start mends it.
+            StorageError: it is closed, or it has failed and the next start recovers it.
         """
         if self._failure is not None:
             raise StorageError(errno.EIO, self._failure, self.folder.path)
@@ -528,7 +528,7 @@ class Log:
     def _note_producer(
         self, batch: Batch, *, base_offset: int, max_timestamp: int, now_ms: int
     ) -> None:
-        """Bring up to date what follows from a producer's batch that is in the log now."""
+        """Update producer state, transaction index and last stable offset after an append."""
         completed = self.producers.note(
             batch,
             base_offset=base_offset,
@@ -547,8 +547,11 @@ class Log:
                 try:
                     self.segments.active.transactions.append(aborted)
                 except OSError:
-                    # The marker is in the log, its abort is not known: no reader may pass it now.
-                    self._failure = "an aborted transaction could not be noted; start to recover"
+                    # Without the index entry readers would take the aborted records for committed.
+                    self._failure = (
+                        "an aborted transaction could not be written to the transaction index; "
+                        "restart the broker to recover"
+                    )
                     raise
             self.producers.complete(completed)
         if batch.is_transactional:
@@ -589,19 +592,19 @@ class Log:
             self.producers.sync_snapshot(self.segments.active.base_offset)
             self.folder.files.sync_directory(self.folder.path)
         except OSError:
-            # What a failed fsync left out is lost to the page cache: a second would find nothing
-            # to do and report success.
+            # After a failed fsync the kernel marks the pages clean: a second fsync would do nothing
+            # and report success.
             self._failure = self._failure or SYNC_FAILED
             raise
         self.check_usable()
-        # Below the recovery point a start would not find them again. A full disk is no failed
-        # flush: the log goes on, and the recovery point stays.
+        # Epochs first: a start does not rebuild them below the recovery point. If the disk is full
+        # here, the flush has not failed: the log goes on, and the recovery point stays.
         self.epochs.save()
         self.positions.advance_recovery_point(limit, cut_count=cut_count)
 
 
 def is_flush_due(log: Log) -> bool:
-    """Whether as many records as `flush.messages` says are not known to be on the device."""
+    """Whether at least `flush.messages` records are not known to be on the device."""
     return log.end_offset - log.positions.recovery_point >= log.config.flush_messages
 
 
@@ -615,16 +618,16 @@ def has_failed(log: Log) -> bool:
 
 
 def _unsynced(segments: Segments, recovery_point: int) -> Iterator[Segment]:
-    """The segments that are not known to be on the device whole.
+    """The segments that are not known to be completely on the device.
 
-    The one that ends at the recovery point may be among them: if it was active when it was
-    flushed, it was finished later.
+    This may include the segment that ends at the recovery point: it was flushed while active, and
+    finished later.
     """
     return (each for each in segments.from_offset(recovery_point - 1) if not each.is_settled)
 
 
 def _sync_in_service(segments: Segments, segment: Segment, sync: Callable[[], None]) -> None:
-    """Sync a segment, or let it be if it has left service and was closed meanwhile."""
+    """Sync a segment; ignore an error if the segment has left service meanwhile."""
     try:
         sync()
     except OSError:

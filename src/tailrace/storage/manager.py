@@ -4,13 +4,14 @@
                                 /disk2 fails: its partitions answer with a storage error,
                                 those of /disk1 go on
 
-Owns which directory has what, and what happens when one fails; what is done in a directory is
-`directory_logs`. A directory fails once: nothing is tried on it again before the next start. A
-full disk is no failure: what does not fit is refused, and the next try may go through.
+The manager knows which directory has which partition, and takes a failed directory out of service;
+`directory_logs` does the work in one directory. A failed directory is not used again before the
+next start. A full disk is not a failure: an append that does not fit is refused, and a later one
+may succeed.
 
-One thread uses a manager. Work on a directory that waits for the device may run on others, which
-hand the error back: only `settle` on the manager's own thread closes files, so that no descriptor
-is given away under a writer.
+Only one thread uses a manager. Work that waits for the device may run on other threads, which
+return their error: only `settle`, on the manager's own thread, closes files, so that no descriptor
+is closed while another thread writes to it.
 """
 
 import errno
@@ -34,7 +35,7 @@ _SHORTAGES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, 
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether room, descriptors or memory are short, which an operator can change."""
+    """Whether disk space, descriptors or memory are short, which an operator can fix."""
     return error.errno in _SHORTAGES
 
 
@@ -49,11 +50,11 @@ class LogManager:
     ) -> None:
         self.directories = tuple(directories)
         self.left_out = left_out
-        """Directories that could not be used when the broker started: path and why."""
+        """Directories that could not be used when the broker started: path and reason."""
         self._homes: dict[TopicPartition, DirectoryLogs] = {}
-        """Of every partition that was found or opened, that of a failed directory included."""
+        """The directory of every partition that was found or opened, also if it has failed."""
         self._full: set[DirectoryLogs] = set()
-        """Directories of which it was told that they are full."""
+        """Directories that were logged as full."""
         self.on_failure: Callable[[DirectoryLogs], None] = lambda _: None
         """Called when a directory has failed, after its logs were closed."""
 
@@ -72,7 +73,7 @@ class LogManager:
         return not self.left_out and len(self.online) == len(self.directories)
 
     def get(self, partition: TopicPartition) -> Log | None:
-        """The log of a partition; one of a failed directory refuses every call."""
+        """The log of a partition; a log in a failed directory refuses every call."""
         home = self._homes.get(partition)
         return None if home is None else home.get(partition)
 
@@ -81,11 +82,11 @@ class LogManager:
         return self._homes[log.partition]
 
     def directory_of(self, partition: TopicPartition) -> DirectoryLogs | None:
-        """The directory that has a partition, open or not, if one is known to."""
+        """The directory of a partition, open or not; None if it is unknown."""
         return self._homes.get(partition)
 
     def was_compacted(self, partition: TopicPartition) -> bool:
-        """Whether a cleaner has noted how far it has compacted a partition, open or not."""
+        """Whether a partition, open or not, has a cleaner offset."""
         home = self._homes.get(partition)
         return home is not None and home.cleaner_offset(partition) is not None
 
@@ -94,9 +95,9 @@ class LogManager:
     ) -> dict[TopicPartition, uuid.UUID | None]:
         """Every partition folder in the directories, with the topic id it carries.
 
-        Folders that a deletion left behind go later, and those of another id than `known_ids` has
-        are set aside. A directory that cannot be read, or has a folder of which nobody knows the
-        topic's id, fails.
+        `-delete` folders are removed later, and folders with another id than in `known_ids` are set
+        aside. A directory fails if it cannot be read, or if the topic id of a folder is malformed
+        and not in `known_ids`.
 
         Raises:
             DirectoryError: a partition is in two directories.
@@ -119,14 +120,13 @@ class LogManager:
         return found
 
     def open(self, partition: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> Log:
-        """Open the log of a partition that was there before; may run on several threads at once.
+        """Open the log of an existing partition; may run on several threads at once.
 
-        If its folder is in no directory, and every directory is in service, it is made anew.
+        If no directory has its folder, and every directory is in service, it is created.
 
         Raises:
-            StorageError: the device refused, or a file is damaged beyond what recovery mends; or
-                the folder is not found while a directory is out of service, which then probably
-                has it.
+            StorageError: the device refused; or a file is damaged and recovery cannot repair it; or
+                the folder is not found while a directory is out of service, which may have it.
             DirectoryError: the folder is of another topic.
         """
         home = self._homes.get(partition)
@@ -136,12 +136,13 @@ class LogManager:
             return home.open(partition, topic_id=topic_id, config=config)
         if not self.is_complete:
             raise StorageError(
-                f"{partition} is not found, and not all log directories are in service"
+                f"the folder of {partition} is not found, and a log directory that may have it is "
+                "out of service; see directory_failed in the log of the broker"
             )
         return self.create(partition, topic_id=topic_id, config=config)
 
     def create(self, partition: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> Log:
-        """Make the log of a new partition where the fewest logs are.
+        """Create the log of a new partition in the directory with the fewest logs.
 
         If the device refuses, the next directory is tried. The folder and its topic id are on the
         device when this returns.
@@ -166,8 +167,8 @@ class LogManager:
     def delete(self, partition: TopicPartition, unique_id: str) -> None:
         """Take a partition out of service; its files go after `file.delete.delay.ms`.
 
-        The folder has its `-delete` name on the device when this returns. That of a partition
-        whose directory has failed stays as it is, and is discarded when it is found again.
+        The folder has its `-delete` name on the device when this returns. In a failed directory the
+        folder stays as it is, and is discarded when it is found again.
 
         Raises:
             StorageError: the device refused.
@@ -185,12 +186,12 @@ class LogManager:
         return home.take_out(partition, unique_id)
 
     def exchange(self, partition: TopicPartition, log: Log, home: DirectoryLogs) -> None:
-        """Have another log be that of a partition, from another directory: it has moved there."""
+        """Replace the log of a partition with its copy in another directory, after a move."""
         home.take_over(log, self._homes[partition])
         self._homes[partition] = home
 
     def discard(self, partition: TopicPartition, unique_id: str) -> None:
-        """As `delete`, of a partition that is not open: its topic was deleted before a crash.
+        """As `delete`, for a partition that is not open: its topic was deleted before a crash.
 
         Raises:
             DirectoryError: the folder cannot be renamed.
@@ -198,7 +199,7 @@ class LogManager:
         self._homes.pop(partition).discard(partition, unique_id)
 
     def delete_old_segments(self, log: Log, now_ms: int) -> tuple[Deletion, ...]:
-        """Let go what retention no longer keeps of one log; a directory that refuses fails."""
+        """Delete the segments of one log that retention no longer keeps; settles an OSError."""
         deleted: list[Deletion] = []
         home = self._homes[log.partition]
         self.guard(home, lambda: deleted.extend(shrink.delete_old_segments(log, now_ms)))
@@ -209,11 +210,11 @@ class LogManager:
         return self.get(log.partition) is log
 
     def largest_producer_id(self) -> int:
-        """The largest that any open log knows, or -1."""
+        """The largest producer id in any open log, or -1."""
         return max((each for log in self for each, _ in log.producers.items()), default=-1)
 
     def guard(self, directory: DirectoryLogs, work: Callable[[], object]) -> bool:
-        """Do some work on a directory and settle what came of it; whether it went through."""
+        """Call `work` and `settle` its OSError; returns whether there was none."""
         try:
             work()
         except OSError as error:
@@ -222,9 +223,9 @@ class LogManager:
         return True
 
     def settle(self, directory: DirectoryLogs, error: OSError) -> None:
-        """Act on what work on a directory has met: a full disk is told, all else ends its service.
+        """Act on an OSError of a directory: log a shortage, else take the directory out of service.
 
-        That a disk is full is told once, until `has_room`.
+        A shortage is logged once, until `has_room`.
         """
         if not is_shortage(error):
             self.fail(directory, error)
@@ -233,13 +234,13 @@ class LogManager:
             logger.warning("disk_full reason=%s", unusable(directory.path, error))
 
     def has_room(self, directory: DirectoryLogs) -> None:
-        """Note that something was written to a directory: it is not full (any more)."""
+        """Note that a write to a directory succeeded: it is not full any more."""
         if directory in self._full:
             self._full.discard(directory)
             logger.info("disk_has_room path=%s", directory.path)
 
     def fail(self, directory: DirectoryLogs, error: OSError) -> None:
-        """Take a directory out of service; the first failure is told, later ones change nothing."""
+        """Take a directory out of service and log it; later failures change nothing."""
         if directory.failure is not None:
             return
         is_told = isinstance(error, TailraceError)
@@ -249,11 +250,11 @@ class LogManager:
         self.on_failure(directory)
 
     def close(self) -> None:
-        """Stop in order: sync and close every log, write checkpoints, leave the marks.
+        """Sync and close every log, write the checkpoints and the marks of a clean shutdown.
 
         Raises:
-            OSError: a device failed; its mark is not left, so the next start recovers there. The
-                other logs are on their device all the same.
+            OSError: a device failed; its mark is not written, so the next start recovers there. The
+                other logs are on their devices.
         """
         failure = None
         for directory in self.online:

@@ -1,23 +1,23 @@
-"""A partition moves to another log directory while it is served (KIP-113).
+"""Move a partition to another log directory while it is served (KIP-113).
 
-    /disk1/flights-3                            serves; grows meanwhile
-    /disk2/flights-3.5f0c….-future              a copy, batch for batch; catches up
+    /disk1/flights-3                            the log in service; it still grows
+    /disk2/flights-3.5f0c….-future              the copy, batch for batch; catches up
 
-    prepare   the copy has all that the log has, and is on the device with its checkpoints
+    prepare   the copy has all records of the log, and is on the device with its checkpoints
     swap      /disk1/flights-3        -> /disk1/flights-3.91ab….-delete      on the device
               /disk2/flights-3.….-future -> /disk2/flights-3                 on the device
 
-Copying takes long and may run on any thread; a swap is two renames on the owner's thread, with no
-append in between. The old folder loses its name first, so that a partition never has two: a start
-that finds a copy and no log takes the copy, which is whole then. One that finds both goes on with
-the log and begins the copy anew: after a crash nobody knows whether their records are still the
-same. (Apache Kafka goes on with the copy, and refuses to start on a partition with two folders.)
+Copying takes long and may run on any thread. A swap is two renames on the owner's thread, with no
+append in between. The old folder is renamed first, so that a partition never has two folders. A
+start that finds a copy and no log serves the copy, which is complete then. A start that finds both
+keeps the log and begins the copy again, because after a crash their records may differ. (Apache
+Kafka continues the copy, and refuses to start on a partition with two folders.)
 
-What recovery or a repair has taken out of the log (`set_aside`) comes along, since a repair may
-bring it back. And the target's checkpoints have the copy before its folder gets its name: a gap in
-it is below its recovery point, so a later start serves it, as the old directory did.
+Bytes that recovery or a repair has set aside (`set_aside`) are copied too, because a repair may
+restore them. The target's checkpoints have the copy before its folder gets its name: a gap in it is
+below its recovery point, so a later start does not take the gap for a lost tail.
 
-While it lasts the log must not be compacted: the copy would have records of before and after.
+The log must not be compacted during a move: the copy would mix records from before and after.
 """
 
 import errno
@@ -46,9 +46,9 @@ from tailrace.storage.shrink import truncate_fully_and_start_at
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1024 * 1024
-"""How much is copied in one go; a batch that is larger is copied whole."""
+"""How much is copied at a time; a larger batch is copied whole."""
 READS_MAX = 10
-"""How often a read is tried that meets segments on their way out of the log."""
+"""How often a read is tried when retention deletes the segments that it reads."""
 
 
 class Move:
@@ -65,11 +65,11 @@ class Move:
         """The directory that it moves to."""
         self._prepared: tuple[int, int] | None = None
         self._is_copy_needed = False
-        """Whether the next start may find no other folder of the partition."""
+        """Whether the copy may be the only folder that the next start finds."""
 
     @property
     def lag(self) -> int:
-        """How many offsets the copy is behind."""
+        """How many offsets the copy is behind the log."""
         return max(self.source.end_offset - self.future.end_offset, 0)
 
     @property
@@ -78,10 +78,10 @@ class Move:
         return self._prepared == (self.source.start_offset, self.source.end_offset)
 
     def copy(self) -> int:
-        """Copy the next batches; how many bytes they had, 0 when there are none. Any thread.
+        """Copy the next batches; returns their bytes, 0 at the end of the log. Any thread.
 
         Raises:
-            CorruptionError: a batch of the log is damaged, which the copy must not hide.
+            CorruptionError: a batch of the log is damaged; it is not copied.
             StorageError: the log or the copy has left service.
             OSError: a device refused.
         """
@@ -96,19 +96,19 @@ class Move:
         except UnexpectedAppendOffsetError as error:
             if self.future.size:
                 raise
-            # The log starts inside of this batch, which is copied whole.
+            # The log starts inside this batch, which is copied whole.
             truncate_fully_and_start_at(self.future, error.first_offset)
             self.future.append_as_follower(data, now_ms=now_ms)
         return len(data)
 
     def _skip_to(self, end: int) -> None:
-        """Have the copy end where the log does, which has no batch up to there."""
+        """Advance the end of the copy to `end`, over offsets without a batch."""
         if self.future.end_offset < end:
             self.future.roll(end)
             self.future.positions.advance_end(end)
 
     def _read_next(self) -> memoryview | None:
-        """The next batches of the log, in memory of their own; None when there are none."""
+        """The next batches of the log, copied into memory; None at the end of the log."""
         for is_last in (*[False] * (READS_MAX - 1), True):
             start = self.source.start_offset
             if self.future.end_offset < start:
@@ -125,21 +125,21 @@ class Move:
                 if is_last:
                     raise
             except OSError as error:
-                # Retention closes segments while this thread looks into them: they have left the
-                # log then. Of a log that was closed as a whole, the next read says so.
+                # Retention may close a segment that this thread reads; the next read does not use
+                # it any more. If the whole log was closed, the next read raises that error.
                 is_closed = error.errno == errno.EBADF or isinstance(error, CutMeanwhileError)
                 if is_last or not is_closed:
                     raise
         raise AssertionError("the last read gives batches or an error")
 
     def step(self) -> int | None:
-        """Copy the next batches; how many bytes they had. None when the swap is prepared.
+        """Copy the next batches; returns their bytes, or None when the swap is prepared.
 
         Any thread.
 
         Raises:
             CorruptionError, StorageError: as `copy`.
-            StorageError: a device refused; a MoveError if it is known whose.
+            StorageError: a device refused; a MoveError if its directory is known.
         """
         try:
             size = self.copy()
@@ -153,17 +153,17 @@ class Move:
             raise self._refused(error) from error
 
     def catch_up(self, *, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Copy all there is, and prepare the swap; raises as `step` does. Any thread."""
+        """Copy until nothing is missing, and prepare the swap; raises as `step`. Any thread."""
         while not is_over() and self.step() is not None:
             pass
 
     def carry(self) -> None:
-        """Copy what was taken out of the log and is kept beside it; on the device on return.
+        """Copy the set-aside files of the log; on the device on return. Any thread.
 
-        Nobody adds to it while the broker runs. Any thread.
+        No such file is created while the broker runs.
 
         Raises:
-            StorageError: a device refused; a MoveError if it is known whose.
+            StorageError: a device refused; a MoveError if its directory is known.
         """
         files, source, target = (
             self.source.folder.files, self.source.folder.path, self.future.folder.path,
@@ -177,15 +177,15 @@ class Move:
             raise self._refused(error) from error
 
     def _refused(self, error: OSError) -> StorageError:
-        """Whose device it was, by the name of the file; without a name nobody's is blamed."""
-        # One directory may be in the other.
+        """The error of a device: a MoveError if the file name tells the directory."""
+        # Longest path first, because one directory may be inside the other.
         for directory in sorted((self.home, self.target), key=lambda each: -len(each.path)):
             if f"{error.filename}/".startswith(f"{directory.path}/"):
                 return MoveError(directory, error)
-        return StorageError(f"a device refused, and did not tell which one: {error}")
+        return StorageError(f"a log directory refused, and the error does not name it: {error}")
 
     def prepare(self) -> None:
-        """Put the copy on the device, and the checkpoints that it needs under its new name.
+        """Sync the copy, and write the checkpoints that it needs under its new name.
 
         Any thread.
 
@@ -205,13 +205,13 @@ class Move:
     def swap(self, unique_id: str) -> None:
         """Exchange the folders of the log and of its copy. Owner's thread, when `is_ready`.
 
-        After a crash in between the copy is the log. Both logs stay open.
+        After a crash between the two renames a start serves the copy. Both logs stay open.
 
         Raises:
-            MoveError: a device refused. The log serves on under its old name, unless the directory
-                that the error names must leave service (`is_final`). If that is the log's own, its
-                folder may have lost its name, and `discard` keeps the copy, from which the next
-                start serves. If it is the target, the partition is in there now (`has_moved`).
+            MoveError: a device refused. The log stays in service under its old name, unless the
+                directory of the error must leave service (`is_final`). If that is the log's own
+                directory, its folder may have lost its name; `discard` then keeps the copy for the
+                next start. If it is the target, the partition is there now (`has_moved`).
         """
         assert self.is_ready
         files, partition = self.source.folder.files, self.source.partition
@@ -225,7 +225,7 @@ class Move:
             files.sync_directory(self.home.path)
         except OSError as error:
             self._put_back(aside, place)
-            # Whether a name is on the device that has failed to write it, nobody knows.
+            # After a failed sync the new name may or may not be on the device.
             self._is_copy_needed = not is_shortage(error)
             raise MoveError(self.home, error) from error
         try:
@@ -245,10 +245,10 @@ class Move:
         )
 
     def _take_back(self, new_place: str) -> bool:
-        """Make sure that the copy's folder has not got the partition's name; False if it may."""
+        """Give the copy's folder its `-future` name back; False if that may have failed."""
         files = self.future.folder.files
         try:
-            # A refused rename has changed nothing; then a dead device need not be asked for more.
+            # If the rename was refused, nothing has changed, and nothing has to be undone.
             if files.exists(new_place):
                 files.rename(new_place, self.future.folder.path)
                 files.sync_directory(self.target.path)
@@ -257,7 +257,7 @@ class Move:
         return True
 
     def _leave_a_second_copy(self, aside: str) -> None:
-        """Have the old folder wait for a start too, in case that the target never comes back."""
+        """Rename the old folder to a `-future` name too, in case the target never comes back."""
         files = self.source.folder.files
         name = f"{self.home.path}/{self.future.folder.path.rpartition('/')[2]}"
         try:
@@ -270,14 +270,15 @@ class Move:
         """Give the log's folder its name back, on the device; the copy is not needed then.
 
         Raises:
-            MoveError: nobody knows which name it has after a crash, so it must take no records.
+            MoveError: the device refused. The folder's name after a crash is unknown, so the log
+                must accept no records.
         """
         files = self.source.folder.files
         try:
             if files.exists(aside):
                 files.rename(aside, place)
             files.sync_directory(self.home.path)
-            # A flush of another thread may have failed meanwhile, which cannot be made up for.
+            # A flush on another thread may have failed meanwhile; the log cannot be used then.
             self.source.check_usable()
         except OSError as error:
             raise MoveError(self.home, error, is_final=True) from error
@@ -285,14 +286,14 @@ class Move:
         self._is_copy_needed = False
 
     def hand_over(self) -> None:
-        """Close the log, whose folder is on its way out: its copy has taken over."""
+        """Close the log after the swap, and name the copy as its successor."""
         self.source.successor = self.future
         self.source.close()
 
     def discard(self) -> None:
-        """Give the copy up: its folder goes, at the latest with the next start. Owner's thread.
+        """Close the copy and delete its folder, at the latest at the next start. Owner's thread.
 
-        After a `swap` that has failed between its renames the folder stays for the next start.
+        After a `swap` that failed between its renames the folder stays for the next start.
         """
         self.future.close()
         if self._is_copy_needed:
@@ -310,7 +311,7 @@ class Move:
 
 
 def _move_log(log: Log, path: str) -> None:
-    """Note that a log's folder, whose files stay open, has another name now."""
+    """Use another path for a log whose folder was renamed; its files stay open."""
     log.folder = replace(log.folder, path=path)
     for segment in log.segments:
         move_segment(segment, path)
@@ -331,12 +332,12 @@ class MoveError(StorageError):
     ) -> None:
         super().__init__(str(unusable(directory.path, error)))
         self.directory = directory
-        """Whose device it is."""
+        """The directory whose device refused."""
         self.error = error
         self.is_final = is_final
         """Whether the directory must leave service, also for a shortage."""
         self.has_moved = has_moved
-        """Whether the copy must take over all the same, for the log's folder has no name."""
+        """Whether the copy must take over, because the log's folder has lost its name."""
 
 
 def begin_move(
@@ -347,12 +348,12 @@ def begin_move(
     topic_id: uuid.UUID,
     unique_id: str,
 ) -> Move:
-    """Make the folder of a copy in another directory, empty so far. Any thread.
+    """Create the folder of an empty copy in another directory. Any thread.
 
-    What an earlier move has left in the target goes first: a start has to know which copy is whole.
+    Folders of earlier moves in the target are removed first, so that a start finds one copy.
 
     Raises:
-        StorageError: the device refused; the folder is gone again if the device allows that much.
+        StorageError: the device refused; the folder is removed again if the device allows it.
     """
     files, partition = target.files, source.partition
     path = f"{target.path}/{names.future_directory_name(partition, unique_id)}"
@@ -362,7 +363,7 @@ def begin_move(
     except OSError as error:
         _remove_beginning(files, path)
         raise MoveError(target, error) from error
-    # Where this is called there is a thread that may wait.
+    # The copy is appended to on a worker thread, which may wait for the device.
     future.on_rolled = Log.sync_rolled
     move = Move(source, future, home=home, target=target)
     try:
@@ -383,12 +384,12 @@ def _remove_beginning(files: Files, path: str) -> None:
     try:
         _remove_tree(files, path)
     except OSError as error:
-        # The next move to this directory tries again before it begins, and so does a start.
+        # The next move to this directory removes it, and so does a start.
         logger.warning("future_not_removed path=%s reason=%s", path, error)
 
 
 def remove_futures(partition: TopicPartition, directory: DirectoryLogs) -> None:
-    """Remove what earlier moves of a partition have left in a directory; on the device on return.
+    """Remove the `-future` folders of a partition from a directory; on the device on return.
 
     Raises:
         OSError: the device refused.
@@ -405,7 +406,7 @@ def remove_futures(partition: TopicPartition, directory: DirectoryLogs) -> None:
 
 
 class _Future(NamedTuple):
-    """A folder with a copy that a start has found."""
+    """A `-future` folder that a start has found."""
 
     directory: DirectoryLogs
     path: str
@@ -414,16 +415,19 @@ class _Future(NamedTuple):
 def settle_futures(
     logs: LogManager, known_ids: Mapping[str, uuid.UUID] = MappingProxyType({})
 ) -> dict[TopicPartition, DirectoryLogs]:
-    """Before a start looks for partitions: copies of moves that a stop or a crash has ended.
+    """Remove or promote the copies of moves that a stop or a crash has interrupted.
 
-    A copy whose log is there is removed; returned is which moves are to begin anew, and where to.
-    A copy without a log gets its name, since a swap was at hand; but not while a directory is out
-    of service, which may have the log, nor if its topic has another id in `known_ids`. Of several
-    the one that has most according to the checkpoints gets it: only a whole copy is noted there.
-    A directory that refuses fails.
+    A start calls this before it looks for partitions. Returns the partitions whose move has to
+    begin again, with the target directory of each.
+
+    A copy is removed if its log is there. A copy without a log gets the partition's name, because
+    the crash was within the swap; but not if a directory that may have the log is out of service,
+    nor if `known_ids` has another topic id. If there are several copies, the one with the largest
+    checkpointed offsets is promoted: only a complete copy is checkpointed. A directory that refuses
+    fails.
 
     Raises:
-        DirectoryError: several are in one directory, whose checkpoints have one entry for them.
+        DirectoryError: one directory has several copies, which share one entry in its checkpoints.
     """
     current: set[TopicPartition] = set()
     futures: dict[TopicPartition, list[_Future]] = {}
@@ -454,7 +458,7 @@ def _folder_names(logs: LogManager, directory: DirectoryLogs) -> list[str]:
     try:
         return directory.files.list(directory.path)
     except OSError as error:
-        # Also for a shortage: it may have the log of a copy that is elsewhere.
+        # Also for a shortage: the directory may have the log of a copy in another directory.
         logs.fail(directory, error)
         return []
 
@@ -466,7 +470,7 @@ def _serve_copy(
     *,
     known_id: uuid.UUID | None,
 ) -> bool:
-    """Give the copy that has most the partition's name; whether one has it now."""
+    """Give the most complete copy the partition's name; returns whether one has it now."""
     try:
         fitting = [each for each in copies if known_id in (None, _topic_id_or_none(each, known_id))]
     except MoveError as error:
@@ -483,14 +487,14 @@ def _serve_copy(
     try:
         _promote(best.directory, partition, best.path)
     except OSError as error:
-        # Also for a shortage: without its folder the partition would be made anew, and empty.
+        # Also for a shortage: without its folder the partition would be created empty.
         logs.fail(best.directory, error)
         return False
     return True
 
 
 def _topic_id_or_none(copy: _Future, known_id: uuid.UUID | None) -> uuid.UUID | None:
-    """The topic id in a copy's folder; the known one if the file cannot be read as one."""
+    """The topic id in a copy's folder; `known_id` if the file is malformed."""
     try:
         return read_partition_metadata(
             copy.directory.files, f"{copy.path}/{names.PARTITION_METADATA}"
@@ -510,4 +514,4 @@ def _promote(directory: DirectoryLogs, partition: TopicPartition, path: str) -> 
     place = f"{directory.path}/{names.partition_directory_name(partition)}"
     directory.files.rename(path, place)
     directory.files.sync_directory(directory.path)
-    logger.warning("partition_moved path=%s reason=its move had come to the swap", place)
+    logger.warning("partition_moved path=%s reason=move interrupted during the swap", place)

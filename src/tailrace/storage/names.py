@@ -7,15 +7,15 @@
         00000000000000000170.txnindex   aborted transactions, if there are any
         00000000000000000170.snapshot   producers just before that offset
         set-aside-00000000000000000170-8391.bytes
-                                        what recovery took out of that log from byte 8391 on
-    flights-3.5f0c….-delete/            a partition on its way out
-    flights-3.5f0c….-future/            a partition on its way in, from another directory
-    __cluster_metadata-0/               Kafka's log of its cluster: no partition of ours
+                                        bytes that recovery cut from that log at byte 8391
+    flights-3.5f0c….-delete/            a deleted partition, until its files are removed
+    flights-3.5f0c….-future/            a copy of a partition that moves here
+    __cluster_metadata-0/               Kafka's metadata log: ignored
 
-A name with `set-aside` does not begin with a number: when Kafka completes a compaction, it deletes
-every file whose name begins with an offset in a range, whatever follows.
+A `set-aside` name does not begin with a number: when Kafka completes a compaction, it deletes every
+file whose name begins with an offset of the range.
 
-Topic names may hold dots and dashes themselves, which is why the split is at the last dash.
+Topic names may have dots and dashes, so a folder name is split at its last dash.
 """
 
 import re
@@ -35,7 +35,7 @@ FUTURE_DIRECTORY_SUFFIX = "-future"
 SWAP_SUFFIX = ".swap"
 TEMPORARY_SUFFIX = ".tmp"
 KEPT_SUFFIX = ".bytes"
-"""Of bytes that were taken out of a log and are kept; see `set_aside`."""
+"""Suffix of bytes that were cut from a log and are kept; see `set_aside`."""
 
 META_PROPERTIES = "meta.properties"
 LOCK = ".lock"
@@ -76,16 +76,16 @@ def set_aside_file_name(base_offset: int, position: int) -> str:
 
 
 def parse_set_aside_file_name(name: str) -> tuple[int, int] | None:
-    """Base offset and position of what recovery has set aside, or None for any other file."""
+    """Base offset and position of bytes set aside by recovery, or None for any other file."""
     match = _SET_ASIDE.fullmatch(name)
     return (int(match[1]), int(match[2])) if match and int(match[1]) <= INT64_MAX else None
 
 
 def is_removed_at_start(name: str) -> bool:
-    """Whether a file of a partition's folder left service, or was never put into it.
+    """Whether a start removes this file of a partition's folder.
 
-    That is a `.deleted` file of a segment, and the `.tmp` file of what is replaced or made whole
-    there. Strangers with these endings stay.
+    True for a `.deleted` file of a segment and for a `.tmp` file that Tailrace or Kafka writes.
+    Other files with these suffixes stay.
     """
     stem, dot, last = name.rpartition(".")
     match dot + last:
@@ -108,7 +108,7 @@ def partition_directory_name(partition: TopicPartition) -> str:
 
 
 def parse_partition_directory_name(name: str) -> TopicPartition | None:
-    """The partition whose live replica a folder holds, or None for any other folder."""
+    """The partition of a folder in service, or None for any other folder."""
     match = _PARTITION.fullmatch(name)
     if match is None or int(match[2]) > INT32_MAX:
         return None
@@ -116,7 +116,7 @@ def parse_partition_directory_name(name: str) -> TopicPartition | None:
 
 
 def is_metadata_directory_name(name: str) -> bool:
-    """Whether a folder is Kafka's metadata log, also one that somebody has given a -delete name."""
+    """Whether a folder is Kafka's metadata log, also with a `-delete` suffix."""
     return _METADATA.fullmatch(name) is not None
 
 
@@ -127,19 +127,19 @@ def delete_directory_name(partition: TopicPartition, unique_id: str) -> str:
 
 
 def future_directory_name(partition: TopicPartition, unique_id: str) -> str:
-    """The folder's name while a copy of another directory's partition catches up.
+    """The folder's name while a copy of a moving partition catches up.
 
-    It has to fit `NAME_BYTES_MAX`: the topic's name is not cut, for it is read back.
+    The topic is not cut, because the name is parsed again: the caller checks `NAME_BYTES_MAX`.
     """
     return f"{partition}.{unique_id}{FUTURE_DIRECTORY_SUFFIX}"
 
 
 def parse_future_directory_name(name: str) -> TopicPartition | None:
-    """The partition that a folder is to become, or None for any other folder."""
+    """The partition of a `-future` folder, or None for any other folder."""
     match = _FUTURE_PARTITION.fullmatch(name)
     return None if match is None else parse_partition_directory_name(match[1])
 
 
 def is_delete_directory_name(name: str) -> bool:
-    """Whether a folder is a partition on its way out; not just anything that ends in -delete."""
+    """Whether a folder is a deleted partition in Kafka's naming: topic, number, 32 hex digits."""
     return _DELETED_PARTITION.fullmatch(name) is not None

@@ -1,10 +1,10 @@
-"""The offsets that every question about a log is answered from, and their order.
+"""The offsets of one log and their order: log start, last stable, high watermark, log end.
 
 log start <= last stable <= high watermark <= log end
              recovery point                <= log end
 
 log start       the first offset a reader may ask for
-last stable     everything below is decided: no transaction is open there
+last stable     every transaction below is committed or aborted
 high watermark  everything below is on all replicas in sync
 log end         the offset that the next record gets
 recovery point  everything below is known to be on the device
@@ -17,21 +17,21 @@ from typing import assert_never
 
 
 class ReadLimit(Enum):
-    """Up to where a reader may look."""
+    """The offset up to which a reader may read."""
 
     LOG_END = "log end"
-    """Replicas: everything."""
+    """For replicas: everything."""
     HIGH_WATERMARK = "high watermark"
-    """Consumers that read uncommitted: what all replicas in sync have."""
+    """For read_uncommitted consumers: everything that all in-sync replicas have."""
     LAST_STABLE = "last stable offset"
-    """Consumers that read committed: what no open transaction can change."""
+    """For read_committed consumers: everything below the first open transaction."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Positions:
     """Offsets of one log; their order is asserted after every change.
 
-    One thread changes them, but for the recovery point, which moves on the thread that flushes.
+    One thread changes them; only the recovery point is changed on the thread that flushes.
     """
 
     log_start: int
@@ -40,7 +40,7 @@ class Positions:
     high_watermark: int
     log_end: int
     cut_count: int = 0
-    """How often the end has moved back; what was known of offsets before may be wrong since."""
+    """How often the end has moved back, so that offsets may now have other records."""
     _cutting: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def check(self) -> None:
@@ -52,7 +52,7 @@ class Positions:
         assert self.recovery_point <= self.log_end
 
     def limit(self, limit: ReadLimit) -> int:
-        """The offset that a kind of reader may not reach."""
+        """The first offset that a reader with this limit may not read."""
         match limit:
             case ReadLimit.LOG_END:
                 return self.log_end
@@ -64,12 +64,12 @@ class Positions:
                 assert_never(limit)
 
     def advance_end(self, log_end: int) -> None:
-        """Move the end behind an append."""
+        """Set the log end after an append."""
         assert log_end > self.log_end
         self.log_end = log_end
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Raise the high watermark to `offset`, the log end at most; whether it has moved."""
+        """Raise the high watermark to `offset`, at most the log end; returns whether it moved."""
         offset = min(offset, self.log_end)
         if offset <= self.high_watermark:
             return False
@@ -77,10 +77,9 @@ class Positions:
         return True
 
     def settle_last_stable(self, first_unstable: int | None) -> None:
-        """Move the last stable offset to where the first open transaction begins.
+        """Move the last stable offset to the start of the first open transaction.
 
-        Or to the high watermark if there is none; never below the log start, since what was
-        deleted needs no decision any more.
+        Without one it is the high watermark. It is never below the log start.
         """
         stable = self.high_watermark
         if first_unstable is not None and first_unstable < stable:
@@ -98,16 +97,17 @@ class Positions:
         return True
 
     def advance_recovery_point(self, offset: int, *, cut_count: int) -> None:
-        """Note that what lay below `offset` when `cut_count` was read is on the device.
+        """Raise the recovery point to `offset`, at most the log end.
 
-        Nothing is noted if the log was cut meanwhile: other records may have these offsets.
+        Nothing changes if the log was cut since `cut_count` was read: other records may have these
+        offsets.
         """
         with self._cutting:
             if cut_count == self.cut_count:
                 self.recovery_point = max(self.recovery_point, min(offset, self.log_end))
 
     def cut_end(self, log_end: int) -> None:
-        """Bring the end back to `log_end`, and all that lies behind it."""
+        """Lower the log end to `log_end`, and every offset above it too."""
         with self._cutting:
             self.cut_count += 1
             self.log_end = log_end
@@ -118,7 +118,7 @@ class Positions:
         self.check()
 
     def begin_at(self, offset: int) -> None:
-        """Start over with an empty log at `offset`."""
+        """Set all offsets for an empty log that starts at `offset`."""
         with self._cutting:
             self.cut_count += 1
             self.log_start = self.last_stable = self.high_watermark = self.log_end = offset

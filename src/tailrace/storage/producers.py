@@ -1,13 +1,13 @@
-"""What one log knows of its producers: sequences and transactions (KIP-98, KIP-360, KIP-447).
+"""Producer state of one log: sequence numbers and transactions (KIP-98, KIP-360, KIP-447).
 
-A producer numbers its records per partition. By the last five batches of each producer the log
-tells a batch that was sent again, which it acknowledges and does not append, from one that leaves
-a gap, which it refuses. Five, since a client has at most that many requests under way.
+A producer numbers its records per partition. The log remembers the last five batches of each
+producer. A batch that repeats one of them is acknowledged and not appended; a batch that leaves a
+gap is refused. Five, because a client has at most five requests in flight.
 
-The first transactional batch of a producer opens its transaction in this log, and the marker that
-a transaction coordinator has written ends it. From the first offset of the oldest one on nothing is
-decided, so that is where readers of committed records must stop. A marker counts for them once the
-high watermark has passed it: a new leader may not have it, so the transaction stays in the way.
+The first transactional batch of a producer begins its transaction in this log, and a marker from
+the transaction coordinator ends it. read_committed consumers stop at the first offset of the oldest
+open transaction. A marker counts only after the high watermark has passed it, because a new leader
+may not have it.
 
     offset    40   41   42   43   44        producers 1 and 2, markers C and A
               1    2    1    C1   A2
@@ -19,16 +19,16 @@ Which checks apply depends on who appends:
 
                                             client    coordinator   replication
     older producer epoch                    refused   refused       logged
-    sequence does not follow                refused   not looked at not looked at
+    sequence does not follow                refused   not checked   not checked
     no transaction, while one is open       refused   refused       logged
-    begins one without its guard            refused   refused       not looked at
+    begins one without its guard            refused   refused       not checked
     marker of an older coordinator epoch    refused   refused       logged
 
-What is not here: the snapshot files, see `snapshots`; what a guard is, see `verification`; and the
-index of aborted transactions, which the segment keeps.
+Elsewhere: the snapshot files are in `snapshots`, guards in `verification`, and each segment has the
+index of its aborted transactions.
 
-Invariant: what is in memory is what a replay of the log's batches gives, apart from producers that
-were forgotten, from all but the last batch of each that a snapshot held, and from the clock.
+Invariant: the state in memory equals a replay of the log's batches, except for expired producers,
+for the clock, and for producers read from a snapshot, which has only the last batch of each.
 """
 
 import logging
@@ -74,32 +74,32 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 BATCHES_KEPT: Final = 5
-"""Of each producer."""
+"""Batches that are remembered of each producer."""
 
 EXPIRATION_MS: Final = 24 * 60 * 60 * 1000
 """For how long an idle producer is remembered: Kafka's default of `producer.id.expiration.ms`."""
 
 LATE_BUFFER_MS: Final = 5 * 60 * 1000
-"""What a coordinator gets, beyond the longest timeout, to abort a transaction that nobody ends."""
+"""Time after the longest transaction timeout within which a coordinator aborts a transaction."""
 
 _UNKNOWN: Final = KnownProducer(NONE, (), NONE)
 
 
 class InvalidProducerEpochError(FatalError, ValueError):
-    """The producer's epoch is over: a newer one has written with its id."""
+    """A batch has an older epoch than the newest one in the log with this producer id."""
 
     def __init__(self, producer_id: int, *, epoch: int, known_epoch: int) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
         self.known_epoch = known_epoch
         super().__init__(
-            f"producer {producer_id} sent epoch {epoch}, and epoch {known_epoch} has written "
-            "already; ask for a new epoch"
+            f"producer {producer_id} sent epoch {epoch}, and the log has epoch {known_epoch} of "
+            "it already; ask for a new epoch"
         )
 
 
 class OutOfOrderSequenceError(FatalError, ValueError):
-    """A batch does not follow on the last one of its producer, and is none of the last five."""
+    """A batch neither follows the last one of its producer nor repeats one of the last five."""
 
     def __init__(self, producer_id: int, *, sequence: int, expected: int) -> None:
         self.producer_id = producer_id
@@ -107,26 +107,27 @@ class OutOfOrderSequenceError(FatalError, ValueError):
         self.expected = expected
         super().__init__(
             f"producer {producer_id} sent sequence {sequence} where {expected} is due; "
-            "batches before it are lost, or it is too old to tell whether it was appended"
+            "batches before it are lost, or it is older than the last five batches, so the log "
+            "cannot tell whether it was appended"
         )
 
 
 class InvalidTransactionStateError(FatalError, ValueError):
-    """A batch outside of any transaction, from a producer that has one open here; or the reverse.
+    """A batch without a transaction from a producer that has one open in this partition.
 
-    That is, the first of a transaction of which the coordinator has not said that it may begin.
+    Or the first batch of a transaction that the coordinator has not verified.
     """
 
     def __init__(self, producer_id: int, *, transaction_start: int | None) -> None:
         self.producer_id = producer_id
         self.transaction_start = transaction_start
-        """Of the open transaction, or None."""
+        """First offset of the open transaction, or None."""
         super().__init__(
             f"producer {producer_id} sent the first batch of a transaction that its coordinator "
-            "has not let begin in this partition, or has ended; send it again in one that is open"
+            "has not verified for this partition, or has ended; send it again in an open one"
             if transaction_start is None
-            else f"producer {producer_id} sent a batch without a transaction, and the one that it "
-            f"began at offset {transaction_start} is open; commit or abort it first"
+            else f"producer {producer_id} sent a batch without a transaction, but its transaction "
+            f"from offset {transaction_start} is still open; commit or abort it first"
         )
 
 
@@ -138,8 +139,8 @@ class CoordinatorFencedError(FatalError, ValueError):
         self.epoch = epoch
         self.known_epoch = known_epoch
         super().__init__(
-            f"the coordinator of producer {producer_id} has epoch {epoch}, and one of epoch "
-            f"{known_epoch} has written a marker already"
+            f"the coordinator of producer {producer_id} sent a marker with epoch {epoch}, and the "
+            f"log has a marker of coordinator epoch {known_epoch} already"
         )
 
 
@@ -149,7 +150,7 @@ class CompletedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """The marker's."""
+    """Offset of the marker."""
     is_aborted: bool
 
 
@@ -159,20 +160,20 @@ class OpenTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     timestamp: int
-    """Of the producer's newest batch, in milliseconds."""
+    """Timestamp of the producer's newest batch, in milliseconds."""
 
 
 class ProducerStates:
     """The producers of one log; `open_producers` makes it.
 
-    To check changes nothing: the caller notes a batch once it is in the log. When a batch ends a
-    transaction, the caller writes an abort down in the segment's index, and completes it then.
+    `check` changes nothing. The caller calls `note` once the batch is in the log. When a batch ends
+    a transaction, the caller first writes an abort to the segment's index, then calls `complete`.
     """
 
     def __init__(self, files: Files, directory: str, *, expiration_ms: int = EXPIRATION_MS) -> None:
-        """Nothing is known yet, and no file is looked at: see `reload`."""
+        """Begins without producers, and reads no file; `reload` does."""
         self.verifications = Verifications()
-        """The transactions that may be about to begin."""
+        """Transactions that wait for the coordinator's verification."""
         self._files = files
         self._directory = directory
         self._expiration_ms = expiration_ms
@@ -182,30 +183,31 @@ class ProducerStates:
         self._unreplicated: list[tuple[int, int]] = []
         """First and last offset of ended transactions, as a heap: the smallest first offset on top.
 
-        One below the high watermark that is not on top stays until it is, as it is in nobody's way.
+        An entry below the high watermark is removed when it comes to the top; until then it has no
+        effect on the last stable offset.
         """
         self._snapshots: list[int] = []
         """Offsets of the snapshots in the folder, rising."""
         self._snapshot_offset = 0
-        """Up to here a snapshot would tell nothing new."""
+        """Offset of the newest snapshot, or where the replay of batches began."""
 
     def __len__(self) -> int:
         return len(self._producers)
 
     def get(self, producer_id: int) -> KnownProducer | None:
-        """What is known of a producer; may be called from any thread."""
+        """The state of a producer, or None; may be called from any thread."""
         return self._producers.get(producer_id)
 
     def items(self) -> list[tuple[int, KnownProducer]]:
-        """Every producer id and what is known of it; may be called from any thread."""
+        """Every producer id and its state; may be called from any thread."""
         return list(self._producers.items())
 
     def begin_verification(
         self, producer_id: int, *, epoch: int, sequence: int, now_ms: int
     ) -> VerificationGuard | None:
-        """What to show with the first batch of a transaction, once the coordinator agrees.
+        """The guard to append the first batch of a transaction with, after the coordinator's yes.
 
-        None if the producer has a transaction open here: then there is nothing to ask.
+        None if the producer has an open transaction here: then no verification is needed.
         """
         if self._producers.get(producer_id, _UNKNOWN).has_open_transaction:
             return None
@@ -222,16 +224,16 @@ class ProducerStates:
     ) -> KnownBatch | None:
         """The batch of the log that `batch` repeats, or None if it may be appended.
 
-        For batches with a producer id only. One of an unknown producer may begin anywhere, since
-        the log may have forgotten it. What replication brings was checked by the leader: a broken
-        rule is told in the log, and the batch is taken.
+        Only for batches with a producer id. A producer that is not in the state may begin at any
+        sequence, because it may have expired. The leader has checked replicated batches: for these
+        a broken rule is only logged.
 
         Raises:
             InvalidProducerEpochError: the log has a newer epoch of the producer.
-            OutOfOrderSequenceError: it does not follow on the last batch, does not begin at
+            OutOfOrderSequenceError: it does not follow the last batch, does not begin at
                 sequence 0 in a new epoch, or is ahead of one that is being verified.
-            InvalidTransactionStateError: it belongs to no transaction, and one is open; or it
-                begins one, which needs verification, and `guard` is not the producer's.
+            InvalidTransactionStateError: it has no transaction, and one is open; or it begins a
+                transaction that needs verification, and `guard` is not the producer's.
             CoordinatorFencedError: a marker, and the log has one of a newer coordinator.
             CorruptRecordError, CorruptCompressionError, UnsupportedCodecError: a control batch
                 whose record cannot be read.
@@ -271,11 +273,10 @@ class ProducerStates:
         timestamp: int,
         now_ms: int = NONE,
     ) -> CompletedTransaction | None:
-        """Remember a batch that is in the log now, under the offsets and timestamp it got.
+        """Update the state for a batch that is in the log now, with its offsets and timestamp.
 
-        Gives the transaction that the batch has ended, if it is a marker and one was open; the
-        caller hands it to `complete`. Nothing is checked but whether a marker can be read, and no
-        file is touched.
+        Returns the transaction that the batch has ended, if it is a marker and one was open; the
+        caller passes it to `complete`. Only checks that a marker can be read. Uses no file.
 
         Raises:
             CorruptRecordError, CorruptCompressionError, UnsupportedCodecError: a control batch
@@ -317,9 +318,9 @@ class ProducerStates:
         return None
 
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
-        """The last stable offset once `completed` is: where the oldest other transaction began.
+        """The last stable offset after `completed` has ended.
 
-        Or the offset behind the marker, if no other one is open.
+        It is the first offset of the oldest other open transaction, or the offset after the marker.
         """
         others = (
             first
@@ -329,14 +330,14 @@ class ProducerStates:
         return next(others, completed.last_offset + 1)
 
     def complete(self, completed: CompletedTransaction) -> None:
-        """Have a transaction count as decided, once the high watermark has passed its marker."""
+        """Close a transaction; it holds the last stable offset until its marker is replicated."""
         producer_id = self._open.pop(completed.first_offset, NONE)
         assert producer_id == completed.producer_id, completed
         heappush(self._unreplicated, (completed.first_offset, completed.last_offset))
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest transaction began that is open, or whose marker may yet be lost.
+        """First offset of the oldest transaction that is open or has an unreplicated marker.
 
         It can lie below the log start, if the records there were deleted meanwhile.
         """
@@ -347,16 +348,16 @@ class ProducerStates:
         return unreplicated if first is None else min(first, unreplicated)
 
     def advance_high_watermark(self, offset: int) -> None:
-        """Forget the transactions whose markers lie below `offset`: they are decided for good."""
+        """Drop the transactions whose markers lie below `offset`: they are replicated."""
         while self._unreplicated and self._unreplicated[0][1] < offset:
             heappop(self._unreplicated)
 
     def expire(self, now_ms: int) -> None:
-        """Forget producers without an append for too long, unless they have a transaction open.
+        """Drop producers without an append for the expiration time and without open transaction.
 
-        Kafka takes the age from the record timestamps, which would forget a producer of old data
-        between two of its batches. Here it is the broker's clock; for producers that were known
-        at the start it begins with the first call. A verification lasts no longer either.
+        Kafka takes the age from the record timestamps, so it could drop a producer of old data
+        between two of its batches. Here the broker's clock counts; for producers read at the start
+        it begins with the first call. Verifications expire after the same time.
         """
         self.verifications.expire(now_ms, expiration_ms=self._expiration_ms)
         self._producers = {
@@ -370,9 +371,9 @@ class ProducerStates:
     def late_transactions(self, now_ms: int, *, transaction_ms_max: int) -> list[OpenTransaction]:
         """The open transactions that their coordinator should have ended, the oldest first.
 
-        That is five minutes after the longest timeout a client may ask for. The time is taken from
-        the timestamp of the producer's newest batch, as in Kafka, since that is what a snapshot
-        keeps; a batch without one is never late.
+        A transaction is late five minutes after the longest timeout that a client may request. The
+        time counts from the timestamp of the producer's newest batch, as in Kafka, because a
+        snapshot has only that; a batch without a timestamp is never late.
         """
         limit = now_ms - transaction_ms_max - LATE_BUFFER_MS
         found = []
@@ -388,13 +389,13 @@ class ProducerStates:
         return [snapshot_path(self._directory, offset) for offset in self._snapshots]
 
     def write_snapshot(self, offset: int, *, is_synced: bool = False) -> None:
-        """Write the state as that before `offset`, the log end; nothing if there is one for it.
+        """Write a snapshot for `offset`, the log end, unless there is one for it.
 
-        With `is_synced` its bytes are on the device when this returns; its name gets there with the
-        folder's. After a crash a snapshot that is torn or lost costs a longer start.
+        With `is_synced` its bytes are on the device when this returns; its name is after a sync of
+        the folder. A snapshot that is torn or lost in a crash makes the next start slower.
 
         Raises:
-            OSError: the device is full or failing; the state can be rebuilt, and the call repeated.
+            OSError: the device is full or failing; the call can be repeated.
         """
         if offset > self._snapshot_offset:
             path = snapshot_path(self._directory, offset)
@@ -405,13 +406,13 @@ class ProducerStates:
             self.sync_snapshot(offset)
 
     def move_to(self, directory: str) -> None:
-        """Note that the folder has another name now."""
+        """Use another path from now on: the folder was renamed."""
         self._directory = directory
 
     def offer_snapshot(self, offset: int) -> None:
-        """Write a snapshot as `write_snapshot` does; a device that refuses is told, no more.
+        """Write a snapshot as `write_snapshot` does; an OSError is only logged.
 
-        For whoever wants a shorter start, and can do without.
+        For a snapshot that only makes the next start faster.
         """
         try:
             self.write_snapshot(offset)
@@ -427,37 +428,37 @@ class ProducerStates:
         try:
             file = self._files.open(snapshot_path(self._directory, offset))
         except FileNotFoundError:
-            return  # None was due, or it has left service meanwhile.
+            return  # No snapshot was due, or it has left service meanwhile.
         try:
             file.sync()
         finally:
             file.close()
 
     def remove_snapshots_before(self, offset: int) -> list[str]:
-        """Take the snapshots below `offset` out of service; the files there are, for the caller."""
+        """Forget the snapshots below `offset`; returns their existing files, for deletion."""
         return self._retire(each for each in self._snapshots if each < offset)
 
     def remove_snapshots_at(self, offsets: Iterable[int]) -> list[str]:
-        """Take the snapshots for these offsets out of service; the files there are, for the caller.
+        """Forget the snapshots for these offsets; returns their existing files, for deletion.
 
-        For segments that go in the middle of a log: without them no start begins at their offset.
+        For segments that compaction removes: no segment begins at these offsets any more.
         """
         return self._retire(each for each in sorted(offsets) if each in self._snapshots)
 
     def reload(self, segments: Segments, *, log_start: int, log_end: int) -> None:
-        """Bring the state to that at the log end, from the newest sound snapshot and the batches.
+        """Rebuild the state at the log end from the newest sound snapshot and the batches after it.
 
-        For a start, and after the log was cut: `segments` end at `log_end` already. Of each
-        producer that comes from the snapshot only the last batch is known. Transactions that ended
-        behind the snapshot count as unreplicated until `advance_high_watermark` is called; those
-        that ended before it count as replicated, as in Kafka, whose snapshots do not have them.
+        Called at a start, and after the log was cut: `segments` end at `log_end` already. A
+        snapshot has only the last batch of each producer. Transactions that ended after the
+        snapshot count as unreplicated until `advance_high_watermark` is called; those that ended
+        before it count as replicated, as in Kafka, whose snapshots do not have them.
 
             snapshots 10, 20, 30   reload(log_start=10, log_end=25)   20, and a replay of 20 to 24
 
-        Snapshots that are damaged, behind the log end, or not behind the log start are removed,
-        and those that are neither the newest nor at a segment's base offset. Where the replay comes
-        by the start of one of the last two segments, it gets one, as in Kafka. A segment that is
-        damaged is replayed up to the damage, and the operator is told.
+        Removes snapshots that are damaged, above the log end, or not above the log start, and those
+        that are neither the newest nor at a segment's base offset. Writes a snapshot where the
+        replay passes the base offset of one of the last two segments, as in Kafka. A damaged
+        segment is replayed up to the damage, which is logged.
 
         Raises:
             OSError: a file cannot be read or removed; call again, or open the log anew.
@@ -483,8 +484,8 @@ class ProducerStates:
             self._files.remove(path)
             is_tail_lost = is_tail_lost or offset > log_end
         if is_tail_lost:
-            # Should its name come back after a crash, it would pass for the state of other batches
-            # that have got its offsets by then.
+            # If the file came back after a crash, it would be taken for the state of other batches
+            # that have these offsets by then.
             self._files.sync_directory(self._directory)
         self._reset(found or {}, snapshots=sorted(kept), start=start)
         due = sorted(bases)[-2:]
@@ -496,7 +497,7 @@ class ProducerStates:
             self._replay(segment, start, log_end=log_end)
 
     def truncate_fully(self, offset: int) -> None:
-        """Forget everything and remove all snapshots: the log begins anew at `offset`.
+        """Drop all state and remove all snapshots: the log begins anew at `offset`.
 
         Raises:
             OSError: a snapshot cannot be removed; call again.
@@ -523,9 +524,9 @@ class ProducerStates:
         self._snapshot_offset = start
 
     def _replay(self, segment: Segment, offset: int, *, log_end: int) -> None:
-        """Note the batches of a segment from `offset` on, without any check of sequences.
+        """Note the batches of a segment from `offset` on, without a check of sequences.
 
-        Of data batches only the header is read.
+        Reads only the headers of data batches.
         """
         due = segment.base_offset
         try:
@@ -551,7 +552,7 @@ class ProducerStates:
                 if completed is not None:
                     self.complete(completed)
         except (CorruptionError, UnsupportedCodecError) as error:
-            # A segment that was trusted. Its readers will meet the damage; writers can go on.
+            # Recovery trusted this segment. Readers will get the error; producers can continue.
             logger.warning("producers_incomplete path=%s reason=%s", segment.log.path, error)
 
     def _retire(self, offsets: Iterable[int]) -> list[str]:
@@ -581,19 +582,19 @@ def open_producers(
 
 
 def _read_state(files: Files, path: str, *, offset: int) -> dict[int, KnownProducer]:
-    """The producers of a snapshot that can be the state just before `offset`."""
+    """The producers in a snapshot; checks that it can be the state just before `offset`."""
     found = read_snapshot(files, path)
     starts = [known.transaction_start for known in found.values() if known.has_open_transaction]
     newest = max((known.last_offset for known in found.values()), default=NONE)
     if max([newest, *starts]) >= offset:
-        raise CorruptionError(f"it knows of offsets from {offset} on", path=path)
+        raise CorruptionError(f"the snapshot has an offset at or above {offset}", path=path)
     if len(set(starts)) < len(starts):
         raise CorruptionError("two transactions begin at one offset", path=path)
     return found
 
 
 def _check_sequence(batch: Batch, known: KnownProducer) -> KnownBatch | None:
-    """The batch that a client repeats, or None if this one follows on the last."""
+    """The batch that a client repeats, or None if this one follows the last."""
     first, epoch = batch.base_sequence, batch.producer_epoch
     expected = 0
     if epoch == known.epoch:

@@ -1,10 +1,10 @@
-"""A partition's folder, opened for reading only, with or without a broker that writes to it.
+"""Read a partition's folder without a broker, or beside a broker that writes to it.
 
-Nothing is changed, made, locked or repaired, so it works on a read-only mount, on a backup, and
-beside a running broker. Offsets are those at the time of opening: what is appended later is not
-seen. A batch that is not whole at the very end is an append in progress and is left out; anywhere
-else it is damage. Files that a broker exchanges or deletes meanwhile are no damage: the reader
-lists anew and goes on at the offset where it stands (`storage.listing`).
+The reader changes, creates, locks and repairs nothing, so it works on a read-only mount, on a
+backup, and beside a running broker. It reads up to the log end at the time of opening. A partial
+batch at the very end is an append in progress and is left out; anywhere else it is damage. Files
+that a broker exchanges or deletes meanwhile are no damage: the reader lists the folder again and
+continues at its offset (`storage.listing`).
 """
 
 import logging
@@ -55,44 +55,44 @@ class StoredBatch(NamedTuple):
 
 
 class StoredPiece(NamedTuple):
-    """A batch, or a run of them, and where it stands."""
+    """A batch or a run of batches, with its log file and position in bytes."""
 
     piece: Piece
     path: str
     position: int
 
     def since(self, offset: int) -> "StoredPiece":
-        """Without the batches that end before `offset`, which it must reach."""
+        """The same without the batches that end before `offset`; its last offset is not below."""
         if isinstance(self.piece, Batch):
             return self
         left = self.piece.since(offset)
         return StoredPiece(left, self.path, self.position + self.piece.size - left.size)
 
     def batches(self, start_offset: int, limit_offset: int) -> Iterator[StoredBatch]:
-        """One by one, those that hold an offset of a range."""
+        """The single batches with an offset of the range."""
         for position, batch in batches_of(self.piece, start_offset, limit_offset):
             yield StoredBatch(batch, self.path, self.position + position)
 
 
 class _End(NamedTuple):
-    """Where the whole batches of a log end."""
+    """The end of the whole batches of a log."""
 
     offset: int
     size: int
-    """Bytes of the last segment up to there."""
+    """Bytes of whole batches in the last segment."""
     error: CorruptionError | None
-    """What is wrong with the bytes behind them."""
+    """What is wrong with the bytes behind them, if they cannot be a batch."""
     has_tail: bool
-    """Whether there are any."""
+    """Whether there are bytes behind them."""
 
 
 class JudgeTail(Protocol):
-    """Decides what the bytes behind the last whole batch of a log are."""
+    """Decides where a log ends if there are bytes behind its last whole batch."""
 
     def __call__(self, last: SegmentFiles, end: int, error: CorruptionError | None) -> int:
-        """The offset where the log ends: `end`, behind the last whole batch, or further on.
+        """The log end: `end`, the offset after the last whole batch, or a larger one.
 
-        `error` says what is wrong with the bytes; None: they are part of a batch. May raise it.
+        `error` says what is wrong with the bytes, or is None for a partial batch. May raise it.
         """
         ...
 
@@ -109,7 +109,7 @@ class LogReader:
         judge_tail: JudgeTail | None,
     ) -> None:
         self.segments: tuple[SegmentFiles, ...] = ()
-        """With only the whole batches of the last one, which an append may be changing."""
+        """The size of the last one has only whole batches, as an append may be in progress."""
         self.start_offset = 0
         """The first offset that may be read."""
         self.end_offset = 0
@@ -121,20 +121,20 @@ class LogReader:
         self._open()
 
     def batches(self, start_offset: int, limit_offset: int) -> Iterator[Batch]:
-        """Every batch that holds an offset of the range; as `stored_pieces`."""
+        """Every batch with an offset of the range; as `stored_pieces`."""
         for stored in self.stored_pieces(start_offset, limit_offset):
             for batch, _, _ in stored.batches(start_offset, limit_offset):
                 yield batch
 
     def stored_pieces(self, start_offset: int, limit_offset: int) -> Iterator[StoredPiece]:
-        """Every batch that holds an offset from `start_offset` up to below `limit_offset`.
+        """Every batch with an offset from `start_offset` up to below `limit_offset`.
 
-        Each is checked (`Batch.check`) before it is handed out. A run may reach beyond the range.
-        Where compaction exchanges segments meanwhile, some offsets may be missing.
+        Each batch is checked (`Batch.check`) before it is returned. A run may reach beyond the
+        range. If compaction exchanges segments meanwhile, some offsets may be missing.
 
         Raises:
-            OffsetOutOfRangeError: the range is not within the log; OffsetsDeletedError: not any
-                more.
+            OffsetOutOfRangeError: the range is not within the log.
+            OffsetsDeletedError: the log start has moved into the range meanwhile.
             CorruptionError: a batch is damaged or not whole; with file and position.
             DirectoryError: the folder is gone.
             OSError: a file cannot be read.
@@ -155,7 +155,7 @@ class LogReader:
                     at, tries = stored.piece.next_offset, 0
             except STALE as error:
                 tries += 1
-                # All of a segment may have been read when its end turns out to be another file's.
+                # The exchange may concern a segment that was read already, so start at `since`.
                 self._check_exchanged(
                     error, tries, start_offset=at, since=since, limit_offset=limit_offset
                 )
@@ -163,13 +163,13 @@ class LogReader:
                 return
 
     def settled(self, start_offset: int, limit_offset: int, work: Callable[[], ResultT]) -> ResultT:
-        """What `work` makes of the segments of a range, in which nothing is exchanged meanwhile.
+        """The result of `work`, while no segment of a range was exchanged.
 
-        It is done again otherwise, so it must have no other effect.
+        `work` is called again if one was, so it must have no side effects.
 
         Raises:
-            OffsetsDeletedError: the log has lost the start of the range.
-            CorruptionError, OSError: as `work`, of files that are still there.
+            OffsetsDeletedError: the log start has moved into the range meanwhile.
+            CorruptionError, OSError: from `work`, if the files are still there.
             DirectoryError: files were exchanged at each try.
         """
         for tries in range(1, TRIES_MAX + 1):
@@ -185,12 +185,12 @@ class LogReader:
         raise unsettled(self._directory)
 
     def list_anew(self, start_offset: int, limit_offset: int, *, since: int | None = None) -> bool:
-        """Whether files with offsets of a range are others now; `segments` are up to date then.
+        """List the folder again; whether files of a range were exchanged. Updates `segments` then.
 
-        With `since`, files that were read already count too, from that offset on.
+        With `since`, files from that offset on count, also if they were read already.
 
         Raises:
-            OffsetsDeletedError: the log has lost the start of the range.
+            OffsetsDeletedError: the log start has moved into the range meanwhile.
             DirectoryError: the folder is gone.
             CorruptionError, OSError: the log cannot be read up to its end.
         """
@@ -235,7 +235,7 @@ class LogReader:
         try:
             has_changed = self.list_anew(start_offset, limit_offset, since=since)
         except STALE as found:
-            # Of the end of the new files; perhaps they have been exchanged again.
+            # The new files cannot be read either; perhaps they were exchanged again.
             has_changed, error = True, found
         if not (has_changed or isinstance(error, FileNotFoundError)):
             raise error
@@ -243,7 +243,7 @@ class LogReader:
             raise unsettled(self._directory) from error
 
     def _planned_pieces(self, start_offset: int, limit_offset: int) -> Iterator[StoredPiece]:
-        """As `stored_pieces`, from the files as they were listed."""
+        """As `stored_pieces`, from the files as listed now."""
         end = start_offset
         segments = self.segments
         for number, segment in enumerate(segments):
@@ -266,7 +266,7 @@ class LogReader:
                         raise error.located(path=segment.path, position=position) from error
                 yield StoredPiece(piece, segment.path, position).since(start_offset)
                 if end >= limit_offset:
-                    return  # What is behind the range may be damaged.
+                    return  # Stop here: damage behind the range must not fail this read.
         if end < limit_offset:
             raise CorruptionError(
                 f"the log ends at offset {end}; it reached to {self.end_offset} when opened",
@@ -274,7 +274,7 @@ class LogReader:
             )
 
     def segments_between(self, start_offset: int, limit_offset: int) -> list[SegmentFiles]:
-        """The segments that may hold an offset of a range."""
+        """The segments that may have an offset of a range."""
         limits = [*(each.base_offset for each in self.segments[1:]), INT64_MAX]
         return [
             segment
@@ -283,7 +283,7 @@ class LogReader:
         ]
 
     def size_between(self, start_offset: int, limit_offset: int) -> int:
-        """About how many bytes of log a range has, from the sizes of its segments."""
+        """An estimate of the bytes of log in a range, from the sizes of its segments."""
         total = 0
         for number, segment in enumerate(self.segments):
             following = self.segments[number + 1 : number + 2]
@@ -296,10 +296,10 @@ class LogReader:
     def _scan(
         self, segment: SegmentFiles, following: int | None, start_offset: int
     ) -> Iterator[tuple[int, Piece]]:
-        """Position and batch or run from near `start_offset` on; each fits between its neighbours.
+        """Position and batch or run, from one at or before `start_offset` on.
 
-        No checksum covers a batch's base offset, so it is held against what stands around it.
-        `following` is the base offset of the next segment.
+        No checksum covers a batch's base offset, so it is compared with its neighbours. `following`
+        is the base offset of the next segment.
         """
         end = position = 0
         piece = None
@@ -311,7 +311,7 @@ class LogReader:
             walk = walk_runs(file, segment.path, start=position, limit=segment.size)
             for next_position, following_piece in walk:
                 if piece is not None:
-                    # Not to be handed out below if it is out of order.
+                    # Clear `piece` first: it must not be returned below if it is out of order.
                     held, piece = piece, None
                     limit = min(following_piece.base_offset, behind)
                     _check_order(segment, position, held, first=segment.base_offset, limit=limit)
@@ -319,9 +319,9 @@ class LogReader:
                 position, piece = next_position, following_piece
                 end = position + piece.size
         except FileCutError:
-            pass  # What is left is told below, with the offset where the log ends now.
+            pass  # The caller raises an error with the offset where the log ends now.
         except CorruptionError as error:
-            damage = error  # What was read before it is sound.
+            damage = error  # The batches before it are sound and are returned first.
         finally:
             file.close()
         if damage is None and following is not None and end < segment.size:
@@ -333,10 +333,10 @@ class LogReader:
             raise damage
 
     def _position_near(self, segment: SegmentFiles, file: File, offset: int) -> int:
-        """A position at or before the batch with `offset`, by the offset index if it can serve.
+        """A position at or before the batch with `offset`, from the offset index if it is usable.
 
-        The index of the segment that takes writes is padded with zeros, and a damaged one may
-        hold anything; an entry is used only if the batch it points at fits it.
+        The index of the active segment is padded with zeros, and a damaged index may have any
+        bytes. An entry is used only if it agrees with the batch at its position.
         """
         if offset <= segment.base_offset:
             return 0
@@ -361,7 +361,7 @@ class LogReader:
         return position if fits else 0
 
     def _first_batch(self) -> Batch | None:
-        """The first batch of the log, if it is sound."""
+        """The first batch of the log, or None if it is damaged."""
         if not self.segments:
             return None
         first = self.segments[0]
@@ -372,13 +372,13 @@ class LogReader:
                 found.check()
                 return found
         except CorruptionError:
-            pass  # Who reads it is told.
+            pass  # A reader of this batch gets the error.
         finally:
             file.close()
         return None
 
     def _open(self) -> None:
-        """List the segments and find both ends of the log, from files of one time."""
+        """List the segments and find both ends of the log, from one consistent listing."""
         found, _ = list_segment_files(self._files, self._directory)
         for _ in range(TRIES_MAX):
             failure: Stale | None = None
@@ -387,7 +387,7 @@ class LogReader:
                 end = self._find_end()
                 self.start_offset = self._find_start(end)
                 self.end_offset = max(end, self.start_offset)
-                # Closed and cleaned meanwhile, a last segment may end before it did.
+                # If the last segment was closed and cleaned meanwhile, it may be shorter now.
                 if not found or self._is_there(found[-1]):
                     return
             except STALE as error:
@@ -400,7 +400,7 @@ class LogReader:
         raise unsettled(self._directory)
 
     def _is_there(self, segment: SegmentFiles) -> bool:
-        """Whether a file has this name that is not shorter."""
+        """Whether the file exists and is not shorter than listed."""
         file = self._files.open(segment.path, read_only=True)
         try:
             return file.size() >= segment.size
@@ -408,11 +408,11 @@ class LogReader:
             file.close()
 
     def _find_start(self, end: int) -> int:
-        """Where the log starts now for a broker: by the checkpoint, or else by its own files.
+        """The log start as a broker finds it: from the checkpoint, or else from the log's files.
 
-        `end` is where the log ended when it was opened. The checkpoint is not believed if it is
-        malformed, or if its entry is beyond the present end of the log and the folder's leader
-        epochs do not begin there either (`evidence.is_of_this_log`).
+        `end` is the log end when the log was opened. The checkpoint is ignored if it is malformed,
+        or if its entry is beyond the current log end and the folder's leader epochs do not confirm
+        it (`evidence.is_of_this_log`).
         """
         first = self.segments[0].base_offset if self.segments else 0
         noted = self._given_start
@@ -430,7 +430,7 @@ class LogReader:
         return max(first, noted)
 
     def _find_end(self) -> int:
-        """The offset behind the last whole batch; the last segment then has only whole ones."""
+        """The offset after the last whole batch; cuts the size of the last segment to it."""
         if not self.segments:
             return 0
         last = self.segments[-1]
@@ -444,7 +444,7 @@ class LogReader:
         return end
 
     def _walk_to_end(self, last: SegmentFiles) -> "_End":
-        """Where the whole batches of the last segment end, and what stands behind them."""
+        """The end of the whole batches in the last segment, and the bytes behind them."""
         end, size, error = last.base_offset, 0, None
         file = self._files.open(last.path, read_only=True)
         try:
@@ -455,7 +455,7 @@ class LogReader:
         except CorruptionError as found:
             error = found
         finally:
-            # In a preallocated file, zeros stand behind the last batch.
+            # Zeros behind the last batch come from preallocation, and are no tail.
             has_tail = any(file.read(size, min(FRAME_SIZE, last.size - size)))
             file.close()
         return _End(end, size, error, has_tail)
@@ -470,11 +470,10 @@ def open_log_reader(
 ) -> LogReader:
     """Open a partition's folder for reading.
 
-    `log_start_offset` is what the directory's checkpoint says; None reads that checkpoint, which
-    stands beside the partition's folder. If it is malformed or of another life of the log, the log
-    starts where it starts for a broker (`evidence`). Without `judge_tail`, a batch that is not
-    whole at the very end is an append in progress, and anything else that cannot be read there is
-    an error.
+    `log_start_offset` is the log start in the data directory's checkpoint; None reads that file. If
+    it is malformed or belongs to an earlier log of this name, the log starts where a broker would
+    start it (`evidence`). Without `judge_tail`, a partial batch at the very end is an append in
+    progress, and any other bytes there that are no batch are an error.
 
     Raises:
         CorruptionError: the log cannot be read up to its end.
@@ -504,7 +503,7 @@ def list_partitions(files: Files, data_directory: str) -> dict[TopicPartition, s
 
 
 def _checkpointed_log_start(files: Files, directory: str) -> int | None:
-    """What the checkpoint says, 0 if nothing; None for one that is malformed, which is told."""
+    """The checkpointed log start, 0 without an entry; None if it is malformed, which is logged."""
     parent, _, name = directory.rstrip("/").rpartition("/")
     partition = names.parse_partition_directory_name(name)
     if partition is None:
@@ -520,7 +519,7 @@ def _checkpointed_log_start(files: Files, directory: str) -> int | None:
 def _floor_entry(index: File, key: int) -> tuple[int, int]:
     """Relative offset and position of the last entry in use at or below `key`, or zeros.
 
-    No entry has position 0, so one that has it is of the zeros that fill a preallocated index.
+    No entry has position 0: such an entry belongs to the zeros of a preallocated index.
     """
     low, high = 0, index.size() // ENTRY.size
     found = 0, 0
@@ -541,8 +540,8 @@ def _check_order(
 ) -> None:
     if not first <= piece.base_offset <= piece.last_offset < limit:
         raise CorruptionError(
-            f"offsets {piece.base_offset} to {piece.last_offset} where those from "
-            f"{first} to below {limit} may stand",
+            f"a batch has offsets {piece.base_offset} to {piece.last_offset}, and only offsets "
+            f"from {first} to below {limit} are valid here",
             path=segment.path,
             position=position,
         )

@@ -1,8 +1,7 @@
-"""What readers ask of a log's segments: bytes from an offset, the record for a timestamp, aborts.
+"""Reads over the segments of a log: bytes from an offset, offsets for timestamps, aborted ranges.
 
-Functions over segments, without state of their own: any thread may call them, and they see the
-segments as they stood at the call. How far a reader may look is the caller's word
-(`limit_offset`); where offsets stand is `positions`.
+Functions without state: any thread may call them, and they read the segments as they were at the
+call. The caller gives the offset up to which a reader may read (`limit_offset`, see `positions`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,18 +19,18 @@ from tailrace.storage.segments import Segments
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSlice:
-    """A run of bytes of one segment that starts with the batch holding the offset asked for."""
+    """Bytes of one segment that start with the batch that has the requested offset."""
 
     records: LogSlice | None
-    """Not read yet; may end inside a batch, which the reader drops. None where there is nothing."""
+    """Not read yet; may end inside a batch, which the reader drops. None if there are no bytes."""
     log_start_offset: int
     high_watermark: int
     last_stable_offset: int
     aborted: tuple[AbortedTransaction, ...] = ()
-    """For one that reads up to the last stable offset: whose batches a consumer must drop."""
+    """The aborted transactions whose batches a read_committed consumer must drop."""
 
     def read(self) -> memoryview:
-        """All of the bytes, now; may wait for a device.
+        """Read all bytes now; may wait for a device.
 
         Raises:
             OSError: as `LogSlice.read`.
@@ -44,7 +43,7 @@ class ReadSlice:
 
 
 class _Found(NamedTuple):
-    """Where a reader's first batch stands."""
+    """The position of the first batch of a read."""
 
     segment: Segment
     following: Segment | None
@@ -61,13 +60,13 @@ def slice_from(
     skips_empty: bool,
     bounds_closely: bool,
 ) -> tuple[LogSlice | None, int]:
-    """Bytes from the batch that holds `offset`, and an offset that none of them reaches.
+    """Bytes from the batch with `offset` on, and an offset above all offsets in them.
 
-    With `bounds_closely` that is the lowest one that the offset index knows; for 4 microseconds.
-    A batch that holds `limit_offset` is left out whole, as are those behind it. With `skips_empty`
-    the slice begins at the first batch with a record, if there is one below the limit: of what
-    compaction has left as mere headers consumers have no use, and librdkafka takes a response that
-    holds nothing else for one that was cut too short, and gives up after ten of them.
+    With `bounds_closely` this is the lowest such offset in the offset index; that takes 4
+    microseconds. A batch with `limit_offset` is left out, as are those after it. With `skips_empty`
+    the slice begins at the first batch with a record, if there is one below the limit: compaction
+    leaves batches without records, and librdkafka treats a response with only such batches as
+    truncated, and gives up after ten of them.
 
     Raises:
         CorruptionError: bytes that cannot be the start of a batch.
@@ -102,22 +101,22 @@ def _find_first(
                     return empty
             if not (skips_empty and segment.log.has_no_record(place)):
                 return found
-            # The last one is as good as the others, and takes the reader further.
+            # Of several empty batches, return the last: it takes the reader furthest.
             empty = found
             place = segment.log.find(0, place.position + place.size)
     return empty
 
 
 def _bounded(segment: Segment, end: int, offset: int) -> int:
-    """`end`, or where the batch that holds `offset` starts if that comes first."""
-    # Before the search: another thread may append meanwhile.
+    """The smaller of `end` and the position of the batch with `offset`."""
+    # Read the size before the search: another thread may append meanwhile.
     size = segment.size
     place = segment.find(offset)
     return min(end, size if place is None else place.position)
 
 
 def batches_from(segments: Segments, offset: int) -> Iterator[Batch]:
-    """Every batch from the one that holds `offset` on.
+    """Every batch from the one with `offset` on.
 
     Raises:
         CorruptionError: bytes that cannot be the start of a batch.
@@ -133,7 +132,7 @@ def aborted_between(
     """The aborted transactions with a record from `start_offset` up to below `limit_offset`.
 
     `segments` are those from the one with `start_offset` on. A transaction is in the index of the
-    segment that has its marker, so later segments are asked until one says that it is complete.
+    segment with its marker, so later indexes are read until one shows that no more can follow.
 
     Raises:
         CorruptionError: a transaction index is damaged.
@@ -150,9 +149,9 @@ def aborted_between(
 def first_at_or_after(
     segments: Segments, timestamp: int, *, start_offset: int
 ) -> TimestampOffset | None:
-    """The first record from `start_offset` on that is at least as young as `timestamp` (ms).
+    """The first record from `start_offset` on with at least `timestamp` (ms).
 
-    Markers of transactions count: they have a timestamp and an offset, and Kafka counts them.
+    Transaction markers count as records, as in Kafka.
 
     Raises:
         CorruptionError: the batch that holds the answer is damaged.
@@ -167,8 +166,8 @@ def first_at_or_after(
 def max_timestamp(segments: Segments, *, start_offset: int) -> int:
     """The largest timestamp of a record from `start_offset` on, in milliseconds, or -1.
 
-    Apache Kafka looks at whole segments here: after DeleteRecords it may name a record that no
-    reader gets any more. An answer that can be read serves every client that Kafka's would.
+    Apache Kafka uses whole segments here: after DeleteRecords it may return the offset of a deleted
+    record. The offset returned here can always be read.
 
     Raises:
         CorruptionError: a batch on the way is damaged.

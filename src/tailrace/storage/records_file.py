@@ -1,13 +1,13 @@
 """The `.log` file of one segment: whole batches one behind the other, from byte 0.
 
 Appends go to the position that this object remembers, not to the end of the file. So a file may be
-preallocated, with zeros behind the last batch. What an append that failed halfway (a full disk) has
-left is cut at once or, where that fails too, by `trim`.
+preallocated, with zeros behind the last batch. Bytes of a failed append (a full disk) are cut at
+once or, if that fails too, by `trim`.
 
-Reads are calls that copy: a device that refuses is an OSError, and a file that something else has
-cut is a `FileCutError`, where a memory map would kill the process. A fetch gets a `LogSlice`, which
-reads when the socket has room. Any thread may read; one that reads while the log is cut gets
-`CutMeanwhileError` or finds `cut_count` changed, and asks again.
+Reads copy the bytes: a device error is an OSError, and a file that another program has cut is a
+`FileCutError`, where a memory map would kill the process. A fetch gets a `LogSlice`, which reads
+when the socket has room. Any thread may read; a thread that reads while the log is cut gets
+`CutMeanwhileError` or finds `cut_count` changed, and reads again.
 
 Positions are int32 in the indexes, so a file has at most 2147483647 bytes.
 """
@@ -30,34 +30,34 @@ from tailrace.runtime.files import Buffer, CutMeanwhileError, File, FileCutError
 from tailrace.storage.walk import check_large, walk_batches
 
 _SKETCH = struct.Struct(">qi4xB6xi8xq")
-"""Of a batch header: base offset, length, magic, last offset delta and largest timestamp."""
+"""Fields of a batch header: base offset, length, magic, last offset delta, largest timestamp."""
 
 _LENGTH_MIN = layout.HEADER_SIZE - layout.LOG_OVERHEAD
-"""What a batch without records has as its length."""
+"""The length field of a batch without records."""
 
 _ANY_TIMESTAMP = -(2**63)
 
 FIND_WINDOW_BYTES: Final = 8 * 1024
-"""Of headers on the way to a batch: index entries are 4 KiB apart (`index.interval.bytes`)."""
+"""One read of a search over headers: index entries are 4 KiB apart (`index.interval.bytes`)."""
 
 FIND_BYTES_MAX: Final = 64 * 1024
-"""What one search reads on the event loop, in half a millisecond if the batches are small."""
+"""The most that one search reads on the event loop: half a millisecond if batches are small."""
 
 CHECK_WINDOW_BYTES: Final = 1024 * 1024
-"""Of a file that is checked from end to end: what is checked is still in the processor's cache."""
+"""One read when a whole file is checked; small enough to stay in the processor's cache."""
 
 assert _SKETCH.size == layout.MAX_TIMESTAMP_POSITION + 8
 
 
 class BatchPlace(NamedTuple):
-    """Where a batch stands in the file, in bytes."""
+    """Position and size of a batch in the file, in bytes."""
 
     position: int
     size: int
 
 
 class CheckedBatch(NamedTuple):
-    """What stands in the header of a sound batch, and where it is."""
+    """Header fields and position of a batch whose checksum is right."""
 
     position: int
     end: int
@@ -67,14 +67,14 @@ class CheckedBatch(NamedTuple):
     leader_epoch: int
     producer_id: int
     view: memoryview
-    """Its bytes in format v2; of a batch larger than `CHECK_WINDOW_BYTES` only the header."""
+    """Its bytes in format v2; only the header if it is larger than `CHECK_WINDOW_BYTES`."""
 
 
 class LogSlice:
-    """Bytes of a log file from one position to another, read when somebody takes them.
+    """A range of bytes of a log file, read later.
 
-    It stays readable when its segment is deleted or compacted away meanwhile: the open file is
-    shared. Once the log was cut, it refuses: other bytes may stand there.
+    It stays readable when its segment is deleted or compacted, because it shares the open file.
+    After the log was cut, reads raise an error, because the range may have other bytes.
     """
 
     __slots__ = ("_cut_count", "_file", "_limit", "_log", "_on_failure", "_start")
@@ -105,7 +105,7 @@ class LogSlice:
         return self._log.path
 
     def read(self) -> memoryview:
-        """All of the bytes.
+        """Read all bytes.
 
         Raises:
             CutMeanwhileError, FileCutError: they are not in the file any more.
@@ -116,7 +116,7 @@ class LogSlice:
         return memoryview(data)
 
     def read_into(self, buffer: memoryview) -> int:
-        """Fill `buffer` with the first bytes; returns how many that were.
+        """Read the first bytes into `buffer`; returns how many.
 
         Raises:
             BlockingIOError: within `without_waiting`, and the page cache does not have them all.
@@ -140,12 +140,12 @@ class LogSlice:
         return self._between(self._start, min(self._start + size, self._limit))
 
     def failed(self, error: OSError) -> None:
-        """Tell the owner that the device has refused; a cut of our own is no failure."""
+        """Call `on_failure` for a device error; a `CutMeanwhileError` is none."""
         if self._on_failure is not None and not isinstance(error, CutMeanwhileError):
             self._on_failure(error)
 
     def owned(self, on_failure: Callable[[OSError], None]) -> "LogSlice":
-        """The same slice, with somebody to tell when the device refuses."""
+        """The same slice, with a function that is called on a device error."""
         return self._between(self._start, self._limit, on_failure)
 
     def _between(
@@ -167,7 +167,7 @@ class RecordsFile:
     def __init__(self, *, path: str, file: File, size: int | None = None) -> None:
         self.path = path
         self.size = file.size() if size is None else size
-        """Bytes of whole batches; what the file has behind them does not count."""
+        """Bytes of whole batches; bytes behind them in the file do not count."""
         if self.size > INT32_MAX:
             raise CorruptionError(
                 f"the file has {self.size} bytes, more than the {INT32_MAX} of the largest segment",
@@ -220,16 +220,16 @@ class RecordsFile:
         return data
 
     def slice(self, start: int, limit: int) -> LogSlice:
-        """The same bytes, to be read later; nothing is read now."""
+        """The bytes from `start` up to `limit`, to be read later."""
         assert 0 <= start <= limit <= self.size
         return LogSlice(
             self, self._file.share(), start=start, limit=limit, cut_count=self.cut_count
         )
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, Batch]]:
-        """Each batch from `position` on, with its position; ends before a partial one.
+        """Position and batch from `position` on; ends before a partial batch.
 
-        Entries of format v0 and v1 come as batches of v2 in memory; see `records.legacy`.
+        Entries of formats v0 and v1 are converted to batches of v2; see `records.legacy`.
 
         Raises:
             CorruptionError: bytes that cannot be the start of a batch, a damaged entry of an older
@@ -239,7 +239,7 @@ class RecordsFile:
         return walk_batches(self._file, self.path, start=position, limit=self.size)
 
     def batch(self, place: BatchPlace) -> Batch:
-        """The batch at a place that `find` has told.
+        """The batch at a position and size from `find`.
 
         Raises:
             CorruptionError: an entry of an older format, or a large batch, is damaged.
@@ -252,12 +252,12 @@ class RecordsFile:
         return Batch(view) if magic == layout.MAGIC else converted(view)
 
     def checked(self) -> Iterator[CheckedBatch]:
-        """Every batch, found to be what was written, as numbers; for whoever reads a whole file.
+        """The header fields of every batch, after a check of its checksum; for whole files.
 
-        Several times as fast as `batches` and `Batch.check`, and says the same.
+        Equivalent to `batches` with `Batch.check`, and several times as fast.
 
         Raises:
-            CorruptionError: as they do.
+            CorruptionError: as `batches` and `Batch.check`.
             OSError: as `read`.
         """
         size, position = self.size, 0
@@ -291,7 +291,7 @@ class RecordsFile:
                 producer_id, view,
             )  # fmt: skip
             position = end
-        # What is left is an older format, a partial batch or damage: the reader of batches knows.
+        # The rest is an older format, a partial batch or damage: `batches` handles these.
         for place, batch in self.batches(position):
             try:
                 batch.check()
@@ -303,9 +303,9 @@ class RecordsFile:
             )  # fmt: skip
 
     def offsets_at(self, position: int) -> tuple[int, int] | None:
-        """Base offset and last offset of the batch at `position`; None if none can stand there.
+        """Base offset and last offset of the batch at `position`; None if there is no batch.
 
-        Of an entry of an older format its one offset, twice.
+        For an entry of an older format both are its one offset.
 
         Raises:
             OSError: as `read`.
@@ -322,7 +322,7 @@ class RecordsFile:
         return base_offset, base_offset + delta
 
     def has_no_record(self, place: BatchPlace) -> bool:
-        """Whether a batch is a mere header, as compaction leaves it; old formats have none.
+        """Whether a batch is only a header, as compaction leaves it; False for older formats.
 
         Raises:
             OSError: as `read`.
@@ -340,19 +340,20 @@ class RecordsFile:
         timestamp: int = _ANY_TIMESTAMP,
         first: tuple[int, int] | None = None,
     ) -> BatchPlace | None:
-        """The first batch from `position` on that reaches `offset` and is young enough, or None.
+        """The first batch from `position` on with a last offset of at least `offset`, or None.
 
-        Its last offset is at least `offset` and its largest timestamp at least `timestamp`. Looks
-        at headers only and makes no objects of them, so it is several times as fast as `batches`.
-        Ends before a partial batch. `first` are the least base offset and the largest last offset
-        that the batch at `position` can have. If it has others, or no batch can stand there, then
-        the index entry is wrong, and the search begins at the start of the file.
+        Its largest timestamp is at least `timestamp`. Reads only headers, and creates no objects,
+        so it is several times as fast as `batches`. Ends before a partial batch.
+
+        `first` is the smallest base offset and the largest last offset that the batch at `position`
+        can have, according to the index. If there is no such batch, the index entry is wrong, and
+        the search begins at the start of the file.
 
         Raises:
-            BlockingIOError: within `without_waiting`, and the page cache does not have the headers,
-                or they are more than the event loop has time for: the index has no entry nearby
-                (`index.interval.bytes` is large, or the index is damaged), or the format is old.
-            CorruptionError: bytes on the way cannot be the start of a batch.
+            BlockingIOError: within `without_waiting`, and the page cache does not have the headers;
+                or more than `FIND_BYTES_MAX` would be read, because the index has no entry nearby
+                (`index.interval.bytes` is large, or the index is damaged) or the format is old.
+            CorruptionError: bytes on the way are not the start of a batch.
             OSError: as `read`.
         """
         size = self.size
@@ -387,7 +388,7 @@ class RecordsFile:
             return self.find(offset, timestamp=timestamp)
         if windows_left is not None and position <= last_start:
             raise self._too_long()
-        # What is left is an older format, a partial batch or damage: the reader of batches knows.
+        # The rest is an older format, a partial batch or damage: `batches` handles these.
         for place, batch in self.batches(position):
             if batch.last_offset >= offset and batch.max_timestamp >= timestamp:
                 return BatchPlace(place, batch.size)
@@ -401,26 +402,26 @@ class RecordsFile:
         return offsets is not None and first[0] <= offsets[0] <= offsets[1] <= first[1]
 
     def truncate(self, size: int) -> None:
-        """Cut behind `size` bytes. Slices handed out before refuse from now on.
+        """Cut the file to `size` bytes. Slices returned before raise an error from now on.
 
         Raises:
-            OSError: the device refused; no byte is gone.
+            OSError: the device refused; no byte is removed.
         """
         if size < self.size:
-            # First: whoever reads meanwhile must be able to tell that what is missing was cut.
+            # Before the cut: a concurrent reader must see that missing bytes were cut by us.
             self.cut_count += 1
         self._cut(size)
 
     def trim(self) -> None:
-        """Cut what stands behind the last batch: zeros, or what a failed append has left."""
+        """Cut the bytes behind the last batch: zeros, or the bytes of a failed append."""
         self._cut(self.size)
 
     def sync(self) -> None:
         """Return when all appended bytes are on the device; any thread.
 
         Raises:
-            OSError: the device failed, now or at an earlier call. The system tells of lost pages
-                once, so a second thread that flushes the same file would hear of a success.
+            OSError: the device failed, now or at an earlier call. The system reports lost pages
+                only once, so a second fsync of the same file would succeed.
         """
         with self._syncing:
             if self._sync_failure is not None:
@@ -432,7 +433,7 @@ class RecordsFile:
                 raise
 
     def close(self) -> None:
-        """Release the descriptor; slices handed out stay readable."""
+        """Release the descriptor; slices that were returned stay readable."""
         self._file.close()
 
     def _window(self, position: int, size: int) -> memoryview:
@@ -455,18 +456,18 @@ def open_records_file(
 ) -> RecordsFile:
     """Open the log file of a segment, or with `create` make an empty one.
 
-    With `preallocated_bytes` the new file has that length from the start. After a crash its zeros
-    stand behind the last batch, where recovery cuts them as it cuts any tail.
+    With `preallocated_bytes` the new file has that length, filled with zeros. After a crash
+    recovery cuts the zeros behind the last batch, as any tail.
 
     Raises:
         CorruptionError: the file is larger than a segment can be.
-        OSError: it cannot be opened, or not be made.
+        OSError: it cannot be opened or created.
     """
     file = files.open(path, create=create, read_only=read_only)
     try:
         if not create:
             return RecordsFile(path=path, file=file)
-        # What stands here is left of an earlier attempt to make this segment.
+        # Bytes in the file are left from an earlier attempt to create this segment.
         if file.size():
             file.resize(0)
         if preallocated_bytes:

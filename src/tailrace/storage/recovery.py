@@ -1,4 +1,4 @@
-"""From a partition's folder, in whatever state, to a `Log`. The steps are Kafka's (LogLoader).
+"""Open a partition's folder as a `Log`, and recover it after a crash, as Kafka's LogLoader does.
 
     folder                          what is done with it
     .cleaned and .swap files        dropped or completed, see `cleaner.swap`
@@ -6,33 +6,35 @@
     0…0.log .index .timeindex       opened
     index without its .log          deleted
     .log without an index, or with  that segment is recovered
-      one that cannot be its
+      an index that does not fit
     170.log after an unclean stop   recovered, if it reaches behind the recovery point
     170.snapshot                    the newest is read, and the batches behind it; see `producers`
 
-To recover a segment is to check each batch (CRC, offsets rising), to write its indexes anew, that
-of aborted transactions included, and to cut behind the last good batch. When anything was cut, the
-segments behind it leave service: what follows a hole is not a prefix of what was appended (promise
-2). A lost machine can also lose a tail that ends between two batches; then nothing is torn, but the
-next segment begins too late, and it leaves service too.
+Recovery of a segment checks each batch (CRC, rising offsets), rewrites all indexes, and cuts the
+file behind the last good batch. If anything was cut, the segments behind it leave service: records
+after a hole are not a prefix of what was appended (promise 2). A crash of the machine can also lose
+a tail that ends between two batches. Then no batch is torn, but the next segment begins too late,
+and it leaves service too.
 
-Zeros at the end of a closed segment are what preallocation left, if the offsets go on without a gap
-in the next one: they are cut, and nothing leaves service. Otherwise they stand for batches that are
-lost, on a compacted topic too.
+Zeros at the end of a closed segment come from preallocation, if the next segment continues without
+a gap: they are cut, and no segment leaves service. Otherwise they replace lost batches, also on a
+compacted topic.
 
-A gap alone is no damage: compaction leaves gaps. It counts as a lost tail only where this directory
-has known the log since it was made, and neither the directory nor a batch says that it was ever
-compacted (docs/decisions/0020-a-gap-is-no-damage.md).
+A gap alone is no damage, because compaction leaves gaps. It counts as a lost tail only if this
+directory has had the log since it was created, and neither a checkpoint nor a batch shows that it
+was ever compacted (docs/decisions/0020-a-gap-is-no-damage.md).
 
-No byte of a log is lost: what leaves service is set aside (`set_aside`), and told in full with its
-records. `tailrace log repair` brings back what fits.
+No byte of a log is lost: cut bytes and segments are set aside (`set_aside`), and logged with the
+count of their records. `tailrace log repair` restores those that fit.
 
-Nothing is cut that was on the device already, that is, in all but the last segment after an orderly
-stop and below the recovery point: there damage is rot, not a torn tail, and what lies behind it is
-sound. It is told, readers meet it, and `tailrace log repair` can step over it.
+Bytes that were on the device before the crash are not cut: all segments but the last after an
+orderly stop, and everything below the recovery point. Damage there is bit rot, not a torn tail, and
+the batches behind it are sound. It is logged, readers get an error, and `tailrace log repair` can
+skip it.
 
-The work can stop at any point and be done again. So the segments behind a cut are set aside first,
-last one first, and the cut comes after: without it the next run could not know that they must go.
+Recovery can be interrupted at any point and repeated. Therefore the segments behind a cut are set
+aside first, the last one first, and the file is cut afterwards: the damage tells the next run that
+they must leave service.
 """
 
 import logging
@@ -70,7 +72,7 @@ INDEX_SUFFIXES = (
 
 
 class _OverflowError(Exception):
-    """A segment has offsets that are too far from its base offset for its indexes.
+    """A segment has offsets that do not fit the 31 bits of its indexes.
 
     Kafka before 1.0.2 wrote such segments when it compacted (KAFKA-6264).
     """
@@ -83,16 +85,16 @@ class _OverflowError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """What recovery took out of service, and why."""
+    """Bytes that recovery took out of service, and the reason."""
 
     path: str
     position: int
     bytes_cut: int
     reason: str
     kept: str | None = None
-    """Where the bytes are now; None if they were zeros."""
+    """The file that has the bytes now; None if they were zeros."""
     records: int = 0
-    """In what was kept, as far as headers tell."""
+    """Records in that file, according to its batch headers."""
 
 
 def open_log(
@@ -105,18 +107,18 @@ def open_log(
     producer_expiration_ms: int = DAY_MS,
     report: Callable[[Cut], None] | None = None,
 ) -> Log:
-    """Open a partition's folder for reading and writing, an empty one included.
+    """Open a partition's folder for reading and writing; the folder may be empty.
 
-    `is_clean` says that the last stop was orderly, so indexes and tail can be trusted;
-    `checkpoints` are the recovery point and the log start offset from the directory's files, None
-    if that file cannot be read; `may_have_gaps` that offsets may be missing though the topic is not
-    compacted (any more): it was, or nobody knows. `report` is called with everything that is cut.
+    `is_clean` says that the last stop was orderly, so indexes and tail can be trusted.
+    `checkpoints` are the recovery point and the log start offset of the directory; the latter is
+    None if its file cannot be read. `may_have_gaps` says that offsets may be missing although the
+    topic is not compacted now. `report` is called with everything that is cut.
 
-    A malformed `leader-epoch-checkpoint` is written anew from the batches.
+    A malformed `leader-epoch-checkpoint` is rewritten from the batches.
 
     Raises:
-        CorruptionError: it is malformed, and the epochs of the batches contradict each other; or
-            what a compaction has made is damaged.
+        CorruptionError: the epoch checkpoint is malformed, and the epochs of the batches contradict
+            each other; or a segment written by compaction is damaged.
         OSError: a file cannot be opened, read or written.
     """
     return _Opening(
@@ -131,7 +133,7 @@ def open_log(
 
 
 class _Opening:
-    """One call of `open_log`: what it was told, and what it knows so far."""
+    """One call of `open_log`: its arguments and its state."""
 
     def __init__(
         self,
@@ -155,10 +157,10 @@ class _Opening:
         self._report = report
         self._epochs = LeaderEpochs(folder.files, folder.path, ())
         self._producers: ProducerStates | None = None
-        """Once a segment had to be recovered: the state behind the last one that was opened."""
+        """Producer state after the last opened segment; None if no segment was recovered."""
 
     def open(self) -> Log:
-        """The log, mended."""
+        """Recover and return the log."""
         swap.finish_swaps(self._files, self._folder.path)
         bases = _remove_leftovers(self._files, self._folder.path)
         self._epochs = self._open_epochs(bases)
@@ -174,7 +176,8 @@ class _Opening:
             self._producers = None
         log_start = max(self._log_start, opened[0].base_offset)
         if log_end < log_start:
-            # What is below the log start was deleted on request, and the tail is lost: begin anew.
+            # DeleteRecords removed everything below the log start, and the tail is lost: the log
+            # begins anew.
             for segment in opened:
                 segment.close()
             self._drop(
@@ -213,7 +216,7 @@ class _Opening:
         )
 
     def _open_epochs(self, bases: list[int]) -> LeaderEpochs:
-        """The leader epochs, from the batches if their checkpoint is malformed."""
+        """The leader epochs; rebuilt from the batches if their checkpoint is malformed."""
         folder = self._folder.path
         try:
             return open_leader_epochs(self._files, folder)
@@ -223,7 +226,7 @@ class _Opening:
             return write_epochs(self._files, folder, entries)
 
     def _start_by_epochs(self, first_base: int, *, reason: str) -> int:
-        """Where the log starts by its own files, which is told: a DeleteRecords may be undone."""
+        """The log start from the log's own files, which is logged: it may undo a DeleteRecords."""
         first = evidence.first_batch(self._files, self._folder.path, first_base)
         start = evidence.start_by_epochs(
             self._files, self._folder.path, first_base=first_base, first=first
@@ -234,9 +237,9 @@ class _Opening:
         return start
 
     def _is_of_another_life(self, opened: Sequence[Segment]) -> bool:
-        """Whether a log start beyond the end of the log is that of another log in this folder.
+        """Whether a checkpointed log start beyond the log end belongs to an earlier log.
 
-        In the life of one log its epoch checkpoint knows of the log start first.
+        The epoch checkpoint of the same log would confirm it, because it is written first.
         """
         has_records = any(segment.size for segment in opened)
         return has_records and not evidence.is_of_this_log(
@@ -244,7 +247,7 @@ class _Opening:
         )
 
     def _open_segments(self, bases: list[int]) -> list[Segment]:
-        """Every segment that stays, with sound indexes; what is behind a cut is set aside."""
+        """The segments that stay in service, with sound indexes; sets aside those behind a cut."""
         opened: list[Segment] = []
         waiting = list(bases)
         while waiting:
@@ -255,7 +258,8 @@ class _Opening:
             )
             is_last = not waiting
             is_on_device = self._is_clean or (not is_last and waiting[0] <= self._recovery_point)
-            # At the recovery point: it was flushed while active, and maybe finished after that.
+            # A segment that ends at the recovery point was flushed while active, and may have been
+            # finished after that.
             checks_end = is_last or waiting[0] == self._recovery_point
             is_cut = False
             if is_on_device and has_indexes and _is_sound(segment, checks_end=checks_end):
@@ -281,7 +285,7 @@ class _Opening:
     def _recover(
         self, segment: Segment, opened: list[Segment], later: list[int], *, is_on_device: bool
     ) -> bool:
-        """Recover one segment, behind those opened; True if it is the last one now, after a cut."""
+        """Recover the segment after `opened`; True if it was cut and is the last one now."""
         producers = self._producers
         if producers is None:
             producers = self._open_producers(Segments(opened or [segment]), segment.base_offset)
@@ -296,16 +300,16 @@ class _Opening:
         )
         self._producers = producers
         if cut is not None and later and _is_padded(self._files, segment, cut, limit=later[0]):
-            # It was preallocated, and a crash has undone the cut with which a roll has ended it.
+            # The file was preallocated, and a crash has undone the trim at its roll.
             logger.info(
                 "padding_cut path=%s position=%d bytes=%d", cut.path, cut.position, cut.bytes_cut
             )
             segment.log.truncate(cut.position)
             cut = None
         if cut is not None and later and is_on_device:
-            # It has been on the device, and so has all that follows: a reader will meet the damage.
+            # The segment and those behind it were on the device: keep them, readers get an error.
             logger.error(
-                "segment_damaged path=%s position=%d reason=%s; see tailrace log repair",
+                "segment_damaged path=%s position=%d repair=tailrace_log_repair reason=%s",
                 cut.path, cut.position, cut.reason,
             )  # fmt: skip
             return False
@@ -313,7 +317,7 @@ class _Opening:
             bool(later) and not is_on_device and self._is_tail_lost(segment, later)
         )
         if later and is_cut:
-            self._drop(later, reason="what is before it was lost")
+            self._drop(later, reason="a batch before this segment was lost")
         if cut is not None:
             self._cut(segment, cut)
         if later and not is_cut:
@@ -321,7 +325,7 @@ class _Opening:
         return is_cut
 
     def _is_tail_lost(self, segment: Segment, later: Sequence[int]) -> bool:
-        """Whether the next segment begins too late, and nothing says that compaction did it."""
+        """Whether there is a gap before the next segment that compaction does not explain."""
         end = segment.next_offset()
         if end == later[0] or self._may_have_gaps:
             return False
@@ -337,7 +341,7 @@ class _Opening:
         return not self._may_have_gaps
 
     def _cut(self, segment: Segment, cut: Cut) -> None:
-        """Cut a log; the bytes are on the device under another name before."""
+        """Cut a log file, after its tail was copied to a set-aside file on the device."""
         path, base, start = segment.log.path, segment.base_offset, cut.position
         target = f"{self._folder.path}/{names.set_aside_file_name(base, start)}"
         kept = set_aside.keep_bytes(
@@ -348,7 +352,7 @@ class _Opening:
         segment.log.truncate(start)
 
     def _cut_tail(self, segment: Segment, size: int, *, is_last: bool) -> None:
-        """Cut what is no whole batch, without which the rest cannot be split."""
+        """Cut a partial batch at the end of a segment that has to be split."""
         bytes_cut = segment.log.size - size
         if is_last and bytes_cut:
             reason = "the last batch is not whole"
@@ -377,7 +381,7 @@ class _Opening:
         )
 
     def _drop(self, base_offsets: Sequence[int], *, reason: str) -> None:
-        """Set segments aside, the last one first, so that a crash in between leaves no hole."""
+        """Set segments aside, the last one first, so that a crash leaves no hole between them."""
         folder = self._folder.path
         for base_offset in reversed(base_offsets):
             path = evidence.log_path(folder, base_offset)
@@ -417,13 +421,12 @@ def recover_segment(
     limit_offset: int = INT64_MAX,
     may_have_gaps: bool = True,
 ) -> Cut | None:
-    """Check every batch, write all indexes anew, and tell what must be cut, or None.
+    """Check every batch and rewrite all indexes; returns what the caller must cut, or None.
 
-    `producers` is the state before the segment, and has that behind it in the end; leader epochs
-    that begin in it are noted. No offset may reach `limit_offset`, where the next segment begins:
-    no checksum covers a base offset. Nor may one be too far from the segment's own, unless the log
-    `may_have_gaps`, as compaction leaves them. Cutting is left to the caller. After a crash
-    halfway: do it again.
+    `producers` is the state before the segment, and is updated to the state after it; leader epochs
+    that begin in the segment are added to `epochs`. Offsets must be below `limit_offset`, where the
+    next segment begins, because no checksum covers a base offset. An offset that does not fit the
+    segment's indexes is damage, unless the log `may_have_gaps`. Can be repeated after a crash.
 
     Raises:
         OSError: the device refused.
@@ -448,8 +451,8 @@ def recover_segment(
         ) in segment.log.checked():
             if not next_offset <= base_offset <= last_offset < limit_offset:
                 raise CorruptionError(
-                    f"offsets {base_offset} to {last_offset} where those from {next_offset} "
-                    f"to below {limit_offset} may stand",
+                    f"a batch has offsets {base_offset} to {last_offset}, and only offsets from "
+                    f"{next_offset} to below {limit_offset} are valid here",
                     path=segment.log.path,
                     position=position,
                 )
@@ -473,10 +476,10 @@ def recover_segment(
 
 
 class _IndexEntries:
-    """The entries of both sparse indexes of a segment, gathered while its log is walked.
+    """The entries of both sparse indexes of a segment, collected while its log is read.
 
-    The settings may have changed since the segment was written: an index that is full too early
-    stays behind the log, which costs a longer scan and nothing else.
+    If the settings have changed since the segment was written, an index may be full too early; then
+    searches near the end of the segment scan further.
     """
 
     def __init__(self, segment: Segment, interval_bytes: int) -> None:
@@ -491,7 +494,7 @@ class _IndexEntries:
         self._newest = segment.newest
 
     def add(self, position: int, last_offset: int, max_timestamp: int) -> None:
-        """Take note of the next batch, and of an entry in each index if one is due."""
+        """Add the next batch; if an index entry is due, add one to each index."""
         if max_timestamp > self._newest.timestamp:
             self._newest = TimestampOffset(max_timestamp, last_offset)
         if (
@@ -508,7 +511,7 @@ class _IndexEntries:
         self._last_position = position
 
     def write(self) -> None:
-        """Put the entries in the files.
+        """Write the entries to the index files.
 
         Raises:
             OSError: the device is full or failing.
@@ -550,11 +553,11 @@ def _has_indexes(files: Files, directory: str, base_offset: int) -> bool:
 
 
 def _is_padded(files: Files, segment: Segment, cut: Cut, *, limit: int) -> bool:
-    """Whether zeros fill the file behind its last batch, and no offset below `limit` is missing.
+    """Whether only zeros follow the last batch, and no offset below `limit` is missing.
 
-    Zeros may also stand where a lost machine had given the file its length and not its data, or
-    where a sector has gone bad. Then offsets are missing before the next segment, at `limit`.
-    Whether the topic is compacted does not matter: what a compaction has made has no zeros.
+    Zeros may also come from a crash of the machine that kept the file's length but not its data, or
+    from a bad sector. Then offsets are missing before `limit`, where the next segment begins. The
+    check is right for compacted topics too, because compaction never writes zeros.
     """
     path, end = segment.log.path, cut.position
     file = files.open(path, read_only=True)
@@ -569,7 +572,7 @@ def _is_padded(files: Files, segment: Segment, cut: Cut, *, limit: int) -> bool:
 
 
 def _is_sound(segment: Segment, *, checks_end: bool) -> bool:
-    """Whether indexes and tail can be used as they are; looks at their ends only."""
+    """Whether indexes and tail are usable; checks only their ends."""
     try:
         segment.offset_index.check(segment.log.size)
         segment.time_index.check()
@@ -584,15 +587,15 @@ def _is_sound(segment: Segment, *, checks_end: bool) -> bool:
 
 
 def _check_time_index_is_due(segment: Segment) -> None:
-    """A closed segment has a time entry exactly if it has a record with a timestamp.
+    """Check that a closed segment has time index entries exactly if a record has a timestamp.
 
-    The last one is the largest, so it is not below that of the first batch. One that a crash has
-    left as zeros would make the segment as old as 1970 to retention.
+    The last entry is the largest timestamp, so it is not below that of the first batch. If a crash
+    left zeros in the index, retention would date the segment to 1970.
     """
     try:
         first = next(segment.log.batches(), None)
     except CorruptionError:
-        return  # The log is damaged, which says nothing about the index; a reader will meet it.
+        return  # A damaged log says nothing about the index; a reader gets the error.
     has_entries = segment.time_index.entries.count > 0
     if first is None and has_entries:
         raise CorruptionError("entries for an empty log", path=segment.time_index.entries.path)
@@ -605,7 +608,7 @@ def _check_time_index_is_due(segment: Segment) -> None:
 
 
 def _remove_leftovers(files: Files, directory: str) -> list[int]:
-    """Base offsets of the segments; leftovers of deletions and indexes without a log go."""
+    """Remove leftovers of deletions and indexes without a log; returns the base offsets."""
     bases, indexes = [], []
     for name in files.list(directory):
         if names.is_removed_at_start(name):
@@ -626,11 +629,13 @@ def _remove_leftovers(files: Files, directory: str) -> list[int]:
 
 
 def _check_overflow(segment: Segment, position: int, *, may_have_gaps: bool) -> None:
-    """Tell offsets that rise too far from one that is damaged: no checksum covers a base offset.
+    """Decide whether an offset beyond 31 bits is an overflow of the segment or damage.
+
+    No checksum covers a base offset.
 
     Raises:
-        _OverflowError: all that follows is in order.
-        CorruptionError: it is not.
+        _OverflowError: all following batches are in order.
+        CorruptionError: they are not, or the log was never compacted.
     """
     if not may_have_gaps:
         raise CorruptionError(

@@ -1,10 +1,9 @@
 """Files that have left service and wait to be deleted: `.deleted` files and `-delete` folders.
 
-A reader that has just been told a file's name still finds it, and an operator who deleted too much
-has `file.delete.delay.ms` to stop the broker and rename it back.
+Until `file.delete.delay.ms` has passed, a reader that has just listed a file can still open it, and
+an operator can stop the broker and rename it back.
 
-Nothing is lost when the process dies before the time has come: a start deletes what carries these
-names.
+If the process dies before that, the next start deletes the files and folders with these names.
 """
 
 import threading
@@ -21,7 +20,7 @@ class _Removal(NamedTuple):
 
 
 class Removals:
-    """What is to be deleted, and when; may be used from several threads."""
+    """Files and folders to delete, each with its time; may be used from several threads."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -32,23 +31,22 @@ class Removals:
         return len(self._waiting)
 
     def add_files(self, paths: Sequence[str], *, due_ms: int) -> None:
-        """Have files deleted at `due_ms`, in milliseconds since 1970."""
+        """Schedule files for deletion at `due_ms`, in milliseconds since 1970."""
         with self._changing:
             self._waiting += [_Removal(due_ms, path, is_folder=False) for path in paths]
 
     def add_folder(self, path: str, *, due_ms: int) -> None:
-        """Have a folder deleted at `due_ms` with all that is in it."""
+        """Schedule a folder with its contents for deletion at `due_ms`."""
         with self._changing:
             self._waiting.append(_Removal(due_ms, path, is_folder=True))
 
     def remove_due(self, now_ms: int) -> int:
-        """Delete what is due; returns how many files and folders. May take long.
+        """Delete the files and folders that are due; returns how many were. May take long.
 
-        One that is gone already is fine. One that cannot be deleted does not keep the others, and
-        stays until the next start.
+        A missing one is ignored. One that cannot be deleted stays until the next start.
 
         Raises:
-            OSError: the first failure, after everything was tried.
+            OSError: the first failure, after all deletions were tried.
         """
         with self._changing:
             due = [each for each in self._waiting if each.due_ms <= now_ms]

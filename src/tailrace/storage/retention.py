@@ -1,20 +1,25 @@
-"""Which segments go, and why the others are still there: decisions about facts, without I/O.
+"""Retention: decide which segments are deleted, and explain why the others stay. No I/O.
 
     oldest                                               active
     [ 0 .. 99 ][ 100 .. 199 ][ 200 .. 299 ][ 300 .. 399 ][ 400 .. ]
      log start  size          time          stays: too young
      is 100     over limit    too old
 
-Three rules are asked one after the other, each of the segments that the ones before have left, from
-the oldest on until it says no: what lies below the log start offset goes; then what the log can
-lose and still have `retention.bytes`; then what is older than `retention.ms`. Topics that are only
-compacted know the first rule alone. So a log never gets a hole: one that stays keeps all behind it.
+Three rules apply one after the other. Each goes over the remaining segments from the oldest on, and
+stops at the first one that it keeps, so a log never gets a hole:
 
-No rule removes an offset at or above the high watermark. An empty active segment stays; if all
-others go and the active one with them, a new one is rolled first.
+1. A segment below the log start offset is deleted.
+2. A segment is deleted if the log still has `retention.bytes` without it.
+3. A segment older than `retention.ms` is deleted.
 
-A segment is as old as its largest timestamp, which is the producer's. One record from the future
-therefore keeps its segment, and all behind, until that time; `explain_retention` tells so.
+For topics with only `cleanup.policy=compact` just the first rule applies.
+
+No rule removes an offset at or above the high watermark. An empty active segment stays; if every
+segment is deleted, a new active one is rolled first.
+
+The age of a segment is that of its largest timestamp, which producers set. A record with a future
+timestamp therefore keeps its segment, and all after it, until that time; `explain_retention` says
+so.
 """
 
 from collections.abc import Sequence
@@ -28,14 +33,14 @@ from tailrace.storage.config import DAY_MS, LogConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
-    """What the rules know of one segment; those of a log come in order, the active one last."""
+    """What the rules need of one segment; a log's segments are in order, the active one last."""
 
     base_offset: int
     next_base_offset: int
     """Base offset of the next segment; for the active one the end of the log."""
     size_bytes: int
     timestamp_ms: int
-    """Largest timestamp, or when the file was last changed if no record has one."""
+    """Largest timestamp, or the modification time of the file if no record has one."""
 
 
 class Reason(Enum):
@@ -48,7 +53,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """A segment that goes."""
+    """A segment to delete, and the rule."""
 
     base_offset: int
     reason: Reason
@@ -56,22 +61,22 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPlan:
-    """What goes now."""
+    """The segments to delete now."""
 
     deletions: tuple[Deletion, ...]
     """Oldest first, without a gap from the first segment on."""
     must_roll: bool
-    """Every segment goes, so a new active one has to come first."""
+    """Whether all segments are deleted, so that a new active one has to be rolled first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a segment goes or stays."""
+    """Why a segment is deleted or stays."""
 
     base_offset: int
     is_deletable: bool
     sentence: str
-    """For an operator: which rule, the setting and its value, and what is missing to it."""
+    """For an operator: the rule, the setting with its value, and what is missing until deletion."""
 
 
 def plan_retention(
@@ -82,7 +87,7 @@ def plan_retention(
     high_watermark: int,
     now_ms: int,
 ) -> RetentionPlan:
-    """The segments that go now, each with the rule that removes it."""
+    """The segments to delete now, each with its rule."""
     deletions: list[Deletion] = []
     for reason in _rules(config):
         left = facts[len(deletions) :]
@@ -109,7 +114,7 @@ def explain_retention(
     high_watermark: int,
     now_ms: int,
 ) -> list[Explanation]:
-    """For each segment the rule that removes it now, or what keeps it and for how long."""
+    """For each segment the rule that deletes it now, or why and how long it stays."""
     plan = plan_retention(
         facts, config=config, log_start=log_start, high_watermark=high_watermark, now_ms=now_ms
     )
@@ -200,7 +205,7 @@ def _why_it_goes(
 
 
 def _wait_for_time(older: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> str:
-    """When the last of these goes by age: not before the youngest of them."""
+    """When the last of these segments is deleted by age: not before the youngest of them."""
     if config.retention_ms < 0:
         return "never too old, retention.ms is -1"
     segment, youngest = older[-1], max(older, key=lambda each: each.timestamp_ms)
@@ -213,7 +218,7 @@ def _wait_for_time(older: Sequence[SegmentFacts], config: LogConfig, now_ms: int
 
 
 def _wait_for_size(older: Sequence[SegmentFacts], config: LogConfig, log_bytes: int) -> str:
-    """How much must be written before the last of these goes by size."""
+    """How much must be written until the last of these segments is deleted by size."""
     if config.retention_bytes < 0:
         return "never too much, retention.bytes is -1"
     missing = sum(segment.size_bytes for segment in older) + config.retention_bytes - log_bytes
@@ -236,7 +241,7 @@ _UNITS_MS = {"d": DAY_MS, "h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
 
 
 def _duration(duration_ms: int) -> str:
-    """In the largest unit that it fills and the next smaller one: `3 d 4 h`, `250 ms`."""
+    """A duration in its largest unit and the next smaller one: `3 d 4 h`, `250 ms`."""
     words = []
     for name, unit_ms in _UNITS_MS.items():
         count, duration_ms = divmod(duration_ms, unit_ms)
@@ -248,7 +253,7 @@ def _duration(duration_ms: int) -> str:
 
 
 def _size(size_bytes: int) -> str:
-    """In the largest unit that it fills: `1.5 GiB`, `600 bytes`."""
+    """A size in its largest unit: `1.5 GiB`, `600 bytes`."""
     for exponent, name in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
         if size_bytes >= 1024**exponent:
             return f"{size_bytes / 1024**exponent:.4g} {name}"

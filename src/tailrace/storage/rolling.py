@@ -1,16 +1,16 @@
-"""When the active segment is closed and a new one begun: a decision about facts, without I/O.
+"""Decide when the active segment is closed and a new one is rolled. No I/O.
 
     word       the segment is closed before an append because
     "size"     it would grow past segment.bytes
     "time"     its records would span more than segment.ms, less the segment's jitter
     "index"    one of its indexes has no room for another entry
-    "offsets"  the new last offset is not a distance of 31 bits from its base offset
+    "offsets"  the new last offset is 2^31 or more above its base offset
 
-Time is the producers' time as long as there is one: the incoming timestamp less that of the first
-append. The broker's clock counts only for a segment whose first records have no timestamp. So a
-topic that nobody writes to keeps its active segment, however old, as in Kafka.
+The rule "time" compares record timestamps: the incoming one with that of the first append. The
+broker's clock counts only if the first records have no timestamp. So a topic without appends keeps
+its active segment, however old, as in Kafka.
 
-Rules about size and time never close an empty segment: a new one would not be any better.
+The rules "size" and "time" never close an empty segment.
 """
 
 import random
@@ -25,7 +25,7 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class RollFacts(NamedTuple):
-    """What the rules know of the active segment."""
+    """What the rules need of the active segment."""
 
     size_bytes: int
     base_offset: int
@@ -33,7 +33,7 @@ class RollFacts(NamedTuple):
     """Largest timestamp of the first append; None or negative when its records have none."""
     created_ms: int
     has_index_room: bool
-    """Whether both indexes take another entry."""
+    """Whether both indexes have room for another entry."""
     jitter_ms: int
     """By how much `segment.ms` is shortened for this segment; see `pick_jitter_ms`."""
 
@@ -47,7 +47,7 @@ def roll_reason(
     config: LogConfig,
     now_ms: int,
 ) -> RollReason | None:
-    """Why a new segment comes before the incoming records, or None: they go into this one."""
+    """Why a new segment must be rolled before the append, or None if the active one takes it."""
     if facts.size_bytes:
         if facts.size_bytes > config.segment_bytes - incoming_bytes:
             return "size"
@@ -61,9 +61,10 @@ def roll_reason(
 
 
 def pick_jitter_ms(config: LogConfig, chance: random.Random) -> int:
-    """By how much to shorten `segment.ms` for a new segment: less than it and the jitter.
+    """By how many milliseconds to shorten `segment.ms` for a new segment.
 
-    Segments that were begun together then do not all roll, and flush, together.
+    It is random, below `segment.ms` and `segment.jitter.ms`, so that segments that began together
+    do not roll and flush together.
     """
     if not config.segment_jitter_ms:
         return 0

@@ -8,8 +8,8 @@
 While a segment is being made by compaction, or put in place of others, each name has one more
 suffix behind it (`names.CLEANED_SUFFIX`, `names.SWAP_SUFFIX`).
 
-Invariant: the sparse indexes only ever point at or before what they promise, so that a scan forward
-from there finds it. They may be behind the log, never ahead of it; that is why `truncate_to` cuts
+Invariant: an entry of a sparse index points at or before the batch searched for, so that a scan
+forward finds it. The indexes may be behind the log, never ahead of it; therefore `truncate_to` cuts
 them first.
 """
 
@@ -39,7 +39,7 @@ from tailrace.storage.records_file import BatchPlace, RecordsFile, open_records_
 
 
 class SegmentAppend(NamedTuple):
-    """What a segment needs to know of the batches it is given."""
+    """Batches to append to a segment, and the values that its indexes need."""
 
     data: Buffer
     last_offset: int
@@ -74,9 +74,9 @@ class Segment:
         self.newest = time_index.last
         """The largest timestamp in the segment and an offset that has it; timestamp -1 if none."""
         self.created_ms: int | None = None
-        """By the broker's clock, when the segment began to be empty; set by whoever knows the time.
+        """When the empty segment was created, by the broker's clock; set by the caller.
 
-        None after a start and once `truncate_to` has emptied the segment.
+        None after a start, and after `truncate_to` has emptied the segment.
         """
         self._files = files
         self._index_interval_bytes = config.index_interval_bytes
@@ -89,7 +89,7 @@ class Segment:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is finished, and all of it has been put on the device since; any thread."""
+        """Whether the segment is finished and was completely synced afterwards; any thread."""
         return self._is_finished and self._synced_finish == self._finish_count
 
     @property
@@ -104,10 +104,10 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int | None:
-        """What a roll by time counts from: the largest timestamp of the first append.
+        """The largest timestamp of the first append, from which a roll by time counts.
 
-        After a start that of the first batch, which is read for it. None when the segment is empty
-        or what is first has no timestamp.
+        After a start it is that of the first batch, which is read from the file. None if the
+        segment is empty or its first batch has no timestamp.
 
         Raises:
             CorruptionError: the log does not begin with a batch.
@@ -123,7 +123,7 @@ class Segment:
         return self._files.modified_ms(self.log.path)
 
     def largest_timestamp_or_modified_ms(self) -> int:
-        """How old the segment is to retention: its largest timestamp if there is one."""
+        """The time from which retention counts: the largest timestamp, or else `modified_ms`."""
         newest = self.newest.timestamp
         return newest if newest >= 0 else self.modified_ms()
 
@@ -138,10 +138,9 @@ class Segment:
         return [path for path in paths if self._files.exists(path)]
 
     def change_suffix(self, old: str, new: str) -> None:
-        """Rename the files that exist, the log first, from one last suffix to another.
+        """Rename the files that exist, the log first, from suffix `old` to suffix `new`.
 
-        After a crash some have the new name and some the old one; so it is too after an error,
-        when the call may be repeated.
+        After a crash or an error some files may still have the old name; the call may be repeated.
 
         Raises:
             OSError: a file cannot be renamed.
@@ -156,7 +155,7 @@ class Segment:
             part.path = path
 
     def can_hold(self, offset: int) -> bool:
-        """Whether an offset fits the 31 bits that the indexes have for it."""
+        """Whether the distance of an offset from the base offset fits 31 bits, as indexes need."""
         return 0 <= offset - self.base_offset <= INT32_MAX
 
     def append(self, planned: SegmentAppend) -> None:
@@ -172,8 +171,8 @@ class Segment:
         if planned.max_timestamp > newest.timestamp:
             newest = TimestampOffset(planned.max_timestamp, planned.max_timestamp_offset)
         counts = self.offset_index.entries.count, self.time_index.entries.count
-        # This append is counted after the check, so the first one of a segment never gets an
-        # entry: the base offset serves for it.
+        # This append is counted after the check, so the first one of a segment never gets an entry:
+        # its position is 0, where a search without an entry begins.
         is_entry_due = self._bytes_since_index_entry > self._index_interval_bytes
         try:
             if is_entry_due:
@@ -191,15 +190,15 @@ class Segment:
         self.newest = newest
 
     def position_near(self, offset: int) -> int:
-        """A position at or before the batch with `offset`, by the offset index if it can serve.
+        """A position at or before the batch with `offset`, from the offset index if it is usable.
 
-        The index has no checksum, so an entry is used only if the batch it points at fits it.
+        The index has no checksum, so an entry is used only if it agrees with the batch there.
         """
         found = self.offset_index.lookup(offset)
         return found.position if found.position and self._fits(found) else 0
 
     def limit_near(self, position: int) -> int | None:
-        """An offset that no batch before `position` reaches, if the offset index can serve."""
+        """An offset above all batches before `position`; None if the offset index is unusable."""
         found = self.offset_index.first_from(position)
         return found.offset if found is not None and self._fits(found) else None
 
@@ -208,7 +207,7 @@ class Segment:
         return offsets is not None and self.base_offset <= offsets[0] <= offsets[1] <= entry.offset
 
     def find(self, offset: int) -> BatchPlace | None:
-        """Where the first batch whose last offset is at least `offset` stands; None behind all.
+        """The position of the first batch with a last offset of at least `offset`, or None.
 
         Raises:
             CorruptionError: bytes that cannot be the start of a batch.
@@ -217,7 +216,7 @@ class Segment:
         return self.log.find(offset, near.position, first=(self.base_offset, near.offset))
 
     def batches(self, offset: int) -> Iterator[tuple[int, Batch]]:
-        """Position and batch, from the first batch whose last offset is at least `offset`.
+        """Position and batch, from the first batch with a last offset of at least `offset`.
 
         Raises:
             CorruptionError: bytes that cannot be the start of a batch.
@@ -226,9 +225,9 @@ class Segment:
         return iter(()) if place is None else self.log.batches(place.position)
 
     def find_timestamp(self, timestamp: int, *, start_offset: int) -> TimestampOffset | None:
-        """The first record from `start_offset` on that is at least as young as `timestamp` (ms).
+        """The first record from `start_offset` on with at least `timestamp` (ms).
 
-        Markers of transactions count: they have a timestamp and an offset, and Kafka counts them.
+        Transaction markers count as records, as in Kafka.
 
         Raises:
             CorruptionError: the batch that holds the answer is damaged.
@@ -250,7 +249,7 @@ class Segment:
         return None
 
     def next_offset(self) -> int:
-        """The offset behind the last batch; scans from the last index entry.
+        """The offset after the last batch; scans from the last index entry.
 
         Raises:
             CorruptionError: the log does not end with a whole batch.
@@ -266,12 +265,11 @@ class Segment:
         return next_offset
 
     def truncate_to(self, offset: int) -> int:
-        """Drop every batch that reaches `offset` or lies behind it; returns how many bytes.
+        """Remove every batch with a last offset of at least `offset`; returns how many bytes.
 
-        A batch that holds `offset` goes whole, and where compaction has left a gap there, what is
-        behind it goes. The segment takes appends again, and its indexes have their full room.
+        The segment accepts appends again, and its indexes have their full size.
 
-        After a crash in between: the indexes are cut and the log is not, or not yet on the device.
+        After a crash in between, the indexes are cut, and the log may not be.
 
         Raises:
             CorruptionError: the log or the transaction index cannot be read up to `offset`.
@@ -295,14 +293,14 @@ class Segment:
         return cut
 
     def clear_indexes(self, bytes_max: int) -> None:
-        """Forget all index entries, and give the sparse ones room for `bytes_max` each."""
+        """Remove all index entries; each sparse index gets room for `bytes_max`."""
         self.offset_index.entries.clear(bytes_max)
         self.time_index.entries.clear(bytes_max)
         self.transactions.clear()
         self.newest = self.time_index.last
 
     def finish(self) -> None:
-        """Complete the time index and trim all files: nothing more will be appended.
+        """Complete the time index and trim all files, because nothing more is appended.
 
         Raises:
             OSError: the device refused; the call may be repeated.
@@ -316,7 +314,7 @@ class Segment:
         self._is_finished = True
 
     def sync(self) -> None:
-        """Return when log and indexes are on the device; the log first. Any thread."""
+        """Sync the log, then the indexes. Any thread."""
         finish = self._finish_count
         self.log.sync()
         self.offset_index.entries.sync()
@@ -332,7 +330,7 @@ class Segment:
         self.transactions.close()
 
     def _newest_in_log(self) -> TimestampOffset:
-        """The last entry of the time index, or a larger timestamp from the log behind it."""
+        """The last entry of the time index, or a larger timestamp from the log after it."""
         newest = self.time_index.last
         for _, batch in self.log.batches(self.position_near(newest.offset)):
             if batch.max_timestamp > newest.timestamp:
@@ -341,7 +339,7 @@ class Segment:
 
 
 def move_segment(segment: Segment, directory: str) -> None:
-    """Note that the files stand in another folder now."""
+    """Use another path for the files of a segment whose folder was renamed."""
     parts: tuple[_Named, ...] = (
         segment.log, segment.offset_index.entries, segment.time_index.entries, segment.transactions,
     )  # fmt: skip
@@ -350,10 +348,10 @@ def move_segment(segment: Segment, directory: str) -> None:
 
 
 def max_timestamp_from(segment: Segment, start_offset: int) -> int:
-    """The largest timestamp of a record of a segment from an offset on, or -1; in milliseconds.
+    """The largest timestamp of a segment's records from an offset on, or -1; in milliseconds.
 
-    Quick unless the segment's largest is that of a record below `start_offset`: then every
-    batch header behind it is looked at.
+    Fast unless the segment's largest timestamp belongs to a record below `start_offset`: then every
+    batch header from there on is read.
 
     Raises:
         CorruptionError: a batch on the way is damaged.
@@ -400,9 +398,9 @@ def open_segment(
 ) -> Segment:
     """Open a segment for appending, or create an empty one, with full-sized indexes.
 
-    Every file name gets `suffix` appended. What the index files hold counts as entries: the caller
-    checks, or clears and rebuilds them. What stands under the names of a new segment is emptied; it
-    is left of an earlier attempt to make it.
+    Every file name gets `suffix` appended. All bytes in the index files count as entries: the
+    caller checks them, or clears and rebuilds them. Existing files of a new segment are emptied;
+    they are left from an earlier attempt to create it.
 
     Raises:
         CorruptionError: the log is larger than a segment can be.

@@ -4,8 +4,8 @@
     offset 200                  from_offset: 170, 345
                      before: 0
 
-Invariant: what is inside is one tuple that is replaced whole. A reader on another thread sees the
-segments before a change or after it, never a mixture, and may go on with those that it has seen.
+Invariant: the segments are one tuple that is replaced whole. A reader on another thread sees the
+segments before a change or after it, never a mixture, and may keep using those it has seen.
 """
 
 from bisect import bisect_right
@@ -40,7 +40,7 @@ class Segments:
 
     @property
     def last(self) -> Segment:
-        """The active segment, under the name that goes with `first`."""
+        """The active segment; the counterpart of `first`."""
         return self._segments[-1]
 
     @property
@@ -49,27 +49,27 @@ class Segments:
         return sum(segment.size for segment in self._segments)
 
     def add(self, segment: Segment) -> None:
-        """Put a new active segment behind the last one."""
+        """Append a new active segment."""
         self._set((*self._segments, segment))
 
     def remove(self, segments: Sequence[Segment]) -> None:
-        """Take segments out, closing nothing; at least one has to stay."""
+        """Remove segments without closing them; at least one must stay."""
         assert all(segment in self._segments for segment in segments)
         self._set([segment for segment in self._segments if segment not in segments])
 
     def replace(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
-        """Put segments where `old` ones, maybe all, were, closing nothing."""
+        """Replace `old` segments, maybe all, by new ones, without closing them."""
         assert all(segment in self._segments for segment in old)
         kept = [segment for segment in self._segments if segment not in old]
         self._set(sorted([*kept, *new], key=_base_offset))
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
-        """The segment with the largest base offset at or below `offset`, and those behind it."""
+        """The segment with the largest base offset at or below `offset`, and those after it."""
         segments = self._segments
         return iter(segments[_floor(segments, offset) :])
 
     def pairs_from(self, offset: int) -> Iterator[tuple[Segment, Segment | None]]:
-        """The same, each with the segment behind it; None for the active one."""
+        """The same, each with the segment after it; None for the active one."""
         segments = self._segments
         start = _floor(segments, offset)
         return zip(segments[start:], (*segments[start + 1 :], None), strict=True)
@@ -81,7 +81,7 @@ class Segments:
             ValueError: the limit lies before the start.
         """
         if limit_offset < start_offset:
-            raise ValueError(f"offsets from {start_offset} to below {limit_offset} are no range")
+            raise ValueError(f"the limit {limit_offset} is below the start {start_offset}")
         if limit_offset == start_offset:
             return []
         segments = self.from_offset(start_offset)

@@ -1,15 +1,16 @@
-"""Bytes that leave a log and are kept: under another name in the same folder.
+"""Keep bytes that are cut from a log, as set-aside files in the same folder.
 
     flights-3/
-        00000000000000000170.log                       up to byte 8391
-        set-aside-00000000000000000170-8391.bytes      what stood there from byte 8391 on
+        00000000000000000170.log                       cut at byte 8391
+        set-aside-00000000000000000170-8391.bytes      its bytes from 8391 on
         set-aside-00000000000000000240-0.bytes         all of 00000000000000000240.log
 
-Recovery sets aside what it takes out of service, so no start loses a byte of a log; `tailrace log
-repair` brings back what fits. A repair keeps what it drops in the same way, under `quarantine-`
-names, and never brings that back. Neither Kafka nor a start of this broker touches these files.
+Recovery sets aside all bytes that it takes out of service, so no start loses a byte of a log;
+`tailrace log repair` restores those that fit. A repair keeps the bytes that it drops in the same
+way, under `quarantine-` names, and never restores them. Neither Kafka nor a start of this broker
+changes these files.
 
-Not kept: zeros, which fill a preallocated file and what a lost machine has not written.
+Zeros are not kept: they come from preallocation, or from a crash before the data was written.
 
 Invariant: the kept bytes are on the device before they leave the log.
 """
@@ -20,7 +21,7 @@ from tailrace.runtime.files import File, Files, read_exactly
 from tailrace.storage import names
 
 _WINDOW_BYTES = 1024 * 1024
-"""How much is copied or compared in one go."""
+"""How much is copied or compared at a time."""
 
 
 def move_file(files: Files, path: str, target: str) -> str:
@@ -67,7 +68,7 @@ def keep_bytes(files: Files, path: str, *, position: int, limit: int, target: st
 
 
 def copy_file(files: Files, path: str, target: str) -> None:
-    """Copy a file as a whole; its name is on the device when the caller has synced the directory.
+    """Copy a file; its name is on the device when the caller has synced the directory.
 
     Raises:
         OSError: a device refused.
@@ -80,7 +81,7 @@ def copy_file(files: Files, path: str, target: str) -> None:
 
 
 def copy_parts(files: Files, target: str, data: Iterator[bytes]) -> None:
-    """Write a file as a whole: after a crash it is not there, or has all of the bytes.
+    """Write a file atomically: after a crash it has all bytes, or does not exist.
 
     Raises:
         OSError: the device refused.
@@ -100,15 +101,15 @@ def copy_parts(files: Files, target: str, data: Iterator[bytes]) -> None:
 
 
 def is_blank(file: File, path: str, *, start: int, limit: int) -> bool:
-    """Whether there are zeros only in a range."""
+    """Whether a range has only zeros."""
     return not any(part.strip(b"\0") for part in parts(file, path, start=start, limit=limit))
 
 
 def parts(file: File, path: str, *, start: int, limit: int) -> Iterator[bytes]:
-    """The bytes of a range, in pieces.
+    """The bytes of a range, one window at a time.
 
     Raises:
-        FileCutError: the file ends before `limit`, so a copy would lose bytes in silence.
+        FileCutError: the file ends before `limit`.
         OSError: it cannot be read.
     """
     for position in range(start, limit, _WINDOW_BYTES):
@@ -121,7 +122,7 @@ def _numbered(target: str, number: int) -> str:
 
 
 def _holds(files: Files, path: str, data: Iterator[bytes], *, size: int) -> bool:
-    """Whether a file has exactly these bytes."""
+    """Whether a file has exactly the given bytes."""
     held = files.open(path, read_only=True)
     try:
         if held.size() != size:

@@ -1,12 +1,12 @@
-"""How a log gets shorter: old segments go, the tail is cut, compaction puts one for several.
+"""Make a log shorter: delete old segments, truncate the tail, put in compacted segments.
 
-Functions over a `Log`, called by its owner, as an append is. Which segments are old is decided in
-`retention`, which records survive compaction in `cleaner`; here files leave service, in an order
-that a crash cannot turn into a hole.
+Functions over a `Log`, called by its owner, like an append. `retention` decides which segments are
+old, `cleaner` which records compaction keeps. Here files leave service, in an order that leaves no
+hole after a crash:
 
     retention     files are renamed `.deleted`, the oldest first, then the log start moves up
-    truncation    files are renamed, the newest first, and then the last one left is cut
-    compaction    the new segment has its `.swap` name on the device before anything goes
+    truncation    files are renamed, the newest first, then the last remaining one is cut
+    compaction    the new segment has its `.swap` name on the device before old files are renamed
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ from tailrace.storage.segment import Segment
 
 
 class OldSegments:
-    """Segments of a log that no rule of retention keeps: planned, then renamed, then let go."""
+    """Segments that retention deletes: planned, then renamed, then removed from the log."""
 
     def __init__(self, log: Log, plan: RetentionPlan) -> None:
         self.log = log
         self.deletions: tuple[Deletion, ...] = plan.deletions
-        """What goes and why, oldest first."""
+        """The segments to delete and why, oldest first."""
         count = len(plan.deletions)
         self._going = tuple(log.segments)[:count]
         self._log_start = tuple(log.segments)[count].base_offset
@@ -38,13 +38,13 @@ class OldSegments:
         self._renamed: list[Segment] = []
 
     def rename(self) -> None:
-        """Give their files the suffix `.deleted`, the oldest first; on any thread.
+        """Rename their files `.deleted`, the oldest first; on any thread.
 
-        Readers go on, with files that are open. After a crash the log starts behind those whose
+        Readers continue with the open files. After a crash the log starts after the segments whose
         `.log` was renamed.
 
         Raises:
-            OSError: a file cannot be renamed; call `finish` all the same.
+            OSError: a file cannot be renamed; `finish` must still be called.
         """
         folder = self.log.folder
         if self._has_rolled:
@@ -53,7 +53,7 @@ class OldSegments:
             folder.files.sync_directory(folder.path)
         for segment in self._going:
             paths = segment.paths()
-            # Of a log that was deleted meanwhile another one may have the names.
+            # If the log was deleted meanwhile, a new log may have files of these names.
             self.log.check_usable()
             # The `.log` first, so that a segment never lacks one.
             _retire_files(self.log, paths[:1])
@@ -61,12 +61,12 @@ class OldSegments:
             _retire_files(self.log, paths[1:])
 
     def finish(self) -> None:
-        """Have the log start behind what goes, and what was renamed leave service. Owner's thread.
+        """Raise the log start, and remove the renamed segments from the log. Owner's thread.
 
-        What could not be renamed goes with the next call of `plan_deletion`.
+        The next `plan_deletion` includes segments that could not be renamed.
 
         Raises:
-            OSError: a checkpoint or a snapshot refuses; the segments have left service.
+            OSError: a snapshot cannot be renamed; the segments have left service.
         """
         log = self.log
         log.segments.remove(self._renamed)
@@ -78,7 +78,7 @@ class OldSegments:
 
 
 def plan_deletion(log: Log, now_ms: int) -> OldSegments | None:
-    """What no rule of retention keeps, or None; the log rolls if that is all of it.
+    """The segments that retention deletes now, or None; rolls the log first if these are all.
 
     Raises:
         OSError: the log has failed, or cannot roll.
@@ -99,14 +99,14 @@ def plan_deletion(log: Log, now_ms: int) -> OldSegments | None:
 
 
 def delete_old_segments(log: Log, now_ms: int) -> tuple[Deletion, ...]:
-    """Take out of service what no rule of retention keeps; returns it, oldest first.
+    """Delete the segments that retention does not keep; returns them, oldest first.
 
-    The log start moves behind it. Files are renamed now, and deleted when `file.delete.delay.ms`
-    has passed. After a crash a segment may be back; it goes again with the next call.
+    The log start moves up. Files are renamed now, and deleted after `file.delete.delay.ms`. After a
+    crash a segment may be in service again; the next call deletes it.
 
     Raises:
-        OSError: a file cannot be renamed; the log goes on without the segments before it, and what
-            is left goes with the next call.
+        OSError: a file cannot be renamed; the segments before it are deleted, and the next call
+            deletes the rest.
     """
     old = plan_deletion(log, now_ms)
     if old is None:
@@ -119,7 +119,7 @@ def delete_old_segments(log: Log, now_ms: int) -> tuple[Deletion, ...]:
 
 
 def explain(log: Log, now_ms: int) -> list[Explanation]:
-    """For each segment: whether retention would take it now, and why or why not."""
+    """For each segment: whether retention would delete it now, and why."""
     return explain_retention(
         retention_facts(log),
         config=log.config,
@@ -130,7 +130,7 @@ def explain(log: Log, now_ms: int) -> list[Explanation]:
 
 
 def retention_facts(log: Log) -> list[SegmentFacts]:
-    """What retention needs to know of each segment, oldest first."""
+    """The facts that retention decides from, for each segment, oldest first."""
     segments = tuple(log.segments)
     ends = [*(each.base_offset for each in segments[1:]), log.end_offset]
     return [
@@ -145,22 +145,22 @@ def retention_facts(log: Log) -> list[SegmentFacts]:
 
 
 def truncate_to(log: Log, offset: int) -> None:
-    """Drop every batch that reaches `offset` or lies behind it; on the device when done.
+    """Remove every batch with a last offset of at least `offset`; on the device on return.
 
-    A batch that holds `offset` goes whole. At or behind the log end only leader epochs that begin
-    there are forgotten; below the first segment the log begins anew at `offset`.
+    If `offset` is at or above the log end, only leader epochs that begin there are removed; if it
+    is below the first segment, the log begins anew at `offset`.
 
         [0…99] [100…169]   truncate_to(120)   [0…99] [100…119]
 
-    As in Kafka a transaction that has ended below `offset` may count as decided from now on, though
-    the high watermark has not passed its marker: a snapshot does not tell.
+    As in Kafka, a transaction that ended below `offset` may count as completed from now on, though
+    the high watermark has not passed its marker, because snapshots do not have ended transactions.
 
-    After a crash in between: a prefix of the old log, not shorter than what was asked for. The
-    recovery point moves back with the end: until the caller has written the checkpoints, nothing
-    may be appended, or a start would trust what is not on the device.
+    After a crash in between, the log is a prefix of the old log, at least up to `offset`. The
+    recovery point moves back with the log end. Until the caller has written the checkpoints,
+    nothing may be appended, or a start would trust records that are not on the device.
 
     Raises:
-        OSError: the device refused; the log takes no calls any more, and the next start finds a
+        OSError: the device refused; the log refuses every further call, and the next start finds a
             prefix.
     """
     log.check_usable()
@@ -182,18 +182,18 @@ def truncate_to(log: Log, offset: int) -> None:
         finally:
             _settle_end(log)
     except OSError as error:
-        log.fail(f"it could not be cut at offset {offset}, {error}; start again to recover")
+        log.fail(f"it could not be cut at offset {offset}: {error}; restart the broker to recover")
         raise
 
 
 def truncate_fully_and_start_at(log: Log, offset: int) -> None:
-    """Drop everything and go on as an empty log whose first offset is `offset`.
+    """Remove all segments and continue as an empty log that starts at `offset`.
 
-    Checkpoints must be written as after `truncate_to`, for the log start too.
+    The caller writes the checkpoints as after `truncate_to`, and that of the log start.
 
     Raises:
-        OSError: the device refused; the log takes no calls any more. The next start finds the old
-            log, a prefix of it, or an empty one.
+        OSError: the device refused; the log refuses every further call. The next start finds the
+            old log, a prefix of it, or an empty one.
     """
     log.check_usable()
     oldest, *later = tuple(log.segments)
@@ -208,22 +208,24 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
         log.epochs.clear()
         log.producers.truncate_fully(offset)
     except OSError as error:
-        log.fail(f"it could not begin anew at offset {offset}, {error}; start again to recover")
+        log.fail(
+            f"it could not begin anew at offset {offset}: {error}; restart the broker to recover"
+        )
         raise
     log.positions.begin_at(offset)
 
 
 def replace_segments(log: Log, new: Sequence[Segment], old: Sequence[Segment]) -> None:
-    """Put what compaction has made of some closed segments in their place.
+    """Replace closed segments by the segments that compaction has written.
 
-    The new ones, mostly one, have their `.swap` names on the device (`cleaner.swap.publish`). After
-    a crash at any point a start completes the step, since these names are there. The caller syncs
-    the directory, on any thread, before the log is compacted again.
+    The new ones, usually one, have their `.swap` names on the device (`cleaner.swap.publish`), so a
+    start completes the step after a crash. The caller syncs the directory, on any thread, before
+    the log is compacted again.
 
     Raises:
-        StorageError: the log was deleted or has failed meanwhile; nothing is touched, for another
-            partition may have its name and folder by now.
-        OSError: a file cannot be renamed; the log serves the new segments all the same.
+        StorageError: the log was deleted or has failed meanwhile; nothing is changed, because a new
+            partition may have its name and folder.
+        OSError: a file cannot be renamed; the log serves the new segments nevertheless.
     """
     log.check_usable()
     log.segments.replace(new, old)
@@ -237,7 +239,7 @@ def replace_segments(log: Log, new: Sequence[Segment], old: Sequence[Segment]) -
 
 
 def _settle_end(log: Log) -> None:
-    """Bring all that is known of the log to where its last segment ends."""
+    """Update positions, epochs and producers after the last segment was cut."""
     positions = log.positions
     positions.cut_end(log.segments.active.next_offset())
     log.epochs.cut_end(log.end_offset)
@@ -247,9 +249,9 @@ def _settle_end(log: Log) -> None:
 
 
 def _retire(log: Log, segment: Segment) -> None:
-    """Take one segment out of service; its `.log` is renamed first, so that it never lacks one.
+    """Take one segment out of service: rename its `.log` first, then its indexes.
 
-    Should that fail, the segment stays in service.
+    If the first rename fails, the segment stays in service.
     """
     paths = segment.paths()
     _retire_files(log, paths[:1])

@@ -1,4 +1,4 @@
-"""What is known of a producer, and the `.snapshot` files that keep it between two starts.
+"""The state of a producer, and the `.snapshot` files that keep it between two starts.
 
     00000000000000000170.snapshot       the state just before offset 170; big endian
 
@@ -15,11 +15,11 @@
             34   4  coordinator epoch   of the last marker, or -1
             38   8  first offset of the open transaction, or -1
 
-What is not here: when a snapshot is written or read, which is the business of `producers`; and
-transactions that have ended, since their markers are in the log.
+`producers` decides when a snapshot is written or read. Ended transactions are not in it, because
+their markers are in the log.
 
-Invariant: a snapshot is a shortcut. All state follows from the batches in the log, so a snapshot
-that is missing or torn costs a longer start and nothing else; one that is not whole is refused.
+Invariant: all state can be rebuilt from the batches in the log, so a missing or torn snapshot only
+makes the next start slower. A snapshot that is not whole is refused.
 """
 
 from collections.abc import Mapping
@@ -70,15 +70,15 @@ class KnownBatch(NamedTuple):
 
 
 class KnownProducer(NamedTuple):
-    """What the log knows of one producer id."""
+    """The state of one producer id in a log."""
 
     epoch: int
     batches: tuple[KnownBatch, ...]
-    """Of that epoch; at most five, the newest last; none if only a marker is known."""
+    """The last batches of that epoch, at most five, newest last; none if only a marker is known."""
     timestamp: int
-    """Of the newest batch or marker, in milliseconds."""
+    """Timestamp of the newest batch or marker, in milliseconds."""
     coordinator_epoch: int = NONE
-    """Of the newest marker; a marker of an older coordinator is a zombie's."""
+    """Coordinator epoch of the newest marker; markers with an older one are refused."""
     transaction_start: int = NONE
     """Offset of the first record in the open transaction, or -1."""
     seen_ms: int = NONE
@@ -106,7 +106,7 @@ def snapshot_path(directory: str, offset: int) -> str:
 
 
 def list_snapshots(files: Files, directory: str) -> list[int]:
-    """The offsets of the snapshots in a folder, rising; says nothing of what they hold.
+    """The offsets of the snapshots in a folder, rising; the files are not read.
 
     Raises:
         OSError: the folder cannot be read.
@@ -137,9 +137,9 @@ def read_snapshot(files: Files, path: str) -> dict[int, KnownProducer]:
 def write_snapshot(
     files: Files, path: str, *, producers: Mapping[int, KnownProducer], is_synced: bool
 ) -> None:
-    """Write a snapshot over whatever has that name; with `is_synced`, its bytes onto the device.
+    """Write or replace a snapshot; with `is_synced`, its bytes are on the device on return.
 
-    After a crash, or a failure halfway, there may be a torn file, which no reader takes.
+    After a crash or a failure the file may be torn; `read_snapshot` refuses it then.
 
     Raises:
         OSError: the device is full or failing.
@@ -158,7 +158,7 @@ def decode_snapshot(data: bytes) -> dict[int, KnownProducer]:
     """The producers in the bytes of a snapshot.
 
     Raises:
-        CorruptionError: another version or size, a CRC that does not hold, a negative number.
+        CorruptionError: another version or size, a wrong CRC, or a negative number.
     """
     if len(data) < _HEADER.size:
         raise CorruptionError(f"{len(data)} bytes are too few for a snapshot")

@@ -1,27 +1,26 @@
-"""Transactions that a log has yet to hear of from their coordinator (KIP-890).
+"""Verification of a transaction with its coordinator before its first batch (KIP-890).
 
-A client that is slow, or wrong, may send a batch of a transaction that its coordinator has ended
-already, or never knew to reach this partition. Nobody would write a marker behind it, and readers
-of committed records would stop there for good. So before the first batch of a transaction enters a
-log, the broker asks the coordinator whether the partition belongs to it:
+A slow or faulty client may send a batch of a transaction that its coordinator has ended already, or
+to which this partition was never added. No marker would follow, and read_committed consumers would
+stop there forever. So before the first batch of a transaction is appended, the broker asks the
+coordinator whether the partition belongs to it:
 
     broker                          log                             coordinator
     begin_verification      ->      entry made, its guard handed out
     ask                     ->                                      yes
-    append(guard=...)       ->      the guard is the entry's: taken, and the entry goes
+    append(guard=...)       ->      guard matches the entry: appended, entry removed
 
-A marker that arrives while the coordinator is being asked takes the entry away, so the batch comes
-with a guard that is none any more. The client's next try begins anew with another one; this is what
-a guard is for, and why it is a thing and not a flag: the answer to an earlier question must not let
-a later transaction in.
+A marker that arrives while the broker asks the coordinator removes the entry, so the guard of the
+batch matches no entry. The client's next try gets a new guard. The guard is an object and not a
+flag, because the answer for an earlier transaction must not admit a later one.
 
-The entry also has the lowest sequence that is being asked about. An unknown producer may begin
-anywhere, and a batch that was answered first must not get ahead of an earlier one.
+The entry also has the lowest sequence that is being verified. A producer without state may begin at
+any sequence, and a batch that is verified first must not overtake an earlier one.
 
-What is not here: who asks, since this broker has no transaction coordinator yet. Until it has,
-nobody calls `ProducerStates.begin_verification` or sets `Verifications.is_required`.
+This broker has no transaction coordinator yet, so nothing calls `ProducerStates.begin_verification`
+or sets `Verifications.is_required`.
 
-Invariant: kept in memory alone. What a restart forgets is asked anew.
+Invariant: kept only in memory. After a restart the coordinator is asked again.
 """
 
 from dataclasses import dataclass, field
@@ -30,25 +29,25 @@ from tailrace.records.batch import Batch
 
 
 class VerificationGuard:
-    """What an append has to show; equal to itself only."""
+    """Proof of verification that an append passes; equal only to itself."""
 
     __slots__ = ()
 
 
 @dataclass(slots=True, kw_only=True)
 class Verification:
-    """What is being asked about one producer."""
+    """The verification in progress of one producer."""
 
     epoch: int
     lowest_sequence: int
-    """Of the batches of this epoch that wait for an answer."""
+    """The lowest base sequence of this epoch that waits for the coordinator."""
     since_ms: int
     """When the entry was made, by the broker's clock."""
     guard: VerificationGuard = field(default_factory=VerificationGuard)
 
 
 class Verifications:
-    """Of one log, by producer id; its owner's thread alone uses it."""
+    """The verifications of one log, by producer id; only its owner's thread uses it."""
 
     def __init__(self) -> None:
         self.is_required = False
@@ -56,14 +55,14 @@ class Verifications:
         self._entries: dict[int, Verification] = {}
 
     def get(self, producer_id: int) -> Verification | None:
-        """What is being asked about a producer."""
+        """The verification in progress of a producer, or None."""
         return self._entries.get(producer_id)
 
     def begin(self, producer_id: int, *, epoch: int, sequence: int, now_ms: int) -> Verification:
-        """The entry of a producer, made if there is none.
+        """The verification of a producer; begins one if there is none.
 
-        It takes over a lower sequence of its epoch, and both of a newer epoch; its guard and its
-        age stay.
+        A lower sequence of the same epoch, or a newer epoch with its sequence, is taken over; the
+        guard and the time stay.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -76,24 +75,24 @@ class Verifications:
         return entry
 
     def has_let_in(self, batch: Batch, guard: VerificationGuard | None) -> bool:
-        """Whether a batch may begin a transaction; whoever shows the guard of its entry may."""
+        """Whether a batch may begin a transaction: verification is not required or `guard` fits."""
         if not self.is_required:
             return True
         entry = self._entries.get(batch.producer_id)
         return entry is not None and entry.guard is guard
 
     def lowest_sequence_or_none(self, batch: Batch) -> int | None:
-        """The sequence that has to come before a batch, if one has; whether required or not."""
+        """The sequence that must be appended before `batch`, or None; also if not required."""
         entry = self._entries.get(batch.producer_id)
         is_ahead = entry is not None and batch.base_sequence > entry.lowest_sequence
         return entry.lowest_sequence if entry is not None and is_ahead else None
 
     def forget(self, producer_id: int) -> None:
-        """Drop the entry of a producer: its transaction has begun or ended. None there is fine."""
+        """Remove the entry of a producer, if any: its transaction has begun or ended."""
         self._entries.pop(producer_id, None)
 
     def expire(self, now_ms: int, *, expiration_ms: int) -> None:
-        """Drop the entries that nobody has used for so long."""
+        """Remove entries older than `expiration_ms`."""
         self._entries = {
             producer_id: entry
             for producer_id, entry in self._entries.items()

@@ -1,4 +1,4 @@
-"""The batches of a log file, read window by window, in memory that does not grow with the file.
+"""Read the batches of a log file window by window, in memory that does not grow with the file.
 
     file      |-- window --|
               batch | batch | ba
@@ -7,11 +7,11 @@
                                                   |---------------- window ----------------|
                                                   batch | batch | ...
 
-Windows begin small, since many readers want one batch, and double up to `WINDOW_BYTES`. A batch
-larger than that is read whole, but only after its checksum was found right piece by piece: a
-damaged length must not decide how much memory is taken.
+Windows begin small, because many readers want one batch, and double up to `WINDOW_BYTES`. A larger
+batch is read whole, but only after its checksum was verified in parts: a damaged length field must
+not decide how much memory is allocated.
 
-Not here: which offsets are due, and what a batch means. Callers hold batches against each other.
+Callers check that the offsets of batches are in order.
 
 Invariant: positions rise, and each batch begins where the one before it ends.
 """
@@ -38,11 +38,11 @@ FIRST_WINDOW_BYTES: Final = 64 * 1024
 """Holds a batch of the size that producers send by default, several times."""
 
 HEADERS_WINDOW_BYTES: Final = 64 * 1024
-"""Where only headers are wanted: small batches share a window, large ones are stepped over."""
+"""Window when only headers are read: small batches share a window, large ones are skipped."""
 
 
 class _Reader(Protocol[Found_co]):
-    """What cuts a window into batches or runs; `position` says where the whole ones end."""
+    """Splits a window into batches or runs; `position` is the end of the whole ones."""
 
     @property
     def position(self) -> int: ...
@@ -53,9 +53,9 @@ class _Reader(Protocol[Found_co]):
 def walk_batches(
     file: File, path: str, *, start: int, limit: int, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[tuple[int, Batch]]:
-    """Position and batch from `start` on; ends before one that is not whole below `limit`.
+    """Position and batch from `start` on; ends before a batch that reaches beyond `limit`.
 
-    A batch stays valid for as long as somebody holds it, which keeps its window in memory.
+    A batch stays valid; a reference to it keeps its window in memory.
 
     Raises:
         CorruptionError: bytes that cannot be the start of a batch, with path and position.
@@ -66,16 +66,16 @@ def walk_batches(
 
 
 def walk_runs(file: File, path: str, *, start: int, limit: int) -> Iterator[tuple[int, Piece]]:
-    """As `walk_batches`, neighbouring batches together; see `records.runs`."""
+    """As `walk_batches`, with neighbouring batches grouped into runs; see `records.runs`."""
     return _walk(file, path, read_runs, start=start, limit=limit, window_bytes=WINDOW_BYTES)
 
 
 def walk_headers(
     file: File, path: str, *, start: int, limit: int, window_bytes: int = HEADERS_WINDOW_BYTES
 ) -> Iterator[tuple[int, Batch]]:
-    """As `walk_batches`, for headers only: of format v2 a batch's view may lack its records.
+    """As `walk_batches`, for headers only: the view of a v2 batch may lack its records.
 
-    `Batch.size` is right all the same. Neither `Batch.check` nor its records may be asked for.
+    `Batch.size` is right. `Batch.check` and the records must not be used.
 
     Raises:
         CorruptionError: bytes that cannot be the start of a batch, with path and position.
@@ -97,7 +97,7 @@ def walk_headers(
         _, length, _, magic = layout.FRAME.unpack_from(header)
         size = length + layout.LOG_OVERHEAD
         if magic != layout.MAGIC or size < layout.HEADER_SIZE:
-            # Older formats cannot be told from their headers, and damage is told there.
+            # Older formats and damage need more than the header: `walk_batches` handles both.
             yield from walk_batches(file, path, start=position, limit=limit)
             return
         if size > limit - position:
@@ -131,7 +131,7 @@ def _walk(
             raise FileCutError(path, position=position + len(data))
         position += reader.position
         if wanted - reader.position >= limit - position:
-            return  # What is left is not whole.
+            return  # The rest is a partial batch.
         size = min(2 * size, window_bytes)
         if not reader.position:
             # The batch is larger than the window.
@@ -143,16 +143,16 @@ def _walk(
 
 
 def frame_size(frame: bytes) -> int:
-    """What the first bytes of a batch or an older entry say of its size."""
+    """The size of a batch or an older entry, from its first bytes."""
     _, length, _, _ = layout.FRAME.unpack_from(frame)
     return int(length) + layout.LOG_OVERHEAD
 
 
 def check_large(file: File, path: str, *, position: int) -> None:
-    """Find the checksum of a whole batch or older entry right, in pieces of `WINDOW_BYTES`.
+    """Verify the checksum of a large batch or older entry, `WINDOW_BYTES` at a time.
 
     Raises:
-        CorruptBatchError: it is another one.
+        CorruptBatchError: the checksum is wrong.
         OSError: the file cannot be read.
     """
     frame = read_exactly(file, path, position=position, size=layout.FRAME_SIZE)

@@ -254,7 +254,7 @@ def test_malformed_leader_epochs_are_an_error_if_the_batches_contradict_each_oth
     files.overwrite(path(0, ".log"), bytes(data))
     files.overwrite(EPOCHS, b"garbage")
     files.operations.clear()
-    with pytest.raises(CorruptionError, match="leader epoch 1 stands behind epoch 9"):
+    with pytest.raises(CorruptionError, match="leader epoch 1 follows the higher epoch 9"):
         open_at(files)
     assert [each for each in files.operations if each[0] != "make_directory"] == []
 

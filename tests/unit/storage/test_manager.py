@@ -242,7 +242,7 @@ def test_a_directory_that_cannot_be_used_is_left_out() -> None:
         "another directory"
     }
     append_values(create(logs), b"value")
-    with pytest.raises(StorageError, match="not all log directories are in service"):
+    with pytest.raises(StorageError, match="a log directory that may have it is out of service"):
         logs.open(TWO, topic_id=ID, config=settings())
     assert not files.exists("a/planes-0")
 

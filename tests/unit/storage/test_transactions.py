@@ -292,12 +292,12 @@ def test_an_abort_that_cannot_be_noted_stops_the_log() -> None:
         producer.abort()
     files.faults.clear()
     assert (log.end_offset, log.positions.last_stable) == (11, 0)
-    with pytest.raises(OSError, match="could not be noted"):
+    with pytest.raises(OSError, match="could not be written to the transaction index"):
         producer.abort()
     assert (log.end_offset, log.positions.last_stable) == (11, 0)
     log.advance_high_watermark(12)
     assert log.positions.last_stable == 0
-    with pytest.raises(OSError, match="could not be noted"):
+    with pytest.raises(OSError, match="could not be written to the transaction index"):
         log.finish()
     again = new_log(files.crash(keep_unsynced=True))
     assert again.end_offset == 11
@@ -315,9 +315,9 @@ def test_a_failed_log_is_neither_read_nor_written() -> None:
     files.faults.append(DiskFault(operation="write", path_part=".txnindex"))
     with pytest.raises(OSError, match="error"):
         producer.abort()
-    with pytest.raises(OSError, match="could not be noted"):
+    with pytest.raises(OSError, match="could not be written to the transaction index"):
         append_plain(log)
-    with pytest.raises(OSError, match="could not be noted"):
+    with pytest.raises(OSError, match="could not be written to the transaction index"):
         log.read(0, bytes_max=4096, is_first_whole=True)
 
 

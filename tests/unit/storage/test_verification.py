@@ -165,7 +165,7 @@ def test_a_marker_ends_what_is_being_verified() -> None:
     assert not has_open_transaction(log)
     assert log.producers.verifications.get(PRODUCER) is None
     before = log.end_offset
-    with pytest.raises(InvalidTransactionStateError, match="has not let begin") as raised:
+    with pytest.raises(InvalidTransactionStateError, match="has not verified") as raised:
         send(log, guard=guard)
     assert raised.value.transaction_start is None
     assert log.end_offset == before

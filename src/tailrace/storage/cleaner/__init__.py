@@ -1,4 +1,4 @@
-"""Compaction: of each key only the newest record stays. Decisions, rewriting, and the exchange.
+"""Compaction: keep only the newest record of each key. Planning, rewriting, exchange of segments.
 
-Not here: who cleans when. No thread, no timer, and no checkpoint of what was cleaned.
+No thread and no timer here: `broker.cleaning` decides when a log is compacted.
 """

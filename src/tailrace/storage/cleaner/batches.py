@@ -1,18 +1,17 @@
-"""The bytes of a batch after some of its records are gone.
+"""Rewrite a batch without the records that compaction removes.
 
-    what stays of a v2 batch      its new bytes
-    some records                  header, with the same offsets, producer, sequence, epoch and type;
-                                  the records that stay, in the same codec
-    no record, but the batch      61 bytes of header: producer state and offsets outlive the records
-    of an entry of v0 or v1       one record: it stays as it is. A wrapper: a wrapper of its own
-                                  format with those that stay
+    batch                         its new bytes
+    v2, some records kept         header, with the same offsets, producer, sequence, epoch and type;
+                                  the kept records, in the same codec
+    v2, no record kept            61 bytes of header, which keeps producer state and offsets
+    v0 or v1                      a single record stays as it is; a wrapper becomes a wrapper of the
+                                  same format with the kept records
 
-A record's offset never changes, and neither do the first and the last offset of a v2 batch: its
-last sequence number is counted from them. A delete horizon (KIP-534) takes the place of the base
-timestamp, so records are then written with new deltas; their timestamps stay.
+A record's offset never changes. Neither do the first and the last offset of a v2 batch, because its
+last sequence number is computed from them. A delete horizon (KIP-534) replaces the base timestamp,
+so records are then written with new deltas; their timestamps stay.
 
-Invariant: what is built here passes `Batch.check`, and readers see in it exactly the records that
-were to stay.
+Invariant: a batch built here passes `Batch.check`, and has exactly the kept records.
 """
 
 import zlib
@@ -41,11 +40,11 @@ _INT32: Final = Struct(">i")
 
 
 class Change(NamedTuple):
-    """A v2 batch that is written with those of its records that stay, one at least."""
+    """A v2 batch to rewrite with its kept records, at least one, and its new header fields."""
 
     batch: Batch
     place: int
-    """Among the batches of its run."""
+    """Index of the batch in its run."""
     choice: Choice
     attributes: int
     base_timestamp: int
@@ -53,15 +52,15 @@ class Change(NamedTuple):
 
     @property
     def kept(self) -> int:
-        """Records that stay."""
+        """How many records are kept."""
         return self.choice.kept
 
 
 def change_of(batch: Batch, place: int, choice: Choice, *, horizon_ms: int | None) -> Change:
-    """How a batch of a run is to be written.
+    """The new header fields of a batch of a run.
 
-    `horizon_ms` is the delete horizon that it gets; None leaves the batch the one that it has. Its
-    base timestamp is that horizon, or without one the timestamp of its first record, as in Kafka.
+    `horizon_ms` is its new delete horizon; None keeps the old one, if any. The base timestamp is
+    the delete horizon, or without one the timestamp of the first kept record, as in Kafka.
     """
     assert choice.kept > 0
     attributes = batch.attributes
@@ -77,10 +76,10 @@ def change_of(batch: Batch, place: int, choice: Choice, *, horizon_ms: int | Non
 
 
 def rewritten(run: Run, changes: Sequence[Change]) -> Iterator[Buffer]:
-    """The bytes of the changed batches of a run, in its order, once `KeyMap.choose` was there."""
+    """The bytes of the changed batches of a run, in order; call it after `KeyMap.choose`."""
     room = 0
     for batch, place, choice, attributes, base_timestamp, _ in changes:
-        # Where the broker has set the time, nobody looks at the deltas.
+        # With LogAppendTime readers ignore the timestamp deltas.
         is_append_time = attributes & layout.LOG_APPEND_TIME_FLAG
         shift = 0 if is_append_time else wrapping_sum(batch.base_timestamp, -base_timestamp)
         row = BATCH_ROW_SIZE * place
@@ -111,7 +110,7 @@ def rewritten(run: Run, changes: Sequence[Change]) -> Iterator[Buffer]:
 
 
 def header_only(batch: Batch) -> bytearray:
-    """The header of a v2 batch, as a batch without records: no codec and no delete horizon."""
+    """A v2 batch without records: the header of `batch`, without codec and delete horizon."""
     data = bytearray(layout.HEADER_SIZE)
     _write_header(
         memoryview(data),
@@ -124,10 +123,10 @@ def header_only(batch: Batch) -> bytearray:
 
 
 def is_foreign_inside(entry: LegacyEntry) -> bool:
-    """Whether a wrapper holds entries of another format than its own.
+    """Whether a wrapper has entries of another format than its own.
 
-    Cleaners of Kafka 0.10 wrote such wrappers (KAFKA-4298); offsets inside then count as the
-    wrapper's format says. The entry has been converted without an error before.
+    Cleaners of Kafka 0.10 wrote such wrappers (KAFKA-4298); the wrapper's format then decides how
+    inner offsets count. The entry must have been converted without an error before.
     """
     if not entry.codec_number:
         return False

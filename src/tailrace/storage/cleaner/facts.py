@@ -1,4 +1,4 @@
-"""From the segments of a log to the facts that `plan` decides from. Reads, and decides nothing."""
+"""Collect the facts about a log and its segments from which `plan` decides."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from tailrace.storage.segment import Segment
 
 
 def segment_facts(segment: Segment) -> SegmentFacts:
-    """What a plan needs to know of a segment.
+    """The facts of one segment.
 
     Raises:
         CorruptionError: the log does not begin with a batch.
@@ -27,7 +27,7 @@ def segment_facts(segment: Segment) -> SegmentFacts:
 
 
 def log_facts(segments: Sequence[Segment], positions: Positions) -> LogFacts:
-    """What a plan needs to know of a log, all of its segments included.
+    """The facts of a log and all of its segments.
 
     Raises:
         CorruptionError: a log file does not begin with a batch.

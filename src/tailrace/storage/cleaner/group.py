@@ -1,24 +1,24 @@
-"""A group of segments into one new segment: which records stay, and in what they stand then.
+"""Rewrite a group of segments into one new segment, with the records that compaction keeps.
 
     170.log  200.log  230.log   ->   170.log.cleaned, 170.index.cleaned, ...
 
-The old segments are only read, so whatever goes wrong here, the log is as it was; the exchange is
-`tailrace.storage.cleaner.swap`. The rules about what stays are Kafka's (Cleaner, RecordFilter):
+The old segments are only read, so after an error the log is unchanged; `cleaner.swap` exchanges the
+segments. The rules are Kafka's (Cleaner, RecordFilter):
 
-* A record stays if it lies behind what the chooser has seen, or if it is the newest of its key.
-* A tombstone stays until its batch's delete horizon has passed. The pass that first sees it sets
+* A record is kept if it lies above the chooser's latest offset, or is the newest of its key.
+* A tombstone is kept until its batch's delete horizon has passed. The first pass that reads it sets
   the horizon (KIP-534); in formats v0 and v1 the age of the segment decides.
-* Data of aborted transactions goes, and a marker goes once nothing of its transaction is left and
-  its horizon has passed.
-* A producer's last batch, and the last batch before the part that may not be cleaned, stay at
-  least as a header: sequence numbers and the last offset must not be lost. An entry of v0 or v1
-  cannot be a mere header; it then stays as it is. (Kafka gives up on the whole partition there.)
+* Data of aborted transactions is removed. A marker is removed when no data of its transaction is
+  left and its horizon has passed.
+* A producer's last batch, and the last batch before the uncleanable part, are kept at least as a
+  header, so that sequence numbers and the last offset are not lost. An entry of v0 or v1 cannot be
+  only a header, so it is kept unchanged. (Kafka fails the whole partition there.)
 
-Not here: how it is known which record is the newest of its key. In a broker a `KeyMap` knows, which
-one round has filled (`rewrite`).
+A `Chooser` knows which record is the newest of its key: in a broker the `KeyMap` of the round
+(`rewrite`).
 
-Invariant: batches that lose nothing are copied byte for byte, offsets never change, and every byte
-that is read has been found right first. Memory: one run of batches and its output.
+Invariant: batches that lose no record are copied byte for byte, offsets never change, and every
+batch is checked before it is used. Memory: one run of batches and its output.
 """
 
 import logging
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 class SegmentOverflowError(RetriableError):
-    """A segment has offsets that are too far from its base; it has to be split first."""
+    """A segment has offsets that do not fit 31 bits from its base; it must be split first."""
 
     def __init__(self, base_offset: int, *, offset: int) -> None:
         self.base_offset = base_offset
@@ -64,7 +64,7 @@ class SegmentOverflowError(RetriableError):
 
 
 class ProducerEnd(NamedTuple):
-    """The newest that a log has of one active producer."""
+    """The newest batch in a log of one active producer."""
 
     last_data_offset: int | None
     """Last offset of its last data batch; None if the log has only a marker of it."""
@@ -72,7 +72,7 @@ class ProducerEnd(NamedTuple):
 
 
 def producer_ends(producers: ProducerStates) -> dict[int, ProducerEnd]:
-    """The newest that a log has of each of its active producers."""
+    """The newest batch of each active producer of a log."""
     return {
         producer_id: ProducerEnd(
             last_data_offset=known.batches[-1].last_offset if known.batches else None,
@@ -83,32 +83,32 @@ def producer_ends(producers: ProducerStates) -> dict[int, ProducerEnd]:
 
 
 class Chooser(Protocol):
-    """Who knows which records are the newest of their keys."""
+    """Decides which records are the newest of their keys."""
 
     @property
     def latest_offset(self) -> int:
-        """Everything up to this offset has been seen; -1 for nothing."""
+        """Records up to this offset can be decided; -1 for none."""
         ...
 
     def choose(self, run: Run) -> None:
-        """Write down in a run which of its records stay; runs come in order."""
+        """Mark in a run which of its records are kept; called with runs in order."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteRules:
-    """What holds for all groups of a round."""
+    """Settings and limits for all groups of a round."""
 
     config: LogConfig
     first_uncleanable: int
-    """Base offset of the first segment that stays as it is."""
+    """Base offset of the first segment that is not rewritten."""
     legacy_horizon_ms: int
-    """A segment that was not modified since has tombstones of v0 and v1 that may go."""
+    """Tombstones of v0 and v1 are removed from segments that were last modified before this."""
     now_ms: int
 
 
 def legacy_horizon_ms(segments: Sequence[Segment], *, first_dirty: int, config: LogConfig) -> int:
-    """The horizon of `RewriteRules`: counted from when the clean part was last written, as Kafka's.
+    """The legacy horizon: `delete.retention.ms` before the last write of the clean part.
 
     Raises:
         OSError: the time of a file cannot be read.
@@ -119,18 +119,18 @@ def legacy_horizon_ms(segments: Sequence[Segment], *, first_dirty: int, config: 
 
 @dataclass(slots=True)
 class RewriteCounts:
-    """What has been rewritten so far."""
+    """Counts of a rewriting so far."""
 
     bytes_read: int = 0
     bytes_written: int = 0
     records_read: int = 0
     records_written: int = 0
     unkeyed_records: int = 0
-    """Records that went because they have no key."""
+    """Records that were removed because they have no key."""
 
 
 class _Kept(NamedTuple):
-    """What is written for one batch that is not changed, or is of an older format."""
+    """The bytes to write for a batch that is unchanged, only a header, or of an older format."""
 
     data: Buffer
     max_timestamp: int
@@ -138,16 +138,16 @@ class _Kept(NamedTuple):
 
 
 class _Met(NamedTuple):
-    """A batch on its way through a rewriting."""
+    """A batch that a rewriting has read and not written yet."""
 
     batch: Batch
     position: int
     place: int | None
-    """Among the batches of its run; None if no record of it stays."""
+    """Index of the batch in its run; None if no record of it is kept."""
     is_over: bool
-    """Whether it is a marker of which nothing is left."""
+    """Whether it is a marker whose transaction has no data left."""
     is_unread: bool = False
-    """Whether it decompresses to more than the process may: it stays as it is."""
+    """Whether it decompresses to more than the limit of the process: it is kept unchanged."""
 
 
 _NOTHING: Final = Choice(0, 0, 0, 0, 0, 0)
@@ -166,7 +166,7 @@ class GroupRewriter:
         transactions: CleanedTransactions,
         pace: Pace,
     ) -> None:
-        """New segments are made in `directory`; `transactions` stand before the first group."""
+        """Creates segments in `directory`; `transactions` is the state before the first group."""
         self.counts = RewriteCounts()
         self._files = files
         self._directory = directory
@@ -175,13 +175,13 @@ class GroupRewriter:
         self._transactions = transactions
         self._pace = pace
         self._has_unread = False
-        """Whether a batch has stayed unread: a value in it comes back if its tombstone goes."""
+        """Whether a batch was unread. Tombstones are kept then: one may be for a value in it."""
 
     def rewrite(self, group: Sequence[Source], *, producers: Mapping[int, ProducerEnd]) -> Segment:
-        """The new segment of a group, as `.cleaned` files that are on the device.
+        """Write the new segment of a group, as `.cleaned` files; on the device on return.
 
-        `producers` are the active ones, as they are when the group's turn comes. When this raises,
-        the `.cleaned` files are gone again.
+        `producers` are the producers that are active now. When this raises, the `.cleaned` files
+        are removed.
 
         Raises:
             CorruptionError: a batch is damaged or not whole, or a transaction index is.
@@ -253,7 +253,7 @@ class GroupRewriter:
     def _meet(
         self, run: Run, position: int, batch: Batch, *, keeps_legacy_tombstones: bool
     ) -> _Met:
-        """Adds a batch to a run, unless all of its records go for the sake of their transaction."""
+        """Adds a batch to a run, unless its transaction lets all of its records be removed."""
         horizon_ms = batch.delete_horizon_or_none
         is_horizon_ahead = horizon_ms is None or self._rules.now_ms < horizon_ms
         is_over = batch.is_control and self._transactions.ends_nothing(batch)
@@ -281,7 +281,7 @@ class GroupRewriter:
     def _plan_batch(
         self, run: Run, met: _Met, *, log: RecordsFile, producers: Mapping[int, ProducerEnd]
     ) -> _Kept | Change | None:
-        """What is written for a batch, or how it is changed, or None when nothing of it stays."""
+        """The bytes to write for a batch, or its change, or None if the batch is removed."""
         batch, position, place, is_over, is_unread = met
         if is_unread:
             return _Kept(_stored(batch, log, position), batch.max_timestamp, batch.record_count)
@@ -310,16 +310,16 @@ class GroupRewriter:
 
 
 def _is_last_of_producer(batch: Batch, producers: Mapping[int, ProducerEnd]) -> bool:
-    """Whether the state of an active producer would be lost with the batch."""
+    """Whether removing the batch would lose the state of an active producer."""
     end = producers.get(batch.producer_id) if batch.has_producer else None
     if end is None:
         return False
     if end.last_data_offset is not None:
         return batch.last_offset == end.last_data_offset
-    # All that is left of it is a marker, whose epoch keeps its zombies out.
+    # The log has only a marker of this producer; its epoch fences zombies.
     return batch.is_control and batch.producer_epoch == end.epoch
 
 
 def _stored(batch: Batch, log: RecordsFile, position: int) -> memoryview:
-    """The bytes of a batch as they stand in its segment, whatever its format."""
+    """The bytes of a batch as they are in its segment, in any format."""
     return memoryview(log.read(position, position + batch.size))

@@ -1,15 +1,14 @@
-"""`KeyMap`: the newest offset of every key in a stretch of log, in memory of a fixed size.
+"""`KeyMap`: the newest offset of every key in a range of a log, in memory of a fixed size.
 
-The buffer that the settings give is taken once: one half for slots, one for the keys themselves
-(see `tailrace.kernels.key_map` for the drawing). A slot costs 16 bytes and nine of ten may be in
-use, as in Kafka, so 128 MiB have room for 3.7 million keys of up to 16 bytes.
+The memory is allocated once: one half for slots, one for the keys (the arena; see
+`tailrace.kernels.key_map` for the drawing). A slot takes 16 bytes, and nine of ten may be in use,
+as in Kafka, so 128 MiB have room for 3.7 million keys of up to 16 bytes.
 
-When there is no room for one more key the map is full: the caller cleans with what it has and comes
-again for the rest. A key that fits an empty map always ends up in some round. One that is larger
-than the whole half for keys never does: `choose` then keeps all of its records, so that nothing is
-lost and the round goes on.
+When there is no room for one more key, the map is full: this round compacts what is in it, and the
+next round the rest. A key that fits an empty map is compacted in some round. For a key larger than
+the arena, `choose` keeps all records, so that nothing is lost and the round goes on.
 
-Invariant: the map never says of a record that a newer one exists, unless it was given that one.
+Invariant: a record is only removed if `put` was given a newer one with its key.
 """
 
 import mmap
@@ -24,26 +23,26 @@ SIZE_BYTES_MIN: Final = 64
 """Two slots, one of which stays free, and an arena of 32 bytes."""
 
 SIZE_BYTES_MAX: Final = 2**31 - 1
-"""What one round of Kafka's cleaner takes too; places in the arena have 32 bits."""
+"""The limit of one thread of Kafka's cleaner too; positions in the arena have 32 bits."""
 
 _SLOT_BYTES: Final = 16
 _ZEROS: Final = bytes(1 << 20)
 
 NO_OFFSET: Final = -1
-"""`latest_offset` of a map that has seen nothing."""
+"""`latest_offset` of an empty map."""
 
 
 class KeyMap:
     """Keys and offsets of one round of cleaning."""
 
     def __init__(self, size_bytes: int) -> None:
-        """Takes the memory at once; `size_bytes` beyond 2 GiB are not used."""
+        """Allocates the memory; of `size_bytes` at most 2 GiB are used."""
         assert size_bytes >= SIZE_BYTES_MIN
         size_bytes = min(size_bytes, SIZE_BYTES_MAX)
         slot_count = size_bytes // 2 // _SLOT_BYTES
         slot_bytes = slot_count * _SLOT_BYTES
         memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        # Searches go everywhere, and with small pages each would wait for the page table as well.
+        # Lookups are random, and with small pages each would also miss the TLB.
         memory.madvise(mmap.MADV_HUGEPAGE)
         self._slot_bytes = memoryview(memory)[:slot_bytes]
         self._slots = self._slot_bytes.cast("q")
@@ -52,7 +51,7 @@ class KeyMap:
         self._state[MapState.KEYS_MAX] = slot_count * 9 // 10
         self._group = kernels.int64s(GROUP_SIZE)
         self.latest_offset = NO_OFFSET
-        """Everything up to this offset has been seen; -1 for nothing."""
+        """All records up to this offset are in the map; -1 for none."""
 
     @property
     def key_count(self) -> int:
@@ -61,12 +60,12 @@ class KeyMap:
 
     @property
     def unmapped(self) -> int:
-        """Records whose key is larger than the map; they all stay."""
+        """Records whose key is larger than the arena; they are all kept."""
         return self._state[MapState.UNMAPPED]
 
     @property
     def load(self) -> float:
-        """Share of the map in use, from 0 to 1: of slots or of bytes, whichever is fuller."""
+        """Share of the map in use, from 0 to 1: the larger of slots and arena."""
         return max(
             self._state[MapState.KEYS] / self._state[MapState.KEYS_MAX],
             self._state[MapState.ARENA_USED] / len(self._arena),
@@ -74,7 +73,7 @@ class KeyMap:
 
     @property
     def slots(self) -> memoryview:
-        """The slots as int64, for whoever compares maps: see the drawing."""
+        """The slots as int64, for a comparison of maps; see the drawing."""
         return self._slots
 
     @property
@@ -83,8 +82,8 @@ class KeyMap:
         return self._arena[: self._state[MapState.ARENA_USED]]
 
     def clear(self) -> None:
-        """Forgets everything; the memory stays."""
-        # A map without keys has zeros already, and its pages need not exist yet.
+        """Removes all keys; keeps the memory."""
+        # A map without keys has only zeros, and writing them would allocate its pages.
         for start in range(0, len(self._slot_bytes) if self.key_count else 0, len(_ZEROS)):
             piece = self._slot_bytes[start : start + len(_ZEROS)]
             piece[:] = _ZEROS[: len(piece)]
@@ -94,13 +93,13 @@ class KeyMap:
         self.latest_offset = NO_OFFSET
 
     def skip_to(self, offset: int) -> None:
-        """Says that everything before `offset` has been seen, where nothing of it has a place."""
+        """Sets `latest_offset` to just before `offset`, for a range without records to map."""
         self.latest_offset = max(self.latest_offset, offset - 1)
 
     def put(self, run: Run, *, start_offset: int) -> bool:
-        """Notes every keyed record of a run from `start_offset` on; says whether all had room.
+        """Adds every keyed record of a run from `start_offset` on; returns whether all had room.
 
-        If not, the map is full, and `latest_offset` is that of the last record that is in it.
+        If not, the map is full, and `latest_offset` is that of the last record in it.
 
         Raises:
             CorruptRecordError: a record breaks a rule of the format; it has the position.
@@ -119,7 +118,7 @@ class KeyMap:
         return bool(status)
 
     def choose(self, run: Run) -> None:
-        """Writes down in a run which of its records stay.
+        """Marks in a run which of its records are kept.
 
         Raises:
             CorruptRecordError: a record breaks a rule of the format; it has the position.

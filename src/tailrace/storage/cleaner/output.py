@@ -1,6 +1,6 @@
-"""The new segment of a rewriting: made under `.cleaned` names, filled chunk by chunk, or discarded.
+"""The new segment of a compaction: created as `.cleaned` files, filled in chunks, or discarded.
 
-Invariant: nothing of it counts. Whatever a crash leaves under these names, a start removes.
+Invariant: `.cleaned` files are not part of the log. A start removes them.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.segment import Segment, SegmentAppend, open_segment
 
 CHUNK_BYTES: Final = 64 * 1024
-"""What is appended in one go. An index entry can only point at the start of one, so a larger chunk
-would save little and make every later search longer."""
+"""How much is appended at a time. An index entry can only point at the start of a chunk, so larger
+chunks would make every later search longer, and save little."""
 
 
 def _go_on(_: int) -> None:
-    """The pause of a rewriting that nobody shares the device with."""
+    """The pause of a rewriting without a throttle."""
 
 
 class Output:
@@ -36,7 +36,7 @@ class Output:
         self._newest = TimestampOffset(NO_TIMESTAMP, -1)
 
     def add(self, data: Buffer, *, last_offset: int, max_timestamp: int) -> None:
-        """Takes the bytes of one batch; writes when a chunk is full.
+        """Adds the bytes of one batch; writes when a chunk is full.
 
         Raises:
             OSError: the device is full or failing.
@@ -50,7 +50,7 @@ class Output:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what has been collected.
+        """Writes the collected batches.
 
         Raises:
             OSError: the device is full or failing.
@@ -73,13 +73,13 @@ class Output:
 def open_cleaned(
     files: Files, directory: str, *, base_offset: int, config: LogConfig, size_max: int
 ) -> Segment:
-    """A new segment under `.cleaned` names, for about `size_max` bytes of log.
+    """Create a segment with `.cleaned` names, for about `size_max` bytes of log.
 
     Raises:
-        OSError: a file cannot be made or grown.
+        OSError: a file cannot be created or grown.
     """
-    # Chunks may be denser than the appends of the sources were, and an index must not be full
-    # before its log is. A batch whose timestamps are written anew may be twice as large.
+    # The index needs an entry per chunk, and must not be full before the log is. A batch whose
+    # timestamps are rewritten may become twice as large.
     entries_max = 2 * size_max // CHUNK_BYTES + 4
     roomy = replace(
         config,
@@ -97,10 +97,10 @@ def open_cleaned(
 
 
 def discard(files: Files, *segments: Segment, after: Exception) -> None:
-    """Closes segments that came to nothing and removes their files.
+    """Closes unfinished segments and removes their files.
 
-    A file that cannot be removed stays until the next start; `after`, the error that is on its way
-    to the caller, then says so.
+    A file that cannot be removed stays until the next start; a note on `after`, the error that the
+    caller gets, says so.
     """
     for segment in segments:
         paths = segment.paths()

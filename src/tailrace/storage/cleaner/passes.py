@@ -1,9 +1,8 @@
-"""One walk over a closed segment: each batch found right, then used in runs.
+"""One pass over a closed segment: check each batch, then process batches in runs.
 
-Both passes of a cleaning go this way: the one that maps keys and the one that rewrites. What is
-made of the batches is for the caller to say.
+Both passes of a cleaning use it: the one that maps keys and the one that rewrites.
 
-Invariant: nothing is made of a batch before its checksum and its offsets have been looked at.
+Invariant: no batch is used before its checksum and its offsets were checked.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,34 +18,34 @@ from tailrace.storage.segment import Segment
 
 
 class CleaningAbortedError(RetriableError):
-    """The round was called off; the log is as it was, but for groups already exchanged."""
+    """The round was aborted; groups that were exchanged before stay exchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How a round lets others have their turn."""
+    """How a round is throttled and aborted."""
 
     pause: Callable[[int], None]
-    """Called with every so many bytes read or written; may take its time."""
+    """Called with the bytes that were read or written; may wait."""
     check: Callable[[], None]
-    """Called for every run of batches; raises CleaningAbortedError to call the round off."""
+    """Called for every run of batches; raises CleaningAbortedError to abort the round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A closed segment, and what a pass over it has to know of its neighbours."""
+    """A closed segment to rewrite, with its limits and its aborted transactions."""
 
     log: RecordsFile
     base_offset: int
     limit_offset: int
-    """Base offset of the segment behind it."""
+    """Base offset of the next segment."""
     modified_ms: int
     aborted: tuple[AbortedTransaction, ...]
     """The aborted transactions with a record in it."""
 
 
 def source_of(segments: Sequence[Segment], number: int) -> Source:
-    """One of the segments of a log, which is not the last one.
+    """The facts of segment `number` of a log, which must not be the last one.
 
     Raises:
         CorruptionError: a transaction index is damaged.
@@ -63,12 +62,12 @@ def source_of(segments: Sequence[Segment], number: int) -> Source:
 
 
 class SegmentPass:
-    """A walk over the log of one closed segment."""
+    """A pass over the log of one closed segment."""
 
     def __init__(
         self, log: RecordsFile, *, base_offset: int, limit_offset: int, pace: Pace
     ) -> None:
-        """`limit_offset` is the base offset of the segment behind it."""
+        """`limit_offset` is the base offset of the next segment."""
         self._log = log
         self._base_offset = base_offset
         self._limit_offset = limit_offset
@@ -82,12 +81,12 @@ class SegmentPass:
         use: Callable[[Run], bool],
         end: int,
     ) -> bool:
-        """Looks at each batch and uses them run by run; whether it came to the end.
+        """Calls `look` for each batch and `use` for each run; returns whether it came to the end.
 
-        It does not once `use` has said False. `end` is where the walk ends without any batch.
+        It stops when `use` returns False. `end` is the end position if there is no batch.
 
         Raises:
-            CorruptionError: a batch is damaged or not whole; what `look` and `use` raise.
+            CorruptionError: a batch is damaged or not whole; or from `look` and `use`.
             CleaningAbortedError: from `Pace.check`.
         """
         due = self._base_offset
@@ -123,14 +122,14 @@ class SegmentPass:
 
 
 def _check_offsets(batch: Batch, *, due: int, limit: int) -> None:
-    """Hold offsets against what stands around them, since no checksum covers the first one.
+    """Check that a batch's offsets are in order: no checksum covers its base offset.
 
-    The wrapper of an older format has its last offset alone, so its first is taken as it comes.
+    The wrapper of an older format stores only its last offset, so its first is not checked.
     """
     first = batch.last_offset if batch.legacy is not None else batch.base_offset
     if not due <= first <= batch.last_offset < limit:
         raise CorruptionError(
-            f"offsets {batch.base_offset} to {batch.last_offset} where those from {due} to below "
-            f"{limit} may stand",
+            f"a batch has offsets {batch.base_offset} to {batch.last_offset}, and only offsets "
+            f"from {due} to below {limit} are valid here",
             offset=batch.base_offset,
         )

@@ -1,13 +1,13 @@
-"""What to clean next, decided from facts: which log, from where to where, in which groups. Pure.
+"""Plan a cleaning: which log, which range of offsets, which groups of segments. Pure.
 
     log start      first dirty              first uncleanable      active segment      log end
     |--------------|------------------------|----------------------|-------------------|
-     clean already   dirty: put in the map    too young, or of an
-     |                                    |   undecided transaction
+     clean already   dirty: put in the map    too young, or in an
+     |                                    |   open transaction
      `------- rewritten, in groups -------'
 
-Invariant: 0 <= first dirty <= first uncleanable, and nothing at or behind the first uncleanable
-offset is ever rewritten.
+Invariant: 0 <= first dirty <= first uncleanable, and no record at or above the first uncleanable
+offset is rewritten.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,21 +20,21 @@ from tailrace.storage.config import LogConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
-    """What a decision needs to know of one segment."""
+    """The facts of one segment that a plan needs."""
 
     base_offset: int
     size_bytes: int
     largest_timestamp_ms: int
-    """Of its records, or the time of its last write if they have none."""
+    """Largest timestamp of its records, or the time of its last write if they have none."""
     first_timestamp_ms: int | None = None
-    """Of its first batch; None if it has none."""
+    """Timestamp of its first batch; None without one."""
     offset_index_bytes: int = 0
     time_index_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """What a decision needs to know of one log; the last segment is the active one."""
+    """The facts of one log that a plan needs; the last segment is the active one."""
 
     log_start: int
     last_stable: int
@@ -49,48 +49,49 @@ class LogFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirtyRange:
-    """The offsets that the next round would put in its map."""
+    """The offsets that the next round puts in its map."""
 
     first_dirty: int
     first_uncleanable: int
-    """The offset behind them, as the last stable offset, age and active segment allow."""
+    """The offset after the range; limited by last stable offset, compaction lag, active segment."""
     is_checkpoint_reset: bool
-    """Whether the checkpoint was outside of the log and has to become `first_dirty`."""
+    """Whether the checkpoint was outside of the log and must be set to `first_dirty`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningPlan:
-    """One log, weighed: what a round would work on and how much that is."""
+    """The range and the size of the next round over one log."""
 
     first_dirty: int
     first_uncleanable: int
-    """Base offset of the first segment that stays as it is."""
+    """Base offset of the first segment that is not rewritten."""
     clean_bytes: int
     cleanable_bytes: int
     delay_ms: int
-    """How long the oldest dirty record has been waiting beyond `max.compaction.lag.ms`."""
+    """How long the oldest dirty record has waited beyond `max.compaction.lag.ms`."""
     is_due: bool
-    """Whether the share of dirty bytes, or their age, asks for a round."""
+    """Whether the dirty ratio, or the age of dirty records, requires a round."""
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that a round would read and write anew."""
+        """Bytes that a round would read and rewrite."""
         return self.clean_bytes + self.cleanable_bytes
 
     @property
     def dirty_ratio(self) -> float:
-        """Share of those bytes that has never been cleaned, from 0 to 1."""
+        """Share of `total_bytes` that has never been cleaned, from 0 to 1."""
         return self.cleanable_bytes / self.total_bytes if self.total_bytes else 0.0
 
 
 def plan_range(
     log: LogFacts, *, checkpoint: int | None, config: LogConfig, now_ms: int
 ) -> DirtyRange:
-    """Which offsets are dirty and may be cleaned; `checkpoint` is where the last round ended."""
+    """The dirty offsets that may be cleaned; `checkpoint` is where the last round ended."""
     first_dirty = log.log_start if checkpoint is None else checkpoint
     is_reset = not log.log_start <= first_dirty <= log.log_end
     if is_reset:
-        # Above the end, the log was cut after it was cleaned, so none of it counts as clean.
+        # If the checkpoint is above the log end, the log was truncated after it was cleaned, so
+        # the whole log counts as dirty.
         first_dirty = log.log_start
     limits = [log.last_stable, log.active_base]
     if config.min_compaction_lag_ms > 0:
@@ -110,7 +111,7 @@ def plan_range(
 def plan_cleaning(
     log: LogFacts, dirty: DirtyRange, *, config: LogConfig, now_ms: int
 ) -> CleaningPlan:
-    """How much a round over the range would have to do, and whether it is worth it by now."""
+    """The size of a round over the range, and whether it is due."""
     # A segment is cleaned whole or not at all.
     beyond = _inactive_from(log, dirty.first_uncleanable)
     limit = beyond[0].base_offset if beyond else log.active_base
@@ -140,7 +141,7 @@ def plan_cleaning(
 
 
 def choose_filthiest(plans: Mapping[TopicPartition, CleaningPlan]) -> TopicPartition | None:
-    """The due log with the largest dirty ratio, or None; who may not be cleaned is left out."""
+    """The due log with the largest dirty ratio, or None; `plans` has only logs to choose from."""
     due = [partition for partition, plan in plans.items() if plan.is_due and plan.total_bytes]
     return max(due, key=lambda partition: plans[partition].dirty_ratio, default=None)
 
@@ -148,10 +149,10 @@ def choose_filthiest(plans: Mapping[TopicPartition, CleaningPlan]) -> TopicParti
 def group_segments(
     segments: Sequence[SegmentFacts], *, config: LogConfig, first_uncleanable: int
 ) -> list[tuple[SegmentFacts, ...]]:
-    """The segments in runs, each of which fits one new segment even if nothing of it goes.
+    """Group the segments so that each group fits one new segment even if no record is removed.
 
-    `first_uncleanable` bounds the offsets of the last segment, as base offsets bound the others:
-    to know better would mean to read them.
+    The next base offset limits the offsets of a segment, and `first_uncleanable` those of the last
+    one; the real last offsets would have to be read.
     """
     groups: list[tuple[SegmentFacts, ...]] = []
     limits = [segment.base_offset for segment in segments[1:]] + [first_uncleanable]
@@ -167,8 +168,8 @@ def _fits(
     group: tuple[SegmentFacts, ...], segment: SegmentFacts, *, limit: int, config: LogConfig
 ) -> bool:
     merged = (*group, segment)
-    # An empty segment has no offset that the index would have to hold; counting it would leave one
-    # empty segment behind for every 2^31 offsets.
+    # An empty segment needs no offset in the index. If its range counted, compaction would leave an
+    # empty segment for every 2^31 offsets.
     is_in_reach = segment.size_bytes == 0 or limit - 1 - group[0].base_offset <= INT32_MAX
     return (
         is_in_reach
@@ -179,14 +180,14 @@ def _fits(
 
 
 def _inactive_from(log: LogFacts, offset: int) -> tuple[SegmentFacts, ...]:
-    """The segments from the one that holds `offset` up to the active one, without it."""
+    """The segments from the one with `offset` up to the active one, which is excluded."""
     return _between(log.segments, offset, log.active_base)
 
 
 def _between(
     segments: tuple[SegmentFacts, ...], start: int, limit: int
 ) -> tuple[SegmentFacts, ...]:
-    """The segments with offsets from `start` to below `limit`, as their base offsets tell."""
+    """The segments with offsets from `start` to below `limit`, according to their base offsets."""
     if start >= limit:
         return ()
     floor = max((each.base_offset for each in segments if each.base_offset <= start), default=start)

@@ -1,8 +1,8 @@
-"""One round of cleaning in one process: keys into a map, then group after group into a new segment.
+"""One round of cleaning: put keys in the map, then rewrite each group into a new segment.
 
-    map_keys     the newest offset of every key in the dirty part, as far as the map has room
-    groups       the segments up to there, in runs of which each becomes one
-    rewrite      one group; what stays, and how, is `group`
+    map_keys     the newest offset of every key in the dirty part, until the map is full
+    groups       the segments up to there, in groups that become one segment each
+    rewrite      one group, by the rules of `group`
 
 Invariant: the old segments are only read. Memory: the map, one run of batches and its output.
 """
@@ -44,19 +44,19 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningStatistics:
-    """What a round has done so far."""
+    """Counts of a round so far."""
 
     map_bytes_read: int
     map_records_read: int
     bytes_read: int
-    """By the second pass, as are the records."""
+    """Bytes read by the second pass, as `records_read`."""
     bytes_written: int
     records_read: int
     records_written: int
     unkeyed_records: int
-    """Records that went because they have no key."""
+    """Records that were removed because they have no key."""
     unmapped_records: int
-    """Records that stayed because their key is larger than the map."""
+    """Records that were kept because their key is larger than the map's arena."""
     map_load: float
     """Share of the map that was in use, from 0 to 1."""
 
@@ -64,7 +64,7 @@ class CleaningStatistics:
 class CleaningRound:
     """A round over one log: `map_keys`, then `rewrite` for each of `groups`.
 
-    May run on any thread: it touches only segments that take no more writes.
+    May run on any thread: it reads only closed segments.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class CleaningRound:
         )
 
     def statistics(self) -> CleaningStatistics:
-        """What has been done so far."""
+        """The counts so far."""
         return CleaningStatistics(
             map_bytes_read=self._map_bytes_read,
             map_records_read=self._map_records_read,
@@ -115,10 +115,10 @@ class CleaningRound:
         )
 
     def map_keys(self) -> int:
-        """Clears the map and puts the dirty range in it; returns where the round will end.
+        """Clears the map and puts the dirty range in it; returns the offset where the round ends.
 
-        That is the first uncleanable offset, or less when the map is full before. At least one
-        record more than the first dirty offset is always reached.
+        That is the first uncleanable offset, or a lower one if the map is full; it is always above
+        the first dirty offset if there is a dirty record.
 
         Raises:
             CorruptionError: a batch is damaged or not whole, or a transaction index is.
@@ -134,16 +134,16 @@ class CleaningRound:
             later = self._segments[self._segments.index(dirty[0]) :]
             transactions.add_aborted(aborted_between(later, first_dirty, limit))
         ends = [segment.base_offset for segment in dirty[1:]] + [limit]
-        # Without a dirty segment there is an end too many: it is where the round begins.
+        # Without a dirty segment `ends` has one entry too many, so `strict` is False.
         for segment, end in zip(dirty, ends, strict=False):
             if not self._map_segment(segment, transactions):
                 break
-            # Offsets that nobody has any more, up to the next segment, are done with as well.
+            # Offsets missing at the end of the segment count as mapped too.
             self._map.skip_to(end)
         return self._map.latest_offset + 1
 
     def groups(self) -> list[tuple[Segment, ...]]:
-        """The segments up to where the map has come, in runs of which each becomes one segment."""
+        """The segments up to the end of the map, in groups that become one segment each."""
         by_base = {segment.base_offset: segment for segment in self._segments}
         end = self._map.latest_offset + 1
         facts = [segment_facts(segment) for segment in self._segments if segment.base_offset < end]
@@ -153,20 +153,20 @@ class CleaningRound:
         return [tuple(by_base[each.base_offset] for each in group) for group in groups]
 
     def rewrite(self, group: Sequence[Segment], *, producers: Mapping[int, ProducerEnd]) -> Segment:
-        """The new segment of a group, as `GroupRewriter.rewrite`; groups come in order."""
+        """Write the new segment of a group, as `GroupRewriter.rewrite`; groups in order."""
         numbers = map(self._segments.index, group)
         sources = [source_of(self._segments, number) for number in numbers]
         return self._rewriter.rewrite(sources, producers=producers)
 
     def _map_segment(self, segment: Segment, transactions: CleanedTransactions) -> bool:
-        """Whether the whole segment is in the map."""
+        """Put the keys of a segment in the map; returns whether all had room."""
         first_dirty = self._plan.first_dirty
 
         def look(run: Run, position: int, batch: Batch) -> None:
             self._map_bytes_read += batch.size
             self._map_records_read += batch.record_count
             if not transactions.drops(batch):
-                # Its keys are not known then, and the batch stays as it is.
+                # A batch that is too large when decompressed is kept unchanged, without its keys.
                 with contextlib.suppress(DecompressedTooLargeError):
                     run.add(batch, position=position)
 
@@ -174,7 +174,7 @@ class CleaningRound:
             return self._map.put(run, start_offset=first_dirty)
 
         following = self._segments[self._segments.index(segment) + 1]
-        # The index says where the walk begins, and that may be the end; the next pass reads all.
+        # The pass begins where the index says, which may be the end; the next pass reads all.
         return SegmentPass(
             segment.log,
             base_offset=segment.base_offset,

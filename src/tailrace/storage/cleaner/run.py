@@ -1,8 +1,8 @@
 """`Run`: neighbouring batches of a segment, whose records go through the kernels in one call.
 
-A call has a price of its own, many times that of looking at a record, and batches may have few.
+A kernel call takes many times as long as the work on one record, and batches may have few records.
 
-Invariant: a run is as large as `RUN_BYTES` and one batch at most, as they are stored.
+Invariant: a run has at most `RUN_BYTES` of stored bytes, plus one batch.
 """
 
 from array import array
@@ -12,47 +12,47 @@ from tailrace.kernels import BATCH_ROW_SIZE, BatchRow
 from tailrace.records.batch import Batch
 
 RUN_BYTES: Final = 256 * 1024
-"""Small enough for what one kernel has read to be in the processor's cache for the next."""
+"""Small enough that the records stay in the processor's cache between two kernel calls."""
 
 KEEPS_ALL: Final = -(2**63)
-"""A latest offset that no record lies before."""
+"""A latest offset below every record, so that all records are kept."""
 
 _UNWRITTEN: Final = (0,) * (BATCH_ROW_SIZE - BatchRow.KEPT)
 
 
 class Choice(NamedTuple):
-    """What stays of a batch: the places of a `BatchRow` from KEPT to SIZE."""
+    """Counts of the kept records of a batch: the fields of a `BatchRow` from KEPT to SIZE."""
 
     kept: int
     unkeyed: int
-    """Records that go because they have no key."""
+    """Records that are removed because they have no key."""
     tombstones: int
-    """Records without a value among those that stay."""
+    """Kept records without a value."""
     timestamp_delta_first: int
-    """Of the first one that stays."""
+    """Timestamp delta of the first kept record."""
     timestamp_delta_max: int
-    """Of those that stay; 0 when none does."""
+    """Largest timestamp delta of the kept records; 0 if there are none."""
     size: int
-    """Bytes of those that stay, before compression."""
+    """Bytes of the kept records, uncompressed."""
 
 
 class Run:
-    """Batches, and what the kernels read and write about them."""
+    """Batches with the arrays that the kernels read and write."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
         self.positions: list[int] = []
-        """Where they stand in their segment, in bytes."""
+        """Position of each batch in its segment, in bytes."""
         self.rows = array("q")
-        """A `BatchRow` for each."""
+        """A `BatchRow` for each batch."""
         self.keeps = bytearray()
-        """A byte for each record: 1 if it stays."""
+        """A byte for each record: 1 if it is kept."""
         self.stored_bytes = 0
-        """Of everything that was read, batches included that were not added."""
+        """Stored bytes of all batches that were read, also of those that were not added."""
         self.next_offset = 0
-        """Behind everything that was read."""
+        """The offset after the last batch that was read."""
         self._firsts: list[int] = []
-        """Where the records of each batch begin in `keeps`."""
+        """Index in `keeps` of the first record of each batch."""
         self._views: list[memoryview] = []
         self._size = 0
 
@@ -64,11 +64,11 @@ class Run:
         latest_offset: int = KEEPS_ALL,
         keeps_tombstones: bool = True,
     ) -> int:
-        """Takes a batch and decompresses it; returns its place among them.
+        """Decompresses and adds a batch; returns its index in the run.
 
         Raises:
             CorruptCompressionError: the payload cannot be decompressed.
-            UnsupportedCodecError: the attributes have a codec that nobody has defined.
+            UnsupportedCodecError: the codec number is undefined.
         """
         view = batch.records_view()
         start, self._size = self._size, self._size + len(view)
@@ -77,7 +77,7 @@ class Run:
             latest_offset, keeps_tombstones, *_UNWRITTEN,
         ))  # fmt: skip
         self._firsts.append(len(self.keeps))
-        # A count that is a lie must not cost memory before a kernel refuses it.
+        # A wrong record count must not cost much memory before a kernel refuses it.
         self.keeps += bytes(max(0, min(batch.record_count, len(view))))
         self._views.append(view)
         self.batches.append(batch)
@@ -91,11 +91,11 @@ class Run:
         return self._views[0] if self._views else memoryview(b"")
 
     def choice(self, place: int) -> Choice:
-        """What stays of a batch, once `KeyMap.choose` has found out."""
+        """The counts of the kept records of a batch, after `KeyMap.choose`."""
         row = BATCH_ROW_SIZE * place
         return Choice._make(self.rows[row + BatchRow.KEPT : row + BatchRow.SIZE + 1])
 
     def kept_of(self, place: int) -> bytearray:
-        """The bytes of `keeps` that are about one batch, which has been chosen from."""
+        """The bytes of `keeps` for one batch, after `KeyMap.choose`."""
         first = self._firsts[place]
         return self.keeps[first : first + self.batches[place].record_count]

@@ -1,21 +1,21 @@
-"""The exchange of segments for what compaction has made of them, and what a start does with half.
+"""Exchange old segments for compacted ones, and complete or undo the exchange after a crash.
 
     step        files of the new segment     files of the old ones          after a crash
-    rewrite     170.log.cleaned              170.log, 200.log               the old: .cleaned goes
-    publish     170.log.cleaned -> .swap     170.log, 200.log               the old, till all files
-                                                                            have been renamed
+    rewrite     170.log.cleaned              170.log, 200.log               the old, not .cleaned
+    publish     170.log.cleaned -> .swap     170.log, 200.log               the old, until all files
+                                                                            are renamed
     exchange    170.log.swap                 170.log.deleted, ...           the new
-    complete    170.log                      gone in a while                the new
-    sync        170.log, on the device       gone in a while                the new
+    complete    170.log                      deleted later                  the new
+    sync        170.log, on the device       deleted later                  the new
 
-What decides is the pair of suffixes: a `.swap` counts only if no `.cleaned` of the same or a lower
-offset is left, and that is why several segments are published from the highest down. From then on
-the step can only go forward, and a start takes it (Kafka's LogLoader does the same, pass by pass).
+The suffixes decide: a `.swap` file counts only if no `.cleaned` file with the same or a lower
+offset is left. Therefore several segments are published from the highest offset down. After that
+the exchange can only be completed, and a start completes it (as Kafka's LogLoader does).
 
-The old segments are known by their offsets alone: from the first new base offset up to what the new
-ones hold. So of the last old segments, if nothing at all was kept of them, some may come back whole
-after a crash right before the exchange. They lack nothing and contradict nothing: what replaced
-their records stands behind them. The next round cleans them again.
+A start finds the old segments by their offsets: from the first new base offset up to the end of the
+new segments. So if no record of the last old segments was kept, some of these may come back after a
+crash right before the exchange. They are complete, and the records that replace theirs are behind
+them. The next round cleans them again.
 
 Invariant: at every point, each range of offsets is served by its old segments or by its new one.
 """
@@ -45,13 +45,12 @@ _SUFFIXES: Final = (names.CLEANED_SUFFIX, names.SWAP_SUFFIX, names.DELETED_SUFFI
 def publish(files: Files, directory: str, *segments: Segment) -> None:
     """Renames new segments from `.cleaned` to `.swap`; on the device when this returns.
 
-    May be slow, and touches nothing that is being read: for a worker thread. Until it returns a
-    crash leaves the old segments, or else the new ones as if it had returned. A log whose last
-    exchange failed halfway must not be cleaned again before a start: a `.cleaned` file beside its
-    `.swap` files would make them count for nothing.
+    May be slow, and uses no file in service, so it can run on a worker thread. A crash before it
+    returns leaves either the old segments or the new ones. A log whose last exchange failed must
+    not be cleaned again before a start: a `.cleaned` file would make its `.swap` files invalid.
 
     Raises:
-        OSError: the device refused; a start drops what was renamed, unless it was all.
+        OSError: the device refused; a start drops the renamed files, unless all were renamed.
     """
     for segment in sorted(segments, key=lambda each: each.base_offset, reverse=True):
         segment.change_suffix(names.CLEANED_SUFFIX, names.SWAP_SUFFIX)
@@ -59,35 +58,36 @@ def publish(files: Files, directory: str, *segments: Segment) -> None:
 
 
 def complete(*segments: Segment) -> None:
-    """Removes the `.swap` suffix, once the old files have other names.
+    """Removes the `.swap` suffix, after the old files were renamed.
 
     On the device when the caller has synced the directory. Until then the next round must not
     begin: after a crash its `.cleaned` files could make a `.swap` file of this one invalid.
 
     Raises:
-        OSError: a file cannot be renamed; a start does the rest.
+        OSError: a file cannot be renamed; a start completes the exchange.
     """
     for segment in sorted(segments, key=lambda each: each.base_offset):
         segment.change_suffix(names.SWAP_SUFFIX, "")
 
 
 def finish_swaps(files: Files, directory: str) -> None:
-    """Brings a folder behind every exchange that was under way, or back before it.
+    """Completes or undoes every exchange that a crash has interrupted.
 
-    Afterwards there are no `.cleaned`, `.swap` and `.deleted` files. After a crash in between: call
-    it again.
+    Afterwards the folder has no `.cleaned`, `.swap` and `.deleted` files. Can be repeated after a
+    crash.
 
     Raises:
-        CorruptionError: a segment that is to be put in place is damaged; nothing has changed.
+        CorruptionError: a new segment is damaged; nothing has changed.
         OSError: the device refused.
     """
     found = _suffixed(files, directory)
     cleaned, swaps = found[names.CLEANED_SUFFIX], found[names.SWAP_SUFFIX]
     limit = min(map(_offset_of, cleaned), default=None)
-    # First what depends on the `.cleaned` files: without them a half published set looks whole.
+    # Find invalid `.swap` files before the `.cleaned` files are removed: without these, a partly
+    # published set looks complete.
     invalid = [name for name in swaps if limit is not None and _offset_of(name) >= limit]
     for name in swaps:
-        # Nothing goes before what replaces it was found whole.
+        # Check the new segments before any old file is removed.
         if name not in invalid and _is_log(name):
             _check(files, f"{directory}/{name}")
     for name in found[names.DELETED_SUFFIX]:
@@ -111,10 +111,10 @@ def finish_swaps(files: Files, directory: str) -> None:
 def split_overflowed(
     files: Files, directory: str, *, base_offset: int, config: LogConfig
 ) -> list[int]:
-    """Splits a segment whose offsets are too far from its base; returns the new base offsets.
+    """Splits a segment whose offsets do not fit 31 bits; returns the new base offsets.
 
-    For a log that nobody uses: the new segments are in place, and closed, when this returns. After
-    a crash a start drops what was made, or finishes it.
+    For a log that is not open: the new segments are in place, and closed, when this returns. After
+    a crash a start undoes or completes the split.
 
     Raises:
         CorruptionError: the log cannot be read to its end; nothing has changed.
@@ -135,10 +135,10 @@ def split_overflowed(
 def split_segment(
     files: Files, directory: str, source: Segment, *, config: LogConfig
 ) -> list[Segment]:
-    """The batches of a segment in several, as `.cleaned` files on the device, to be published.
+    """Copies the batches of a segment into several new ones: `.cleaned` files, synced, unpublished.
 
-    Batches are copied as they are. The first part has the base offset of the source, and may be
-    empty if the source's first batch is too far from there. When this raises, the files are gone.
+    Batches are copied unchanged. The first part has the base offset of the source, and may be empty
+    if the source's first batch does not fit it. When this raises, the files are removed.
 
     Raises:
         CorruptionError: the log or its transaction index cannot be read to its end.
@@ -180,7 +180,7 @@ def split_segment(
 
 
 def _remove_replaced(files: Files, directory: str, swaps: Sequence[str]) -> None:
-    """Removes the segments whose offsets the new ones serve, and the snapshots between them."""
+    """Removes the segments that the new ones replace, and the snapshots between them."""
     bases = [_offset_of(name) for name in swaps if _is_log(name)]
     if not bases:
         return
@@ -223,7 +223,7 @@ def _next_offset(files: Files, path: str, *, base_offset: int) -> int:
 
 
 def _suffixed(files: Files, directory: str) -> dict[str, list[str]]:
-    """The files of segments that carry one of the three suffixes, by suffix."""
+    """The segment files with a `.cleaned`, `.swap` or `.deleted` suffix, by suffix."""
     found: dict[str, list[str]] = {suffix: [] for suffix in _SUFFIXES}
     for name in files.list(directory):
         stem, dot, last = name.rpartition(".")

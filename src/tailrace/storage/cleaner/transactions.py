@@ -1,11 +1,11 @@
-"""Transactions as a pass over the log meets them: which batches are aborted, which markers may go.
+"""Transactions during a pass over the log: which batches are aborted, which markers may be removed.
 
-A marker may go once nothing of its transaction is left before it, and then only when the delete
-horizon of its batch has passed. So one pass has to remember, for each producer, whether it has seen
-data of the transaction that is open at the moment (KIP-98; CleanedTransactionMetadata in Kafka).
+A marker may be removed when no data of its transaction is left before it and the delete horizon of
+its batch has passed. So a pass remembers for each producer whether it has read data of the open
+transaction (KIP-98; CleanedTransactionMetadata in Kafka).
 
-Invariant: batches and markers are told in the order of their offsets, and the aborted transactions
-that reach into a stretch of log before its first batch.
+Invariant: batches and markers are passed in the order of their offsets; the aborted transactions of
+a range are passed before its first batch.
 """
 
 import heapq
@@ -20,10 +20,10 @@ from tailrace.storage.index.transaction import AbortedTransaction
 
 
 class OpenTransactions(NamedTuple):
-    """Producers with data in a log before some offset, and its marker behind it."""
+    """Producers whose transaction has data before some offset and its marker after it."""
 
     aborted: frozenset[int]
-    """Those whose transaction will be aborted."""
+    """Producers whose transaction ends with an abort."""
     committed: frozenset[int]
 
 
@@ -31,16 +31,16 @@ NOTHING_OPEN: Final = OpenTransactions(frozenset(), frozenset())
 
 
 class MetTransactions(NamedTuple):
-    """What a stretch of log does to the transactions that are open before it."""
+    """How a range of the log changes the set of open transactions."""
 
     open: OpenTransactions
-    """Those that were begun in the stretch, or were open and have data in it."""
+    """Transactions with data in the range that are open after it."""
     abort_markers: frozenset[int]
-    """Producers of which the stretch has one."""
+    """Producers with an abort marker in the range."""
     commit_markers: frozenset[int]
 
     def after(self, before: OpenTransactions) -> OpenTransactions:
-        """What is open behind the stretch."""
+        """The transactions that are open after the range."""
         return OpenTransactions(
             aborted=(before.aborted - self.abort_markers) | self.open.aborted,
             committed=(before.committed - self.commit_markers) | self.open.committed,
@@ -51,27 +51,27 @@ class CleanedTransactions:
     """The transactions that are open at one point of a pass."""
 
     def __init__(self, before: OpenTransactions = NOTHING_OPEN) -> None:
-        """`before` is what is open where the pass begins."""
+        """`before` are the transactions that are open where the pass begins."""
         self.retained: list[AbortedTransaction] = []
-        """Aborted transactions of which data was met before their marker; whoever writes an index
-        of them empties the list."""
+        """Aborted transactions whose marker was kept. The caller writes them to the index of the
+        new segment and clears the list."""
         self._ahead: list[tuple[int, AbortedTransaction]] = []
         self._aborted: dict[int, AbortedTransaction] = {}
         self._with_data = set(before.aborted)
-        """Producers whose aborted transaction, now open, has shown data."""
+        """Producers with data of an open transaction that will be aborted."""
         self._committed = set(before.committed)
-        """Producers with data of a transaction that will be committed."""
+        """Producers with data of an open transaction that will be committed."""
         self._abort_markers: set[int] = set()
         self._commit_markers: set[int] = set()
-        """Producers of which the pass has met one."""
+        """Producers whose commit marker the pass has read."""
 
     def add_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """Takes note of aborted transactions in the stretch of log that comes next."""
+        """Adds the aborted transactions of the next range of the log."""
         for each in aborted:
             heapq.heappush(self._ahead, (each.first_offset, each))
 
     def met(self) -> MetTransactions:
-        """What the pass has met so far, for a pass that began with nothing open."""
+        """The changes so far, for a pass that began without open transactions."""
         return MetTransactions(
             OpenTransactions(frozenset(self._with_data), frozenset(self._committed)),
             frozenset(self._abort_markers),
@@ -79,7 +79,7 @@ class CleanedTransactions:
         )
 
     def drops(self, batch: Batch) -> bool:
-        """Whether a batch has no record whose key counts: a marker, or data that was aborted.
+        """Whether the keys of a batch are ignored: it is a marker, or its data was aborted.
 
         Raises:
             CorruptionError: as `ends_nothing`.
@@ -101,11 +101,11 @@ class CleanedTransactions:
         return False
 
     def ends_nothing(self, batch: Batch) -> bool:
-        """Whether a control batch is of no more use: nothing of its transaction came before it.
+        """Whether a control batch is not needed: its transaction has no data before it.
 
         Raises:
             CorruptRecordError: its record breaks a rule of the format.
-            CorruptionError: the transaction index, which has no checksum, says otherwise.
+            CorruptionError: the transaction index, which has no checksum, contradicts it.
         """
         self._reach(batch.last_offset)
         record = next(records_of(batch), None)
@@ -141,7 +141,7 @@ class CleanedTransactions:
 
 def _contradiction(marker: str, batch: Batch, aborted: AbortedTransaction) -> CorruptionError:
     return CorruptionError(
-        f"{marker} of producer {batch.producer_id}, and the transaction index has one that began "
-        f"at {aborted.first_offset} aborted at {aborted.last_offset}",
+        f"{marker} marker of producer {batch.producer_id} contradicts the transaction index, where "
+        f"its transaction from offset {aborted.first_offset} is aborted at {aborted.last_offset}",
         offset=batch.base_offset,
     )

@@ -1,19 +1,20 @@
-"""Which log is compacted when, and what becomes of it: the cleaner of a broker, step by step.
+"""The log cleaner of a broker: choose a log, run the steps of a round, count and retry.
 
-    next_job            weighs all compacted logs and takes the filthiest          owner's thread
+    next_job            plans all compacted logs and takes the dirtiest            owner's thread
     job.map_keys        the newest offset of every key in the dirty part           any, long
     job.rewrite         a group of segments into one, published as `.swap`         any, long
     job.exchange        the new segment serves, the old ones leave service         owner's, short
     job.settle          the names of the exchange are on the device                any, may wait
     job.note_cleaned    the checkpoint, when all groups were exchanged             any, may wait
-    job.finish          the log may be weighed again                               owner's thread
+    job.finish          the log may be planned again                               owner's thread
 
-The owner's thread is the one that appends. Whoever drives the steps decides about threads and
-pauses (`broker.cleaning`, or `clean` here for those that have no others); nothing here waits.
+The owner's thread is the one that appends. The caller of the steps decides about threads
+(`broker.cleaning`, or `clean` for one thread).
 
-A log that cannot be cleaned stops nobody: it is told, left alone for a while, and tried again, at
-first after a minute and then ever more rarely. (Kafka leaves it alone until the next start.) One
-whose exchange has failed halfway is left alone until the next start, which completes it.
+A log that cannot be cleaned does not stop the others. The error is logged, and the log is retried,
+first after a minute, then at growing intervals up to an hour. (Kafka does not retry before the next
+start.) A log whose exchange has failed is not retried before the next start, which completes the
+exchange.
 
 Invariant: at most one job at a time has a log, and a paused log has none.
 """
@@ -53,36 +54,36 @@ RETRY_MS_MAX = 60 * 60_000
 MAP_BYTES_PER_LOG_BYTE = 4
 """Records of a few bytes need more room in the map than in the log; most need far less."""
 MAP_BYTES_MIN = 4 * 1024 * 1024
-"""Half of it is for keys: more than a batch of the usual `max.message.bytes`, so that no key is too
-large for one round's map and small enough for the next one's."""
+"""Half of it is for keys. That is more than a batch of the usual `max.message.bytes`, so a key that
+fits one round's map fits every round's map."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerConfig:
-    """What the broker's settings say about compaction."""
+    """The broker's settings for compaction."""
 
     map_bytes_max: int
     """`log.cleaner.dedupe.buffer.size`."""
     io_bytes_per_second: float
-    """`log.cleaner.io.max.bytes.per.second`, read and written together, by all threads."""
+    """`log.cleaner.io.max.bytes.per.second`: bytes read plus bytes written, by all threads."""
     thread_count: int = 1
-    """`log.cleaner.threads`: jobs that there are at a time, which share memory and rate."""
+    """`log.cleaner.threads`: jobs at a time, which share memory and rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerStatistics:
-    """How the cleaner is doing; all zero before its first round."""
+    """Statistics of the cleaner; all zero before its first round."""
 
     rounds: int = 0
     """Rounds that were finished."""
     seconds_max: float = 0.0
-    """What the longest of them took."""
+    """Duration of the longest round."""
     map_load_max: float = 0.0
-    """The fullest map of them, from 0 to 1."""
+    """Load of the fullest map, from 0 to 1."""
     delay_ms_max: int = 0
-    """How long past `max.compaction.lag.ms` a record had to wait when its round began, at most."""
+    """The longest delay of a record beyond `max.compaction.lag.ms` when its round began."""
     failed_logs: int = 0
-    """Logs that could not be cleaned and are left alone."""
+    """Logs that could not be cleaned and wait for a retry."""
 
 
 @dataclass(slots=True)
@@ -97,13 +98,13 @@ class _Failure:
 
 CLOCK_TICK_S = 0.001
 PAUSE_S_MAX = 0.25
-"""How long a throttled thread sleeps before it asks again whether to go on."""
+"""How long a throttled thread sleeps before it checks again whether the round was aborted."""
 
 
 class Throttle:
-    """Keeps a rate by making its callers wait, on however many threads.
+    """Limits a rate in bytes per second by making its callers wait, on any number of threads.
 
-    Counts bytes and not times, so that another rate holds at once, for those who wait too.
+    It counts bytes, not times, so that a changed rate applies at once, also to waiting callers.
     """
 
     def __init__(self, clock: Clock, bytes_per_second: float) -> None:
@@ -111,34 +112,34 @@ class Throttle:
         """May be changed at any time."""
         self._clock = clock
         self._asked_bytes = 0.0
-        """Of all callers so far."""
+        """Bytes requested by all callers so far."""
         self._granted_bytes = 0.0
-        """How many of them the rate has allowed until `_granted_s`."""
+        """How many of these the rate has allowed until `_granted_s`."""
         self._granted_s = clock.monotonic_s()
         self._counting = threading.Lock()
 
     def ask(self, size: int) -> float:
-        """Count `size` bytes more; returns what to give to `seconds_until`."""
+        """Request `size` more bytes; returns the argument for `seconds_until`."""
         with self._counting:
             self._grant()
             self._asked_bytes += size
             return self._asked_bytes
 
     def seconds_until(self, asked: float) -> float:
-        """How long to wait, at the rate of now, until all bytes asked for so far keep to it."""
+        """How many seconds, at the current rate, until the requested bytes are allowed."""
         with self._counting:
             self._grant()
             return max(asked - self._granted_bytes, 0) / self.bytes_per_second
 
     def pause(self, size: int, *, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Wait until `size` bytes more keep to the rate, or until `is_over` says so."""
+        """Wait until the rate allows `size` more bytes, or until `is_over` returns True."""
         asked = self.ask(size)
-        # Shorter waits than a thread can sleep add up until it can.
+        # Waits shorter than a clock tick are skipped; they add up in the counters.
         while (left_s := self.seconds_until(asked)) >= CLOCK_TICK_S and not is_over():
             self._clock.pause(min(left_s, PAUSE_S_MAX))
 
     def _grant(self) -> None:
-        """Count what the rate has allowed since the last call; time without a caller is lost."""
+        """Add the bytes allowed since the last call; time without a request is not saved up."""
         now_s = self._clock.monotonic_s()
         allowed = self._granted_bytes + (now_s - self._granted_s) * self.bytes_per_second
         self._granted_bytes = min(self._asked_bytes, allowed)
@@ -147,7 +148,7 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """New segments, published, and those whose place they take."""
+    """Published new segments, and the old ones that they replace."""
 
     new: tuple[Segment, ...]
     old: tuple[Segment, ...]
@@ -164,7 +165,7 @@ class CleaningJob:
         self._is_aborted = False
         self._was_split = False
         self._is_exchange_open = False
-        """Whether files have `.swap` names, which only an exchange or a start takes from them."""
+        """Whether files have `.swap` names, so that the exchange must be completed."""
         self._end_offset = plan.first_dirty
         files, path = log.folder.files, log.folder.path
         self._round = CleaningRound(
@@ -179,7 +180,7 @@ class CleaningJob:
         )
 
     def abort(self) -> None:
-        """Have the round end at the next batch; what was exchanged already stays."""
+        """End the round at the next run of batches; exchanged groups stay exchanged."""
         self._is_aborted = True
 
     def map_keys(self) -> list[tuple[Segment, ...]]:
@@ -192,13 +193,14 @@ class CleaningJob:
         return self._round.groups()
 
     def rewrite(self, group: Sequence[Segment]) -> Exchange:
-        """The new segment of a group, published; for `exchange`, which has to follow. Any thread.
+        """Write and publish the new segment of a group; `exchange` must follow. Any thread.
 
-        If a segment has to be split first, the exchange is that, and the round ends after it.
+        If a segment has to be split first, the result is the split, and the round ends after its
+        exchange.
 
         Raises:
             CorruptionError, CleaningAbortedError, OSError: as `CleaningRound.rewrite`; the log is
-                as it was.
+                unchanged.
         """
         producers = producer_ends(self.log.producers)
         files, path = self.log.folder.files, self.log.folder.path
@@ -218,16 +220,16 @@ class CleaningJob:
         return Exchange(new=tuple(new), old=tuple(old))
 
     def exchange(self, planned: Exchange) -> None:
-        """Have the new segments serve instead of the old ones. Owner's thread.
+        """Replace the old segments of the log by the new ones. Owner's thread.
 
         Raises:
-            OSError: a file cannot be renamed; a start completes it.
+            OSError: a file cannot be renamed; a start completes the exchange.
         """
         shrink.replace_segments(self.log, planned.new, planned.old)
         self._is_aborted = self._is_aborted or self._was_split
 
     def settle(self) -> None:
-        """Put the names of the exchange on the device, before the next step. Any thread.
+        """Sync the names of the exchange, before the next step. Any thread.
 
         Raises:
             OSError: the device refused; a start completes the exchange.
@@ -236,18 +238,18 @@ class CleaningJob:
         self._is_exchange_open = False
 
     def note_cleaned(self) -> None:
-        """Note on the device how far the log has been cleaned, unless it is gone. Any thread.
+        """Checkpoint how far the log has been cleaned, unless it was deleted. Any thread.
 
         Raises:
-            OSError: the checkpoint cannot be written; the next round does the work once more.
+            OSError: the checkpoint cannot be written; the next round repeats the work.
         """
         if not self._was_split:
             self._cleaner.note_cleaned(self.log, end_offset=self._end_offset)
 
     def finish(self, failure: Exception | None = None) -> None:
-        """Give the log free, and count how it went. Owner's thread; exactly once.
+        """Release the log, and count the round or note its failure. Owner's thread; exactly once.
 
-        `failure` is what a step has raised, if one did.
+        `failure` is the exception of a step, if there was one.
         """
         self._cleaner.release(self)
         if failure is None and not self._was_split:
@@ -256,11 +258,11 @@ class CleaningJob:
             self._cleaner.note_failed(self.log, failure, is_final=self._is_exchange_open)
 
     def age_ms(self) -> int:
-        """How long ago the job was begun."""
+        """Milliseconds since the job began."""
         return self.log.folder.clock.now_ms() - self._begun_ms
 
     def statistics(self) -> CleaningStatistics:
-        """What the round has done so far."""
+        """The counts of the round so far."""
         return self._round.statistics()
 
     def _pause(self, size: int) -> None:
@@ -268,11 +270,11 @@ class CleaningJob:
 
     def _check(self) -> None:
         if self._is_aborted or not self._cleaner.is_in_service(self.log):
-            raise CleaningAbortedError(f"cleaning of {self.log.partition} was called off")
+            raise CleaningAbortedError(f"cleaning of {self.log.partition} was aborted")
 
 
 class LogCleaner:
-    """The compacted logs of a broker, weighed and taken one by one."""
+    """Chooses compacted logs of a broker for cleaning, one by one."""
 
     def __init__(self, logs: LogManager, config: CleanerConfig, clock: Clock) -> None:
         self.throttle = Throttle(clock, config.io_bytes_per_second)
@@ -285,13 +287,13 @@ class LogCleaner:
         self._statistics = CleanerStatistics()
 
     def statistics(self) -> CleanerStatistics:
-        """What the cleaner has done since it was made."""
+        """Statistics since the cleaner was created."""
         return replace(self._statistics, failed_logs=len(self._failures))
 
     def next_job(self) -> CleaningJob | None:
-        """A round over the filthiest log that is due, or None. Owner's thread.
+        """A round over the dirtiest log that is due, or None. Owner's thread.
 
-        A log that cannot be weighed counts as one that cannot be cleaned.
+        A log that cannot be planned counts as one that cannot be cleaned.
         """
         plans = {log.partition: plan for log, plan in self.weigh()}
         partition = choose_filthiest(plans)
@@ -304,10 +306,10 @@ class LogCleaner:
         return job
 
     def weigh(self) -> list[tuple[Log, CleaningPlan]]:
-        """Every log that may be cleaned now, and how much there is to do.
+        """Every log that may be cleaned now, with its plan.
 
-        A checkpoint that lies outside of its log is put right on the way: in memory now, and on the
-        device with the directory's next checkpoints.
+        A checkpoint outside of its log is corrected: in memory now, and on the device with the
+        directory's next checkpoints.
         """
         found = []
         now_ms = self._clock.now_ms()
@@ -321,7 +323,7 @@ class LogCleaner:
         return found
 
     def is_cleaning(self, partition: TopicPartition) -> bool:
-        """Whether a job has the log, so that no segment of it may go."""
+        """Whether a job has the log, so that none of its segments may be removed."""
         return partition in self._jobs
 
     def failures(self) -> dict[TopicPartition, str]:
@@ -329,15 +331,15 @@ class LogCleaner:
         return {partition: failure.reason for partition, failure in self._failures.items()}
 
     def abort(self, partition: TopicPartition) -> None:
-        """Call off the job that has the log, if there is one; it ends at its next batch."""
+        """Abort the job that has the log, if any; it ends at its next run of batches."""
         job = self._jobs.get(partition)
         if job is not None:
             job.abort()
 
     def pause(self, partition: TopicPartition) -> None:
-        """Have no job take the log until `resume`, as often as it was paused; aborts the present.
+        """Abort the log's job, and begin none until `resume` was called as often as `pause`.
 
-        Segments may be changed once `is_cleaning` says no.
+        Segments may be changed when `is_cleaning` is False.
         """
         self._paused[partition] += 1
         self.abort(partition)
@@ -349,7 +351,7 @@ class LogCleaner:
         self._paused += Counter()
 
     def note_truncated(self, log: Log) -> None:
-        """Have what is appended behind a cut count as dirty; call it while the log is paused.
+        """Lower the cleaner offset to the log end after a truncation, while the log is paused.
 
         It waits for the device, so it is for a worker thread.
 
@@ -366,17 +368,17 @@ class LogCleaner:
         return self._logs.get(log.partition) is log
 
     def map_bytes(self, plan: CleaningPlan) -> int:
-        """How large a map a round gets: its share, and no larger than its log could fill."""
+        """The map size of a round: its thread's share, but not more than its log can fill."""
         wanted = max(MAP_BYTES_MIN, MAP_BYTES_PER_LOG_BYTE * plan.cleanable_bytes)
         return min(self._config.map_bytes_max // self._config.thread_count, wanted)
 
     def release(self, job: CleaningJob) -> None:
-        """Take back the log that a job has."""
+        """End a job's hold on its log."""
         if self._jobs.get(job.log.partition) is job:
             del self._jobs[job.log.partition]
 
     def note_cleaned(self, log: Log, *, end_offset: int) -> None:
-        """Write down how far a log has been cleaned, unless it is gone. Any thread.
+        """Checkpoint how far a log has been cleaned, unless it was deleted. Any thread.
 
         Raises:
             OSError: the checkpoint cannot be written.
@@ -386,7 +388,7 @@ class LogCleaner:
             home.note_cleaned(log.partition, end_offset, log=log)
 
     def count_round(self, job: CleaningJob, *, end_offset: int) -> None:
-        """Have the statistics count a round, and tell of it."""
+        """Count a finished round in the statistics, and log it."""
         log = job.log
         self._failures.pop(log.partition, None)
         done, known = job.statistics(), self._statistics
@@ -403,15 +405,15 @@ class LogCleaner:
         )  # fmt: skip
 
     def note_failed(self, log: Log, error: Exception, *, is_final: bool = False) -> None:
-        """Leave a log alone for a while, or for good, and tell why."""
+        """Delay the next try for a log, or disable it until the next start, and log the reason."""
         partition = log.partition
         if not self.is_in_service(log):
-            return  # Deleted meanwhile, which is why its files were missing.
+            return  # The log was deleted meanwhile, so its files are missing.
         known = self._failure_of(log)
         attempts = 1 if known is None else known.attempts + 1
         delay_ms = min(RETRY_MS_MIN << min(attempts - 1, 10), RETRY_MS_MAX)
         retry_ms = INT64_MAX if is_final else self._clock.now_ms() + delay_ms
-        # As text: an error that a log handler keeps would keep slices of the log with it.
+        # As text: if a log handler kept the exception, it would keep slices of the log in memory.
         reason = str(error)
         self._failures[partition] = _Failure(log, reason, retry_ms, attempts)
         logger.error(
@@ -420,7 +422,7 @@ class LogCleaner:
         )  # fmt: skip
 
     def _failure_of(self, log: Log) -> _Failure | None:
-        """How the log has failed; not one of the same name that was deleted since."""
+        """The failure of this log; None for a failure of a deleted log of the same name."""
         failure = self._failures.get(log.partition)
         return failure if failure is not None and failure.log is log else None
 
@@ -444,10 +446,10 @@ class LogCleaner:
 
 
 def clean(job: CleaningJob) -> CleaningStatistics:
-    """Do a job from beginning to end on this thread.
+    """Run all steps of a job on this thread.
 
     Raises:
-        CorruptionError, CleaningAbortedError, OSError: what a step has raised; noted already.
+        CorruptionError, CleaningAbortedError, OSError: from a step; noted already.
     """
     try:
         for group in job.map_keys():

@@ -1,1 +1,1 @@
-"""The sparse indexes of a segment: from an offset, or a timestamp, to a place near it."""
+"""The indexes of a segment: offset to position, timestamp to offset, aborted transactions."""

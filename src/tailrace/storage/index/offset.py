@@ -5,7 +5,7 @@
     4  int32  position                  where that append starts in the .log file
 
 One entry for each `index.interval.bytes` of log, offsets strictly rising. No header, no checksum:
-the log can always rebuild it.
+it can always be rebuilt from the log.
 """
 
 import struct
@@ -57,13 +57,13 @@ class OffsetIndex:
         return OffsetPosition(self.base_offset + relative, found)
 
     def append(self, offset: int, position: int) -> None:
-        """Note that the append whose last offset is `offset` starts at `position`."""
+        """Add an entry: the append with last offset `offset` starts at `position`."""
         last = self.entries.last_or_none()
         assert last is None or offset - self.base_offset > last[0]
         self.entries.append(offset - self.base_offset, position)
 
     def truncate_to(self, offset: int, *, bytes_max: int) -> None:
-        """Drop the entries at or behind `offset`, and have room for `bytes_max` of them again.
+        """Remove the entries at or above `offset`; the file gets `bytes_max` of room again.
 
         Raises:
             OSError: the device refused; the call may be repeated.
@@ -72,11 +72,11 @@ class OffsetIndex:
         self.entries.truncate(count, capacity=bytes_max // ENTRY.size)
 
     def check(self, log_size: int) -> None:
-        """Check what can be checked without reading the log.
+        """Check the entries without reading the log.
 
         Raises:
-            CorruptionError: an odd length, or the last entry lies at or before the first one
-                (as in zeros), before the base offset or behind the log's end.
+            CorruptionError: the length is no multiple of the entry size; or the last entry is not
+                above the first one (as in zeros), below the base offset or behind the log's end.
         """
         self.entries.check_length()
         last = self.entries.last_or_none()
@@ -86,7 +86,7 @@ class OffsetIndex:
         is_rising = self.entries.count == 1 or (last[0] > first[0] and last[1] > first[1])
         if not is_rising or last[0] < 0 or not 0 <= last[1] < log_size:
             raise CorruptionError(
-                f"the last entry {last} is outside of a log of {log_size} bytes",
+                f"the last entry {last} does not fit a log of {log_size} bytes",
                 path=self.entries.path,
             )
 

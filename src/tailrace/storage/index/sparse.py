@@ -1,17 +1,16 @@
-"""A file of fixed-size entries in rising order: preallocated, trimmed.
+"""An index file of fixed-size entries in rising order: preallocated while active, then trimmed.
 
-While its segment takes writes the file has its full size and the rest is zeros; how many entries
-count is known only in memory. On roll and on close it is trimmed to the entries in use. After a
-kill the length says nothing, so recovery rebuilds the entries from the log.
+The index of an active segment has its full size, and zeros behind the entries; the count of entries
+is only in memory. On roll and on close the file is trimmed to its entries. After a kill the length
+says nothing, so recovery rebuilds the entries from the log.
 
-A search reads blocks of the file, not the file. It guesses where the entry stands, as if the keys
-rose evenly, which they nearly do in a log, and reads a block there: one or two reads of 2 KiB find
-an entry among a quarter of a million. Every second block is in the middle of what is left, so that
-no distribution of keys costs more than twice the reads of a binary search. The newest entry is kept
-in memory.
+A search reads single blocks of the file. It interpolates the position of the entry, because keys
+rise nearly evenly in a log: one or two reads of 2 KiB find an entry among 250,000. Every second
+block is in the middle of the remaining range, so a search never needs more than twice the reads of
+a binary search. The newest entry is kept in memory.
 
-Another thread may append or truncate meanwhile. A search then finds an entry of before or after;
-its callers hold what an entry points at against the log.
+Another thread may append or truncate meanwhile. A search then returns an entry from before or
+after; the callers compare the entry with the log.
 """
 
 import struct
@@ -21,7 +20,7 @@ from tailrace.errors import CorruptionError
 from tailrace.runtime.files import Buffer, CutMeanwhileError, File, FileCutError, Files
 
 BLOCK_ENTRIES: Final = 256
-"""Of one read of a search: half a page of the page cache, and little to unpack."""
+"""Entries per read of a search: half a page of the page cache."""
 
 
 class SparseIndex:
@@ -35,7 +34,7 @@ class SparseIndex:
         self._file = file
         size = file.size()
         self.capacity = size // entry.size
-        """Entries that the file has room for."""
+        """How many entries the file has room for."""
         self.odd_bytes = size % entry.size
         """Bytes behind the last entry when the file was opened; any at all mean damage."""
         self._newest: tuple[int, tuple[int, ...]] | None = None
@@ -66,7 +65,7 @@ class SparseIndex:
         return self._entry.unpack(self._read(number, number + 1))
 
     def last_or_none(self) -> tuple[int, ...] | None:
-        """The newest entry.
+        """The newest entry, or None.
 
         Raises:
             OSError: as `entry`; only at the first call and after a truncation.
@@ -97,8 +96,8 @@ class SparseIndex:
         first = self._first()
         if first[field] > key:
             return -1, None
-        # Entries before `low` are at most `key`, `floor` is the last of them; those from `high` on
-        # are larger.
+        # Loop invariant: entries before `low` are at most `key`, `floor` is the last of them;
+        # entries from `high` on are larger than `key`.
         low, floor, high, high_key = 1, first, last_number, last[field]
         unpack, size = self._entry.unpack_from, self._entry.size
         is_guess = True
@@ -152,7 +151,7 @@ class SparseIndex:
 
     def resize(self, capacity: int) -> None:
         """Give the file room for `capacity` entries; those beyond it are dropped."""
-        # First: another thread that searches must not look for what the file is losing.
+        # Count first: a search on another thread must not read entries that are being removed.
         self.count = min(self.count, capacity)
         self._newest = self._oldest = None
         self._file.resize(capacity * self._entry.size)
@@ -179,7 +178,7 @@ class SparseIndex:
             self.resize(self.count)
 
     def clear(self, bytes_max: int) -> None:
-        """Forget all entries, and give the file at most `bytes_max` of zeros."""
+        """Remove all entries; the file gets at most `bytes_max` of zeros."""
         capacity = bytes_max // self._entry.size
         if self.count or self.capacity != capacity:
             self.resize(0)
@@ -194,7 +193,7 @@ class SparseIndex:
         self._file.close()
 
     def _numbered_last(self) -> tuple[int, tuple[int, ...]] | None:
-        """The newest entry and its number, of one moment: another thread may append meanwhile."""
+        """The newest entry and its number, consistent although another thread may append."""
         number, newest = self.count - 1, self._newest
         if number < 0:
             return None
@@ -224,7 +223,7 @@ def open_sparse_index(
 ) -> SparseIndex:
     """Open or create an index file with room for `capacity` entries, or more if it has more.
 
-    What the file holds counts as entries in use: a caller that cannot trust it calls `clear`.
+    All bytes of the file count as entries in use: a caller that does not trust them calls `clear`.
 
     Raises:
         OSError: it cannot be opened or grown.

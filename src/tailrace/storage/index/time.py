@@ -2,10 +2,10 @@
 
     entry, 12 bytes, big-endian         meaning
     0  int64  timestamp in ms           the largest so far in this segment
-    8  int32  offset - base offset      no record up to this offset is younger than that
+    8  int32  offset - base offset      no record up to this offset has a larger timestamp
 
-Timestamps strictly rise, offsets never fall. One slot is kept free for the entry that roll and
-close add, so that a closed segment always ends with its largest timestamp.
+Timestamps strictly rise, offsets never fall. One slot is reserved for the entry that roll and close
+add, so that the last entry of a closed segment is always its largest timestamp.
 """
 
 import struct
@@ -22,7 +22,7 @@ assert ENTRY.size == 12
 
 
 class TimestampOffset(NamedTuple):
-    """A timestamp in milliseconds, and an offset up to which nothing is younger."""
+    """A timestamp in milliseconds, and an offset; no record up to it has a larger timestamp."""
 
     timestamp: int
     offset: int
@@ -37,7 +37,7 @@ class TimeIndex:
 
     @property
     def is_full(self) -> bool:
-        """Whether the segment must roll before the next entry; the last slot is for the roll."""
+        """Whether the segment must roll before the next entry; the last slot is reserved."""
         return self.entries.count >= self.entries.capacity - 1
 
     @property
@@ -63,7 +63,7 @@ class TimeIndex:
             self.entries.append(timestamp, offset - self.base_offset)
 
     def truncate_to(self, offset: int, *, bytes_max: int) -> None:
-        """Drop the entries at or behind `offset`, and have room for `bytes_max` of them again.
+        """Remove the entries at or above `offset`; the file gets `bytes_max` of room again.
 
         Raises:
             OSError: the device refused; the call may be repeated.
@@ -74,11 +74,11 @@ class TimeIndex:
         self.entries.truncate(count, capacity=bytes_max // ENTRY.size)
 
     def check(self) -> None:
-        """Check what can be checked without reading the log.
+        """Check the entries without reading the log.
 
         Raises:
-            CorruptionError: an odd length, or the last entry is not younger than the first one
-                or lies before the base offset.
+            CorruptionError: the length is no multiple of the entry size; or the last entry is not
+                above the first one, or has an offset below the base offset.
         """
         self.entries.check_length()
         last = self.entries.last_or_none()

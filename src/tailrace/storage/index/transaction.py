@@ -5,17 +5,17 @@
      2  int64  producer id
     10  int64  first offset             of the transaction's first batch, maybe segments before
     18  int64  last offset              that of the abort marker
-    26  int64  last stable offset       where it stood once the marker was written
+    26  int64  last stable offset       its value after the marker was written
 
-Last offsets strictly rise. A consumer that reads only what was committed drops a producer's records
-from a first offset up to the abort marker, so it needs each entry that overlaps with what it reads.
+Last offsets strictly rise. A read_committed consumer drops a producer's records from a first offset
+up to the abort marker, so it needs each entry that overlaps the records that it reads.
 
-Not one of the sparse indexes: nothing is preallocated, and there is no file before the
-first abort. A missing entry is no slower search but an aborted record shown to a consumer; so the
-entries are checked when they are read, and are rebuilt with the state of the producers at hand.
+This is not a sparse index: nothing is preallocated, and there is no file before the first abort. A
+missing entry would show an aborted record to a consumer. So the entries are checked when they are
+read, and recovery rebuilds them from the batches and the producer state.
 
-After a crash of the machine the file holds what was synced, and perhaps a part of an entry behind
-it, which `check` finds.
+After a crash of the machine the file has the synced entries, and perhaps a part of one more, which
+`check` finds.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ class TransactionIndex:
         self._odd_bytes = size % ENTRY.size
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Add an entry; the first one makes the file. In the page cache when this returns.
+        """Add an entry; the first one creates the file. In the page cache when this returns.
 
         Raises:
             ValueError: its last offset is not above that of the entry before.
@@ -103,19 +103,19 @@ class TransactionIndex:
     def collect(
         self, fetch_offset: int, limit_offset: int
     ) -> tuple[list[AbortedTransaction], bool]:
-        """The entries that overlap with offsets from `fetch_offset` to before `limit_offset`.
+        """The entries that overlap offsets from `fetch_offset` up to below `limit_offset`.
 
-        And whether they are all: True once an entry was seen whose last stable offset is at or
-        behind the limit, as every later one belongs to a transaction that began behind it. When
-        False, the next segment's index has to be asked too.
+        The flag says whether these are all: it is True if an entry has a last stable offset at or
+        above the limit, because every later transaction began after it. If it is False, the next
+        segment's index must be read too.
 
         Raises:
             CorruptionError: an entry has an unknown version.
             OSError: the device is failing.
         """
         entries = self._read(0)
-        # No entry that ended before the range can complete it: where the last stable offset
-        # stood then is at most one behind the marker.
+        # An entry that ended before the range cannot complete it: its last stable offset is at most
+        # the offset after its marker.
         start = bisect_left(entries, fetch_offset, key=lambda entry: entry.last_offset)
         found = []
         for entry in entries[start:]:
@@ -126,10 +126,10 @@ class TransactionIndex:
         return found, False
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries of transactions that ended at or behind `offset`.
+        """Remove the entries of transactions that ended at or above `offset`.
 
         Raises:
-            CorruptionError: an entry cannot be read; nothing is dropped.
+            CorruptionError: an entry cannot be read; nothing is removed.
             OSError: the device refused; the call may be repeated.
         """
         count = bisect_left(self._read(0), offset, key=lambda entry: entry.last_offset)
@@ -137,7 +137,7 @@ class TransactionIndex:
             self._cut(count)
 
     def clear(self) -> None:
-        """Forget all entries; a file that exists stays, empty.
+        """Remove all entries; an existing file stays, empty.
 
         Raises:
             OSError: the device refused; the call may be repeated.
@@ -146,10 +146,10 @@ class TransactionIndex:
             self._cut(0)
 
     def check(self) -> None:
-        """Check what can be checked without reading the log.
+        """Check the entries without reading the log.
 
         Raises:
-            CorruptionError: an odd length, or as `entries`.
+            CorruptionError: the length is no multiple of the entry size, or as `entries`.
             OSError: the device is failing.
         """
         if self._odd_bytes:
@@ -161,7 +161,7 @@ class TransactionIndex:
         self.entries()
 
     def sync(self) -> None:
-        """Return when the entries are on the device; the name of a new file is not yet."""
+        """Sync the entries; the name of a new file needs a sync of the folder."""
         if self._file is not None:
             self._file.sync()
 
@@ -177,7 +177,7 @@ class TransactionIndex:
         data = self._file.read(position, count * ENTRY.size - position)
         if len(data) < count * ENTRY.size - position and count == self._count:
             raise FileCutError(self.path, position=position + len(data))
-        # Another thread of ours may have cut the file since its length was asked for.
+        # Another thread may have cut the file after its length was read.
         whole = memoryview(data)[: len(data) // ENTRY.size * ENTRY.size]
         found = []
         for number, (version, *fields) in enumerate(ENTRY.iter_unpack(whole), start):
@@ -200,7 +200,7 @@ class TransactionIndex:
 def open_transaction_index(
     files: Files, path: str, *, base_offset: int, read_only: bool = False
 ) -> TransactionIndex:
-    """Open the index as it stands; a missing file is an index without entries, and is not made.
+    """Open the index; a missing file is an index without entries, and is not created.
 
     Raises:
         OSError: the file is there and cannot be opened.
