@@ -1,1 +1,1 @@
-"""Partitions as a broker serves them: a log, its leader's epoch, and who waits for it."""
+"""Partitions as a broker serves them: a log, its leader epoch, and the requests that wait."""

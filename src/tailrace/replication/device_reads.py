@@ -1,8 +1,8 @@
-"""Reads that may wait for a device, on worker threads: the event loop never does.
+"""Reads that may wait for a device, on worker threads.
 
-The loop reads what the page cache has. Where it has not, whoever answers a request comes here. Each
-log directory has its own few places, so that a device that hangs holds up the readers of that
-directory and nobody else.
+The event loop reads only from the page cache. If the page cache does not have the bytes, a handler
+reads here. Each log directory has its own limit of reads at a time, so that a device that hangs
+delays only the readers of that directory.
 """
 
 import errno
@@ -20,22 +20,22 @@ PLACES_PER_DIRECTORY: Final = 4
 """Reads of one log directory at a time: enough to keep a device's queue filled."""
 
 ATTEMPTS_MAX: Final = 5
-"""How often a read is made again because the log changed under it; each time it has been cut."""
+"""How often a read is repeated because the log was cut meanwhile."""
 
 
 class DeviceReads:
-    """Reads on worker threads, so many at a time for each log directory."""
+    """Reads on worker threads, with a limit for each log directory."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
         self._directories: dict[str, BoundedThreads] = {}
 
     async def of_log(self, log: Log, read: Callable[[], T]) -> T:
-        """What `read` returns that looks into a log; made again if the log was cut meanwhile.
+        """The result of `read` on a log; repeated if the log was cut meanwhile.
 
         Raises:
-            CutMeanwhileError: it was cut each time.
-            CorruptionError, OSError: what `read` raises.
+            CutMeanwhileError: the log was cut during each try.
+            CorruptionError, OSError: from `read`.
         """
         for _ in range(ATTEMPTS_MAX):
             cut_count = log.positions.cut_count
@@ -48,7 +48,7 @@ class DeviceReads:
                     raise
                 continue
             except OSError as error:
-                # A segment that retention or compaction has just taken out of service was closed.
+                # Retention or compaction has just closed the segment: read again.
                 if error.errno != errno.EBADF:
                     raise
                 continue
@@ -60,7 +60,7 @@ class DeviceReads:
         """The first `size` bytes of a slice, or all if it has fewer.
 
         Raises:
-            OSError: the device refused, or the bytes are not there any more.
+            OSError: the device refused, or the bytes are not in the file any more.
         """
         buffer = bytearray(min(size, len(stored)))
 

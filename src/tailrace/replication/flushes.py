@@ -1,4 +1,4 @@
-r"""Flushes on a thread: those that answers wait for, and those of segments that have rolled.
+r"""Flushes on a worker thread: for requests that wait, and for rolled segments.
 
     append  append  append          append  append
        \      |      /                 \    /
@@ -6,12 +6,12 @@ r"""Flushes on a thread: those that answers wait for, and those of segments that
             flush (thread) ------------- flush (thread) -----
                  answers to the first three      answers to the other two
 
-One flush covers every append that waited for it. Each log directory has one flush at a time, of all
-its logs for which one was requested. A request that comes while a flush runs is served by the next
-one: the running one may already be past the file to which its records were appended.
+One flush covers every append that waits for it. Each log directory has one flush at a time, for all
+its logs with a request. A request during a flush is served by the next one, because the running one
+may have synced its file already.
 
-A failed flush is never tried again, whatever the reason: what it left out is lost to the page
-cache, and a second one would report success. The directory goes out of service (promise 3).
+A failed flush is never repeated: the kernel drops the pages that it could not write, and a second
+flush would report success. The directory goes out of service (promise 3).
 """
 
 import asyncio
@@ -26,22 +26,23 @@ from tailrace.storage.log import Log, has_failed
 from tailrace.storage.manager import LogManager
 
 Flushed = asyncio.Future[OSError | None]
-"""Done when a flush is: None, or why the records may not be on the device."""
+"""Result of a flush: None, or the reason why the records may not be on the device."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Wanted:
+    """The requested flush of one log."""
+
     flushed: Flushed
     are_records: bool = False
-    """Whether every record appended so far is waited for."""
+    """Whether to sync every record appended so far."""
     is_rolled: bool = False
-    """Whether closed segments are to be flushed with their indexes, and the recovery point moved
-    behind them."""
+    """Whether to sync closed segments with their indexes, and advance the recovery point."""
     is_whole: bool = False
-    """Whether the recovery point moves to the end, for which all indexes have to be flushed."""
+    """Whether to sync everything, indexes too, and advance the recovery point to the log end."""
 
     def flush(self, log: Log) -> None:
-        """Do what is wanted.
+        """Sync what was requested.
 
         Raises:
             OSError: the device failed.
@@ -57,14 +58,14 @@ class _Wanted:
 
 @dataclass(slots=True)
 class _Directory:
-    """What is wanted of one directory next, and the task that does it."""
+    """The requests for the next flush of one directory, and the task that runs it."""
 
     wanted: dict[Log, _Wanted] = field(default_factory=dict)
     task: asyncio.Task[None] | None = None
 
 
 class Flushes:
-    """Flushes that are wanted, by log directory."""
+    """Runs the requested flushes, one at a time in each log directory."""
 
     def __init__(self, logs: LogManager, threads: Threads) -> None:
         self._logs = logs
@@ -72,10 +73,10 @@ class Flushes:
         self._directories: dict[DirectoryLogs, _Directory] = {}
 
     def ask(self, log: Log, *, is_whole: bool) -> Flushed:
-        """Have everything that was appended to a log put on the device; await it with `shield`.
+        """Request a flush of everything appended to a log; await the result with `shield`.
 
-        With `is_whole` indexes too, and the recovery point moves along (`Log.sync`); else only
-        the records (`Log.commit`).
+        With `is_whole` it includes indexes and advances the recovery point (`Log.sync`); else it
+        syncs only records (`Log.commit`).
         """
         wanted = self._want(log)
         wanted.are_records = True
@@ -83,15 +84,15 @@ class Flushes:
         return wanted.flushed
 
     def ask_rolled(self, log: Log) -> None:
-        """Have the closed segments of a log put on the device soon, as Kafka does at each roll.
+        """Request a flush of a log's closed segments, as Kafka does at each roll.
 
-        Their indexes and the snapshot of producers go along, and the recovery point moves to the
+        It includes their indexes and the producer snapshot, and advances the recovery point to the
         base offset of the active segment.
         """
         self._want(log).is_rolled = True
 
     async def finish(self) -> None:
-        """Wait for the flushes that were asked for."""
+        """Wait for the requested flushes."""
         for directory in tuple(self._directories.values()):
             if directory.task is not None:
                 await directory.task
@@ -112,19 +113,20 @@ class Flushes:
             wanted, directory.wanted = directory.wanted, {}
             try:
                 failures = await self._threads.run(_flush_all(wanted))
-            except Exception as unexpected:  # noqa: BLE001 - whoever waits must hear of it
+            except Exception as unexpected:  # noqa: BLE001 - waiting requests must get an error
                 reason = f"a flush broke off: {unexpected!r}"
                 failures = dict.fromkeys(wanted, StorageError(reason))
             for log, error in failures.items():
                 self._settle(home, log, error)
             for log, one in wanted.items():
                 if not one.flushed.done():
-                    # What has moved is on the device of the other directory, to its last record.
+                    # A moved log has a successor, with all records on the other device.
                     one.flushed.set_result(None if log.successor else failures.get(log))
         directory.task = None
 
     def _settle(self, home: DirectoryLogs, log: Log, error: OSError) -> None:
-        # One that was deleted meanwhile had its files closed, and one that had failed is told.
+        # Ignore a log that was deleted meanwhile (its files are closed), and one that had failed
+        # before (that was logged).
         if self._logs.get(log.partition) is log and not isinstance(error, StorageError):
             if not has_failed(log):
                 self._logs.settle(home, error)
@@ -134,7 +136,7 @@ class Flushes:
 
 
 def _flush_all(wanted: Mapping[Log, _Wanted]) -> Callable[[], dict[Log, OSError]]:
-    """What the worker thread does: flush every log; gives those that failed, and why."""
+    """The work of the thread: flush every log; returns the failed ones with their errors."""
 
     def run() -> dict[Log, OSError]:
         failures: dict[Log, OSError] = {}

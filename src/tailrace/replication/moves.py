@@ -1,13 +1,13 @@
-"""Partitions that move to another log directory while they are served (KIP-113).
+"""Run the moves of partitions to other log directories while they are served (KIP-113).
 
     alter ── pause the cleaner ── copy, catch up (thread) ── swap (loop) ── resume the cleaner
-                                     └── again, if records came meanwhile
+                                     └── again, if records were appended meanwhile
 
-What a move does is `storage.moving`; here is who does which step when. Copying keeps to
-`replica.alter.log.dirs.io.max.bytes.per.second`, and takes one thread for each directory that is
-moved to (Kafka has `num.replica.alter.log.dirs.threads`, by default as many). A move that fails
-leaves the partition where it is, and is told; so does one whose topic is deleted. A stop ends all:
-their copies are begun anew by the next start.
+`storage.moving` has the steps; this module runs them on threads and on the event loop. The rate of
+copying is limited by `replica.alter.log.dirs.io.max.bytes.per.second`. Each target directory uses
+one thread (Kafka has `num.replica.alter.log.dirs.threads`, by default as many). If a move fails,
+the partition stays where it is, and the error is logged. A stop ends all moves; the next start
+begins them again.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CLEANER_CHECK_S = 0.1
-"""How often a move looks whether the cleaner has let its log go."""
+"""Interval at which a move checks whether the cleaner has released its log."""
 QUIET_ROUNDS = 10
-"""How often a move waits for a moment without an append; then appends wait until it has caught up,
-by what came during the last round."""
+"""How often a move tries to catch up between two appends; after that, appends wait while it copies
+the records of the last round."""
 
 
 class LogDirNotFoundError(FatalError, LookupError):
@@ -48,16 +48,16 @@ class ReplicaNotAvailableError(RetriableError, LookupError):
 
 
 class FolderNameError(FatalError, ValueError):
-    """The name of a topic is too long for the folder of a copy."""
+    """A topic name is too long for the `-future` folder of a copy."""
 
 
 @dataclass(slots=True)
 class _Moving:
-    """A move on its way."""
+    """A move in progress."""
 
     target: DirectoryLogs
     source: Log | None
-    """What moves: not a later log of the same name."""
+    """The log that moves; the partition may have been deleted and created again since."""
     task: asyncio.Task[None] | None = None
     move: Move | None = None
     is_over: bool = False
@@ -84,27 +84,27 @@ class Moves:
         self._new_id = new_id
         self._moving: dict[TopicPartition, _Moving] = {}
         self._turns: dict[DirectoryLogs, asyncio.Lock] = {}
-        """Who does a step on a thread: one at a time for each directory that is moved to."""
+        """A lock for each target directory, so that one step at a time runs on a thread."""
 
     @property
     def directories(self) -> tuple[DirectoryLogs, ...]:
-        """The log directories that this broker has found, out of service or not."""
+        """The log directories of this broker, in service or not."""
         return self._logs.directories
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """Those that could not be used when the broker started: path and why."""
+        """Log directories that could not be used when the broker started: path and reason."""
         return self._logs.left_out
 
     def futures(self, directory: DirectoryLogs) -> list[Move]:
-        """The moves whose copy is in a directory."""
+        """The moves whose target is this directory."""
         moves = (each.move for each in self._moving.values() if each.target is directory)
         return [move for move in moves if move is not None]
 
     def alter(self, partition: TopicPartition, path: str, *, topic_id: uuid.UUID | None) -> None:
-        """Have a partition move to a directory; one that is there, or on its way, is left alone.
+        """Begin the move of a partition to a directory, unless it is there or moves there already.
 
-        A move to another directory is called off.
+        A move to another directory is aborted.
 
         Raises:
             FolderNameError: the topic's name is too long.
@@ -114,7 +114,10 @@ class Moves:
         """
         name = names.future_directory_name(partition, uuid.UUID(int=0).hex)
         if len(name) > names.NAME_BYTES_MAX:
-            raise FolderNameError(f"{partition.topic[:40]}… is too long to move")
+            raise FolderNameError(
+                f"the topic name {partition.topic[:40]}… is too long to move: the folder of the "
+                f"copy would have a name of {len(name)} bytes, {names.NAME_BYTES_MAX} are allowed"
+            )
         target = self._find(path)
         if self._replicas.is_offline(partition):
             raise StorageError(f"{partition} is in a directory that has failed")
@@ -143,7 +146,7 @@ class Moves:
             )
 
     async def stop(self) -> None:
-        """Call all moves off, and wait for the threads that copy."""
+        """Abort all moves, and wait for the threads that copy."""
         tasks = [each.task for each in self._moving.values() if each.task is not None]
         for task in tasks:
             task.cancel()
@@ -177,7 +180,7 @@ class Moves:
         try:
             await self._move(partition, moving, topic_id)
         except asyncio.CancelledError:
-            # A stop: the folder stays, so that the next start begins the move anew.
+            # A stop: the folder stays, so that the next start begins the move again.
             if moving.move is not None:
                 moving.move.future.close()
                 moving.move = None
@@ -201,13 +204,13 @@ class Moves:
         if error.is_final:
             self._logs.fail(error.directory, error.error)
         elif error.directory is moving.target or (
-            # The files of one that was deleted meanwhile are not where they were.
+            # If the partition was deleted meanwhile, its files were renamed: no device failure.
             source is not None and self._logs.is_in_service(source)
         ):
             self._logs.settle(error.directory, error.error)
 
     async def _move(self, partition: TopicPartition, moving: _Moving, topic_id: uuid.UUID) -> None:
-        while self._cleaner.is_cleaning(partition):  # noqa: ASYNC110 - it does not tell
+        while self._cleaner.is_cleaning(partition):  # noqa: ASYNC110 - it has no event to wait for
             await asyncio.sleep(CLEANER_CHECK_S)
         source = moving.source
         if source is None or not self._logs.is_in_service(source) or moving.is_over:
@@ -224,7 +227,7 @@ class Moves:
         await self._copy_and_swap(moving, moving.move)
 
     def _remove_others(self, partition: TopicPartition, target: DirectoryLogs) -> None:
-        """Remove copies that earlier moves to other directories have left. Worker thread."""
+        """Remove copies of earlier moves from the other directories. Worker thread."""
         for directory in self._logs.online:
             if directory is not target:
                 try:
@@ -248,7 +251,7 @@ class Moves:
                 return
 
     async def _catch_up(self, move: Move, is_over: Callable[[], bool]) -> None:
-        """Copy what there is at the rate, then what came meanwhile if that is little."""
+        """Copy at the limited rate, then copy the last records if they are few."""
         copied = CHUNK_BYTES + 1
         while copied > CHUNK_BYTES and not is_over():
             copied, end = 0, move.source.end_offset
@@ -259,8 +262,8 @@ class Moves:
         await self._in_turn(move.target, lambda: move.catch_up(is_over=is_over))
 
     async def _catch_up_alone(self, move: Move, is_over: Callable[[], bool]) -> None:
-        """Copy what came during the last round, while appends to the partition wait for it."""
-        # Not within the turn of another move: that may take long.
+        """Copy the records of the last round, while appends to the partition wait."""
+        # Take the turn first: appends must not wait for a step of another move, which may be long.
         async with self._turns.setdefault(move.target, asyncio.Lock()):
             if not is_over():
                 with self._replicas.holding(move.source.partition):
@@ -268,7 +271,7 @@ class Moves:
 
     async def _keep_rate(self, size: int, is_over: Callable[[], bool]) -> None:
         asked = self._throttle.ask(size)
-        # No thread is kept waiting: others need them, for flushes and cold reads.
+        # Wait on the loop, not on a thread: flushes and cold reads need the threads.
         while not is_over():
             left_s = self._throttle.seconds_until(asked)
             if left_s < CLOCK_TICK_S:
@@ -276,7 +279,7 @@ class Moves:
             await asyncio.sleep(min(left_s, PAUSE_S_MAX))
 
     def _swap(self, move: Move) -> None:
-        """One step of the loop: no append and no read comes in between.
+        """Swap log and copy in one step of the loop, so that no append or read comes in between.
 
         Raises:
             MoveError: a device refused.
@@ -299,12 +302,12 @@ class Moves:
         )  # fmt: skip
 
     async def _in_turn(self, target: DirectoryLogs, step: Callable[[], T]) -> T:
-        """Do a step on a thread when no other move to this directory does one."""
+        """Run a step on a thread when no other move to this directory runs one."""
         async with self._turns.setdefault(target, asyncio.Lock()):
             return await self._to_its_end(step)
 
     async def _to_its_end(self, step: Callable[[], T]) -> T:
-        """Do a step on a thread, and wait for it also when this is cancelled."""
+        """Run a step on a thread; wait for its end also if this task is cancelled."""
         running = asyncio.ensure_future(self._threads.run(step))
         try:
             return await asyncio.shield(running)

@@ -1,10 +1,10 @@
-"""A partition on its leader: the checks of leadership around a log.
+"""A partition on its leader: a log with the checks of leadership.
 
-One node leads every partition and is the only replica, so the high watermark is the log end
-offset and `acks=all` is met by the leader's own append.
+One node leads every partition and is the only replica, so the high watermark is the log end offset,
+and the leader's own append satisfies `acks=all`.
 
-What the device refuses comes by here on its way to whoever asked: a full disk is told once and may
-pass, anything else is the end of the log directory.
+A device error of an append or a read is handled here before the caller gets it: a full disk is
+logged once and may recover, any other error takes the log directory out of service.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 UP_TO_HIGH_WATERMARK = -1
-"""What DeleteRecords sends to have all that can be deleted."""
+"""The offset in DeleteRecords that means the high watermark."""
 
 
 class FencedLeaderEpochError(RetriableError):
-    """The client believes in an older leader epoch: it must refresh its metadata."""
+    """The client sent an older leader epoch: it must refresh its metadata."""
 
 
 class UnknownLeaderEpochError(RetriableError):
-    """The client believes in a newer leader epoch than this broker knows."""
+    """The client sent a newer leader epoch than this broker has."""
 
 
 class UnknownPartitionError(RetriableError, LookupError):
@@ -47,7 +47,7 @@ class UnknownPartitionError(RetriableError, LookupError):
 
 
 class DeletionPolicyError(FatalError, ValueError):
-    """Records of a topic may not be deleted whose `cleanup.policy` does not say so."""
+    """DeleteRecords for a topic whose `cleanup.policy` does not contain `delete`."""
 
 
 class Partition:
@@ -59,11 +59,11 @@ class Partition:
         self._on_failure = on_failure
         """Takes the log directory out of service."""
         self._is_refused = False
-        """Whether the disk was full the last time."""
+        """Whether the last append failed because the disk was full."""
         self.appended = Watched()
-        """Changes whenever records become readable, and when the partition goes away."""
+        """Changes when records become readable, and when the partition is closed."""
         self.takes_appends = asyncio.Event()
-        """Not set for the short while in which a move completes: who appends waits for it first."""
+        """Not set for the short time in which a move completes; appends wait for it."""
         self.takes_appends.set()
 
     @property
@@ -72,22 +72,22 @@ class Partition:
         return self.log.partition
 
     def exchange(self, log: Log, *, on_failure: Callable[[OSError], None]) -> None:
-        """Serve another log, in another directory, which has all of this one."""
+        """Serve the moved copy of the log, in another directory, from now on."""
         self.log = log
         self._on_failure = on_failure
         self.appended.changed()
 
     def append(self, records: memoryview, *, now_ms: int) -> Appended:
-        """Append as leader and wake whoever waits for records; raises as `Log.append` does.
+        """Append as leader and wake waiting fetches; raises as `Log.append` does.
 
-        A full disk is told to the operator once, and once again when there is room.
+        A full disk is logged once, and logged again when an append works.
         """
         return self._append(
             lambda: self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
         )
 
     def append_planned(self, planned: PlannedAppend, *, now_ms: int) -> Appended:
-        """As `append`, of a batch that `plan_append` has looked at; as `Log.append_planned`."""
+        """As `append`, for a batch that `plan_append` has checked; see `Log.append_planned`."""
         return self._append(
             lambda: self.log.append_planned(planned, leader_epoch=self.leader_epoch, now_ms=now_ms)
         )
@@ -98,7 +98,7 @@ class Partition:
         except OSError as error:
             self.failed(error)
             raise
-        # The only replica in sync is this one.
+        # The leader is the only in-sync replica.
         self.log.advance_high_watermark(self.log.end_offset)
         if self._is_refused:
             logger.info("append_works_again path=%s", self.log.folder.path)
@@ -109,9 +109,9 @@ class Partition:
     def read(
         self, offset: int, *, bytes_max: int, is_first_whole: bool, limit: ReadLimit
     ) -> ReadSlice:
-        """Batches from an offset on, and where the log stands; raises as `Log.read` does.
+        """Batches from an offset on, and the offsets of the log; raises as `Log.read` does.
 
-        On the event loop, which settles at once what a device refuses.
+        On the event loop; a device error is handled at once.
         """
         log = self.log
         try:
@@ -132,7 +132,7 @@ class Partition:
         is_first_whole: bool,
         limit: ReadLimit,
     ) -> ReadSlice:
-        """As `read`, where the page cache does not have what finds the batches."""
+        """As `read`, on a worker thread, if the page cache does not have the index or headers."""
         log, found = await self.look(
             reads,
             lambda log: (
@@ -143,15 +143,14 @@ class Partition:
         return self._owned(log, found)
 
     async def look(self, reads: DeviceReads, look: Callable[[Log], T]) -> T:
-        """What `look` finds in the log, on a worker thread, where it may wait for a device.
+        """The result of `look` on the log, on a worker thread, which may wait for a device.
 
-        What the device refuses is settled when it is known on the event loop: a thread must not
-        close files, and the loop may have closed some under it. If the partition moves to another
-        directory meanwhile, `look` is called again with the log there.
+        A device error is handled on the event loop, because a thread must not close files. If the
+        partition moves to another directory meanwhile, `look` is called again with the log there.
 
         Raises:
             CutMeanwhileError: as `DeviceReads.of_log`.
-            CorruptionError, OSError: what `look` raises.
+            CorruptionError, OSError: from `look`.
         """
         while True:
             log = self.log
@@ -163,21 +162,21 @@ class Partition:
                     raise
 
     def _owned(self, log: Log, found: ReadSlice) -> ReadSlice:
-        """What was read, whose bytes tell this partition when their device refuses."""
+        """The slice, which reports a later device error to this partition."""
         if found.records is None:
             return found
 
         def failed(error: OSError) -> None:
-            # After a move another directory has the partition, which has nothing to do with it.
+            # After a move the error concerns the old directory, not the one in use.
             if self.log is log:
                 self.failed(error)
 
         return replace(found, records=found.records.owned(failed))
 
     def delete_records(self, before_offset: int) -> int:
-        """Have the log start at an offset, or at the high watermark for -1; the new log start.
+        """Raise the log start to an offset, or to the high watermark for -1; returns the log start.
 
-        The files go when retention comes by. On the device with the next checkpoint of log starts.
+        Retention deletes the files later. On the device with the next checkpoint of log starts.
 
         Raises:
             DeletionPolicyError: the topic's `cleanup.policy` does not contain `delete`.
@@ -187,7 +186,8 @@ class Partition:
         self.log.check_usable()
         if not self.log.config.is_deleted_from:
             raise DeletionPolicyError(
-                f"records of {self.name} cannot be deleted: its cleanup.policy is without delete"
+                f"records of {self.name} cannot be deleted: its cleanup.policy does not contain "
+                "delete"
             )
         high_watermark = self.log.positions.high_watermark
         offset = high_watermark if before_offset == UP_TO_HIGH_WATERMARK else before_offset
@@ -208,15 +208,20 @@ class Partition:
         if epoch == NO_LEADER_EPOCH:
             return
         if epoch < self.leader_epoch:
-            raise FencedLeaderEpochError(f"epoch {epoch} is over; it is {self.leader_epoch} now")
+            raise FencedLeaderEpochError(
+                f"leader epoch {epoch} is older than the current one, {self.leader_epoch}; refresh "
+                "the metadata"
+            )
         if epoch > self.leader_epoch:
-            raise UnknownLeaderEpochError(f"epoch {epoch} is not known; it is {self.leader_epoch}")
+            raise UnknownLeaderEpochError(
+                f"leader epoch {epoch} is newer than the one of this broker, {self.leader_epoch}"
+            )
 
     def failed(self, error: OSError) -> None:
-        """Act on what the device has refused; of a log that had failed before, that was told.
+        """Handle a device error: log a full disk, else take the directory out of service.
 
-        On the event loop only: this may close files, and tell the broker that it must stop.
-        A read that would have had to wait is no failure, nor is one that met a cut.
+        On the event loop only: this may close files and stop the broker. Not a failure: a log that
+        had failed before, a read that would have to wait, and a read during a cut.
         """
         if isinstance(error, StorageError | BlockingIOError | CutMeanwhileError):
             return

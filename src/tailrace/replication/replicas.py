@@ -13,7 +13,7 @@ from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 
 CompactionEnd = Callable[[TopicPartition], None]
-"""Is told of a partition whose settings no longer ask for compaction."""
+"""Called with a partition whose settings no longer enable compaction."""
 
 
 class Replicas:
@@ -23,19 +23,19 @@ class Replicas:
         self._logs = logs
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, str] = {}
-        """Partitions that cannot be served, and why: their directory has failed."""
+        """Partitions that cannot be served, with the reason: their directory has failed."""
         self.held: set[TopicPartition] = set()
-        """Those that take no appends for a short while; see `holding`."""
+        """Partitions whose appends wait for a short time; see `holding`."""
         self.on_compaction_end: CompactionEnd = lambda _: None
         self.on_rolled: Callable[[Log], None] = lambda _: None
-        """Is told of a log that has begun a new segment."""
+        """Called with a log that has rolled a new segment."""
 
     def get(self, name: TopicPartition) -> Partition | None:
-        """A partition that this broker leads, or None; one that is offline refuses every call."""
+        """A partition that this broker leads, or None; an offline one refuses every call."""
         return self._partitions.get(name)
 
     def is_offline(self, name: TopicPartition) -> bool:
-        """Whether this broker has the partition in a directory that has failed."""
+        """Whether the partition is in a log directory of this broker that has failed."""
         return name in self._offline
 
     def find(self, name: TopicPartition) -> Partition:
@@ -54,17 +54,17 @@ class Replicas:
         return partition
 
     def create(self, name: TopicPartition, *, topic_id: uuid.UUID, config: LogConfig) -> Log:
-        """Make the empty log of a new partition, for `lead`; waits for the device.
+        """Create the empty log of a new partition, for `lead`; waits for the device.
 
         May run on another thread.
 
         Raises:
-            DirectoryError, StorageError: the log cannot be made.
+            DirectoryError, StorageError: the log cannot be created.
         """
         return self._logs.create(name, topic_id=topic_id, config=config)
 
     def lead(self, log: Log) -> None:
-        """Serve the partition of a log that was opened."""
+        """Serve the partition of an open log."""
         home = self._logs.home_of(log)
         log.on_rolled = self._tell_rolled
         self._partitions[log.partition] = Partition(
@@ -72,14 +72,14 @@ class Replicas:
         )
 
     def exchange(self, name: TopicPartition, log: Log) -> None:
-        """Have a partition serve another log, which has all of its own; who waits is woken."""
+        """Replace the log of a partition by its moved copy; waiting fetches are woken."""
         home, partition = self._logs.home_of(log), self._partitions[name]
         log.on_rolled = self._tell_rolled
         partition.exchange(log, on_failure=lambda error: self._logs.fail(home, error))
 
     @contextmanager
     def holding(self, name: TopicPartition) -> Iterator[None]:
-        """Have appends to a partition wait, in their order, until the block ends."""
+        """Appends to the partition wait, in their order, until the block ends."""
         partition = self._partitions[name]
         self.held.add(name)
         partition.takes_appends.clear()
@@ -90,19 +90,19 @@ class Replicas:
             partition.takes_appends.set()
 
     async def wait_until_free(self, name: TopicPartition) -> None:
-        """Wait until a partition takes appends; at once if it is not held, or not there."""
+        """Wait until a partition takes appends; returns at once if it is not held or unknown."""
         partition = self._partitions.get(name)
         if partition is not None:
             await partition.takes_appends.wait()
 
     def _tell_rolled(self, log: Log) -> None:
-        # Logs are opened before there is anybody to tell.
+        # Looked up at each call: `on_rolled` is set after the first logs are opened.
         self.on_rolled(log)
 
     def configure(self, topic: str, config: LogConfig) -> None:
-        """Have every log of a topic that is open act on other settings, from its next call on.
+        """Apply other settings to every open log of a topic, from its next call on.
 
-        Sizes of indexes, and what shortens `segment.ms`, count from the next segment on.
+        Index sizes and the jitter of `segment.ms` apply from the next segment on.
         """
         for name, partition in self._partitions.items():
             if name.topic != topic:
@@ -113,7 +113,7 @@ class Replicas:
                 self.on_compaction_end(name)
 
     def set_offline(self, name: TopicPartition, reason: str) -> None:
-        """Answer for a partition with a storage error from now on, also to those who wait."""
+        """Answer requests for a partition with a storage error from now on, waiting ones too."""
         self._offline[name] = reason
         partition = self._partitions.get(name)
         if partition is not None:
@@ -125,12 +125,12 @@ class Replicas:
             self.set_offline(log.partition, directory.failure or "")
 
     def close(self, name: TopicPartition, *, unique_id: str) -> Callable[[], None]:
-        """Take a partition out of service; whoever waits for it is woken.
+        """Take a partition out of service; waiting requests are woken.
 
-        Returns what is left to do on the device, as `LogManager.take_out`: it may run on another
-        thread, and raises StorageError. Files go after `file.delete.delay.ms`. A partition that
-        does not exist is fine; the folder of one that is offline is discarded by the start that
-        finds it again.
+        Returns a function that renames the folder, as `LogManager.take_out`: it may run on another
+        thread, and raises StorageError. Files are deleted after `file.delete.delay.ms`. An unknown
+        partition is ignored. The folder of an offline partition is discarded by the next start that
+        finds it.
         """
         self._offline.pop(name, None)
         partition = self._partitions.pop(name, None)

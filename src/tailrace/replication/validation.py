@@ -1,17 +1,17 @@
-"""Where a batch is looked at before it is appended: on the event loop, or on a worker thread.
+"""Check batches before their append, on the event loop or on a worker thread.
 
     short, uncompressed        on the loop, within its budget of 5 ms (decision 23)
     up to 1 MiB of records     the quick lane: two threads
     more                       the heavy lane: one thread, on compiled kernels
 
-How large a compressed batch becomes is not known before it is decompressed, so each one starts in
-the quick lane. If it exceeds the mebibyte there, it is checked again in the heavy lane. Ten
-kilobytes can hold eighteen million records: one thread takes half a second for them, and meanwhile
-only other batches of the heavy lane wait. The lanes also bound the memory for decompressed records:
-two times a mebibyte, and once the whole limit.
+The decompressed size of a batch is not known in advance, so each compressed batch starts in the
+quick lane. If it exceeds 1 MiB there, it is checked again in the heavy lane. Ten kilobytes can hold
+eighteen million records: one thread takes half a second for them, and meanwhile only other batches
+of the heavy lane wait. The lanes also limit the memory for decompressed records: twice 1 MiB, and
+once the whole limit.
 
-Only looking is done here. The caller appends on the loop, which keeps one writer per log, and the
-sequences of producers are checked there, when the batch is appended.
+The caller appends on the loop, so that each log has one writer, and producer sequences are checked
+there.
 """
 
 from typing import Final
@@ -27,13 +27,13 @@ from tailrace.storage.appends import PlannedAppend, plan_append
 from tailrace.storage.log import Log
 
 PLAIN_BYTES_MAX: Final = 8 * 1024
-"""What plain Python may walk on the loop: 4000 headers of two bytes take it some 4 ms."""
+"""Most bytes that plain Python checks on the loop: 4000 records of two bytes take some 4 ms."""
 
 COMPILED_BYTES_MAX: Final = 1024 * 1024
 """The same for compiled kernels, which take 2 ms for half a million headers."""
 
 QUICK_BYTES_MAX: Final = 1024 * 1024
-"""What a batch may decompress to in the quick lane; plain Python takes half a second at worst."""
+"""Most decompressed bytes in the quick lane; plain Python takes half a second at worst."""
 
 QUICK_COUNT: Final = 2
 """Batches at a time in the quick lane."""
@@ -46,21 +46,21 @@ def is_short(records: Buffer, *, before: int = 0) -> bool:
     """
     size_max = COMPILED_BYTES_MAX if kernels.is_loaded() else PLAIN_BYTES_MAX
     if len(records) < HEADER_SIZE:
-        return True  # It is refused for that.
+        return True  # It is refused because of its size.
     return before + len(records) <= size_max and not records[ATTRIBUTES_POSITION + 1] & CODEC_MASK
 
 
 class Validation:
-    """The two lanes."""
+    """Checks batches on worker threads, in a quick and a heavy lane."""
 
     def __init__(self, threads: Threads) -> None:
         self._quick = BoundedThreads(threads, QUICK_COUNT)
         self._heavy = BoundedThreads(threads, 1)
 
     async def plan(self, log: Log, records: memoryview, *, now_ms: int) -> PlannedAppend:
-        """What `plan_append` decides about a client's batch, without holding up the event loop.
+        """The plan of `plan_append` for a client's batch, without blocking the event loop.
 
-        The plan is for `Log.append_planned`. Raises as `plan_append`.
+        The caller passes it to `Log.append_planned`. Raises as `plan_append`.
         """
         try:
             return await self._quick.run(

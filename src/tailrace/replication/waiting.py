@@ -1,8 +1,8 @@
-"""Waiting for a partition to change, with a deadline: what Kafka calls a purgatory.
+"""Wait for partitions to change, with a deadline: Kafka's purgatory.
 
-A waiter watches several partitions with one signal. A partition that changes fires the signals
-that watch it; firing costs a set look-up and nothing else when nobody waits. The signal tells which
-have changed, so that the waiter looks at those and not at all of them.
+A request watches several partitions with one signal. A partition that changes fires the signals
+that watch it; without a waiting request that costs one set lookup. The signal remembers which
+partitions have changed, so that the request reads only those again.
 """
 
 import asyncio
@@ -16,19 +16,19 @@ class Signal:
         self._changed: dict[Watched, None] = {}
 
     def fire(self, changed: "Watched | None" = None) -> None:
-        """Wake whoever waits."""
+        """Wake the waiting coroutine, and remember what has changed."""
         if changed is not None:
             self._changed[changed] = None
         self._event.set()
 
     def take_changed(self) -> list["Watched"]:
-        """What has changed since the last call, each once."""
+        """The objects that have changed since the last call, each once."""
         taken = list(self._changed)
         self._changed.clear()
         return taken
 
     async def wait_until(self, deadline: float) -> bool:
-        """Wait for `fire`; False when the loop's time reaches `deadline` first."""
+        """Wait for `fire`; returns False if the loop's time reaches `deadline` first."""
         try:
             async with asyncio.timeout_at(deadline):
                 await self._event.wait()
@@ -39,17 +39,17 @@ class Signal:
 
 
 class Watched:
-    """Something that changes: the signals that watch it."""
+    """An object that can change, with the signals that watch it."""
 
     def __init__(self) -> None:
         self._signals: set[Signal] = set()
 
     def add(self, signal: Signal) -> None:
-        """Have `signal` fired at every change from now on."""
+        """Fire `signal` at every change from now on."""
         self._signals.add(signal)
 
     def remove(self, signal: Signal) -> None:
-        """Forget a signal; one that is not there is fine."""
+        """Remove a signal, if it is there."""
         self._signals.discard(signal)
 
     def changed(self) -> None:

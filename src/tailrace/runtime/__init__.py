@@ -1,7 +1,7 @@
-"""The only door to the outside: clock, files, network, threads and chance.
+"""The seams to the outside world: clock, files, network, threads and randomness.
 
 Everything that could differ between two runs goes through one of these seams, so that a test can
-put a double in its place (`tailrace.testing`). Nothing here knows Kafka.
+replace it by a double (`tailrace.testing`). Nothing here knows Kafka.
 """
 
 import random
@@ -15,18 +15,18 @@ from tailrace.runtime.threads import Threads, WorkerThreads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """One value that carries every seam to whoever assembles a broker."""
+    """All seams in one value, for the code that builds a broker."""
 
     clock: Clock
     files: Files
     network: Network
     threads: Threads
     chance: random.Random
-    """Where ids and jitter come from: the system's entropy, or a seed in tests."""
+    """Source of random ids and jitter: the system's entropy, or a seed in tests."""
 
 
 def system_runtime() -> Runtime:
-    """The real machine."""
+    """The seams of the real machine."""
     return Runtime(
         clock=SystemClock(),
         files=DiskFiles(),

@@ -1,11 +1,11 @@
-"""`ArrowFiles`: the seam of `files` over PyArrow's file systems, for reading only.
+"""`ArrowFiles`: the `Files` seam over PyArrow's file systems, read-only.
 
     open_uri("s3://bucket/data?region=eu-west-1")  ->  files, "bucket/data"
 
-Object stores have no directories and no cheap small reads: a folder is what has objects below it,
-and small reads share a block.
+Object stores have no directories and no cheap small reads. A path counts as a directory if objects
+are below it, and small reads are served from a cached block.
 
-Not here: writing. Everything that changes something raises OSError with EROFS.
+Every method that changes something raises OSError with EROFS.
 """
 
 import errno
@@ -18,7 +18,7 @@ from pyarrow import fs
 from tailrace.runtime.files import Buffer, DiskFiles, Files
 
 BLOCK_BYTES = 256 * 1024
-"""What a small read fetches: a request to an object store takes as long as this much data."""
+"""Size of a small read: the latency of a request to an object store is about that of 256 KiB."""
 
 
 def open_uri(uri: str) -> tuple[Files, str]:
@@ -43,7 +43,7 @@ class ArrowFile:
         self._block_start, self._block = 0, b""
 
     def size(self) -> int:
-        """Length when it was opened."""
+        """Length at the time of opening."""
         return self._size
 
     def read(self, position: int, size: int) -> bytes:
@@ -103,7 +103,7 @@ class ArrowFiles:
         return bool(self._info(path).type == fs.FileType.Directory)
 
     def exists(self, path: str) -> bool:
-        """Whether the path is anything at all."""
+        """Whether the path exists."""
         return bool(self._info(path).type != fs.FileType.NotFound)
 
     def modified_ms(self, path: str) -> int:

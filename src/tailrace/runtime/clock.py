@@ -1,7 +1,7 @@
-"""The clocks of the machine, as a seam, and the pauses of threads.
+"""The clocks of the machine and the pauses of threads, as a seam.
 
-Deadlines are not here: they and durations on the event loop are those of `loop.time()`, which the
-test loop of `tailrace.testing` replaces as a whole.
+Deadlines and durations on the event loop use `loop.time()` instead, which the test loop of
+`tailrace.testing` replaces.
 """
 
 import time
@@ -16,11 +16,11 @@ class Clock(Protocol):
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds since some moment; never goes back. For durations on worker threads."""
+        """Seconds since an arbitrary moment; never goes back. For durations on worker threads."""
         ...
 
     def pause(self, seconds: float) -> None:
-        """Keep this thread waiting; never the one of the event loop."""
+        """Sleep on this thread; must not be called on the event loop's thread."""
         ...
 
 

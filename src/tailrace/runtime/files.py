@@ -1,15 +1,14 @@
-"""Files and directories, as a seam: the calls that storage makes, and no others.
+"""Files and directories, as a seam: the calls that storage needs.
 
-Nothing is mapped. A device that refuses a mapped page, or another process that cuts the file, is a
-SIGBUS that kills the process; `pread` returns an error or fewer bytes, and is as fast.
+No file is mapped. If a device refuses a mapped page, or another process cuts the file, SIGBUS kills
+the process; `pread` returns an error or fewer bytes, and is as fast.
 
-A read takes microseconds when the page cache has the bytes, and as long as the device likes when
-it does not. `without_waiting` is for the event loop's thread, which must never wait: within it, a
-read that the page cache cannot serve raises BlockingIOError, and the caller repeats it on another
-thread.
+A read takes microseconds if the page cache has the bytes, and an unknown time if the device must be
+read. `without_waiting` is for the event loop's thread, which must never wait: within it, a read
+that the page cache cannot serve raises BlockingIOError, and the caller repeats it on a thread.
 
-Every method raises OSError as the system call does, with the name of the file; rooms above
-translate it, and look at the name to know which device has refused.
+Every method raises OSError as the system call does, with the name of the file. Callers use the name
+to find the log directory that failed.
 """
 
 import contextlib
@@ -31,20 +30,20 @@ Buffer = bytes | bytearray | memoryview
 _LOCKED: set[tuple[int, int]] = set()
 """Lock files that this process holds: device and inode.
 
-A POSIX lock belongs to the process, so it would let a second broker of the same process in; and to
-open and close the file once more would drop it.
+A POSIX lock belongs to the process, so it would not refuse a second broker in the same process; and
+if the process opens and closes the file again, the lock is lost.
 """
 
 
 class FileCutError(OSError):
-    """A file has fewer bytes than it was known to have: something else has cut it."""
+    """A file has fewer bytes than expected: another process has cut it."""
 
     def __init__(self, path: str, *, position: int) -> None:
         super().__init__(errno.EIO, f"the file was cut at or before byte {position}", path)
 
 
 class CutMeanwhileError(RetriableError, OSError):
-    """This process has cut a file while another of its threads read it: ask again."""
+    """This process has cut a file while another of its threads read it; read again."""
 
     def __init__(self, path: str) -> None:
         super().__init__(errno.EAGAIN, "the file was cut while it was read", path)
@@ -70,7 +69,7 @@ class File(Protocol):
         ...
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill `buffer` as `read` does; returns how many bytes there were.
+        """Read into `buffer`; returns how many bytes, fewer only at the end of the file.
 
         Raises:
             BlockingIOError: as `read`; the buffer may have changed.
@@ -78,7 +77,7 @@ class File(Protocol):
         ...
 
     def share(self) -> "File":
-        """The same open file once more: it can be read after this one is closed."""
+        """A second object for the same open file, which can be read after this one is closed."""
         ...
 
     def resize(self, size: int) -> None:
@@ -95,10 +94,10 @@ class File(Protocol):
 
 
 def read_exactly(file: File, path: str, *, position: int, size: int) -> bytes:
-    """`size` bytes of a file that is known to have them.
+    """`size` bytes from `position` on.
 
     Raises:
-        FileCutError: it has lost them since.
+        FileCutError: the file has fewer.
         OSError: the file cannot be read.
     """
     data = file.read(position, size)
@@ -108,7 +107,7 @@ def read_exactly(file: File, path: str, *, position: int, size: int) -> bytes:
 
 
 class _Manner(threading.local):
-    """How the current thread reads."""
+    """Whether reads of the current thread may wait."""
 
     may_wait = True
 
@@ -141,15 +140,15 @@ class WithoutWaiting:
 without_waiting: Final = WithoutWaiting()
 """`with without_waiting:` reads that the page cache cannot serve raise BlockingIOError at once.
 
-Blocks do not nest. A file system that cannot tell what the page cache has (Linux knows for ext4,
-xfs, btrfs and tmpfs; macOS never does) is read as if there were no such block.
+Blocks do not nest. It has no effect on a file system that does not report what the page cache has
+(on Linux ext4, xfs, btrfs and tmpfs report it; macOS never does).
 """
 
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", None)
 
 
 class FileSlice(Protocol):
-    """Bytes of a file that are read when somebody is there to take them."""
+    """A range of bytes of a file, read when they are sent."""
 
     @property
     def path(self) -> str:
@@ -161,7 +160,7 @@ class FileSlice(Protocol):
         ...
 
     def read_into(self, buffer: memoryview) -> int:
-        """Fill `buffer` with the first bytes; returns how many that were.
+        """Read the first bytes into `buffer`; returns how many.
 
         Raises:
             BlockingIOError: within `without_waiting`, and the page cache does not have them all.
@@ -174,7 +173,7 @@ class FileSlice(Protocol):
         ...
 
     def failed(self, error: OSError) -> None:
-        """Tell the slice's owner that its device has refused; on the event loop only."""
+        """Report a device error to the slice's owner; on the event loop only."""
         ...
 
 
@@ -182,7 +181,7 @@ class Lock(Protocol):
     """An exclusive lock on a file, held until released or until the process dies."""
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         ...
 
 
@@ -198,11 +197,11 @@ class Files(Protocol):
         ...
 
     def is_directory(self, path: str) -> bool:
-        """Whether the path is a directory; raises OSError where the device does not say."""
+        """Whether the path is a directory; raises OSError if the device fails."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether the path is anything at all; raises OSError where the device does not say."""
+        """Whether the path exists; raises OSError if the device fails."""
         ...
 
     def modified_ms(self, path: str) -> int:
@@ -214,7 +213,7 @@ class Files(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and those above it; an existing one is fine."""
+        """Create a directory and those above it; an existing one is no error."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -239,10 +238,10 @@ class Files(Protocol):
 
 
 class _Descriptor:
-    """A descriptor that is given back when nobody holds it any more.
+    """A file descriptor that is closed when the last reference to this object is gone.
 
-    A thread that waits for the device keeps it through the call. Were it given back under that
-    thread, the next file to be opened could get the same number, and be flushed in its place.
+    A thread in a system call keeps a reference. Otherwise the descriptor could be closed and reused
+    for another file, which the thread would then read or flush by mistake.
     """
 
     def __init__(self, number: int) -> None:
@@ -256,9 +255,9 @@ class DiskFile:
     def __init__(self, descriptor: _Descriptor, path: str) -> None:
         self._descriptor: _Descriptor | None = descriptor
         self._path = path
-        """As it was opened: for errors, which carry none where a descriptor is used."""
+        """The path at the time of opening, for errors: calls on a descriptor have no path."""
         self._tells_cached = True
-        """Whether the file system can say that the page cache does not have some bytes."""
+        """Whether the file system supports RWF_NOWAIT."""
 
     def size(self) -> int:
         """Current length in bytes."""
@@ -288,7 +287,7 @@ class DiskFile:
         try:
             data = os.pread(held.number, size, position)
             while len(data) < size:
-                # A signal or a device may end a read early; only the end of the file gives nothing.
+                # A signal or a device may end a read early; an empty one is the end of file.
                 more = os.pread(held.number, size - len(data), position + len(data))
                 if not more:
                     break
@@ -322,7 +321,7 @@ class DiskFile:
             raise self._named(error) from None
 
     def share(self) -> "DiskFile":
-        """The same descriptor; it is given back when the last of those who share it is closed."""
+        """A second object for the same descriptor; it is closed with the last of them."""
         return DiskFile(self._held(), self._path)
 
     def resize(self, size: int) -> None:
@@ -346,7 +345,7 @@ class DiskFile:
         self._descriptor = None
 
     def _held(self) -> _Descriptor:
-        """The descriptor, for as long as the caller keeps it in a variable."""
+        """The descriptor; it stays open as long as the caller keeps it in a variable."""
         held = self._descriptor
         if held is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
@@ -387,7 +386,7 @@ class DiskFiles:
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def exists(self, path: str) -> bool:
-        """Whether the path is anything at all."""
+        """Whether the path exists."""
         return _status(path) is not None
 
     def modified_ms(self, path: str) -> int:
@@ -399,7 +398,7 @@ class DiskFiles:
         os.utime(path, ns=(modified_ms * 1_000_000,) * 2)
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and those above it."""
+        """Create a directory and those above it."""
         os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
@@ -440,7 +439,7 @@ class DiskFiles:
 
 
 def raise_descriptor_limit() -> None:
-    """Use all the file descriptors that the process may have: a partition takes six, or more."""
+    """Raise the limit of file descriptors to the hard limit: a partition needs six or more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
@@ -448,12 +447,12 @@ def raise_descriptor_limit() -> None:
 
 
 def _named(error: OSError, path: str) -> OSError:
-    """The same error with the file it is about: calls on a descriptor do not tell."""
+    """The same error with the path, which calls on a descriptor do not have."""
     return OSError(error.errno, error.strerror, path)
 
 
 def _status(path: str) -> os.stat_result | None:
-    """What is at a path; None for nothing. `os.path.exists` takes a failing device for nothing."""
+    """The status of a path, or None. (`os.path.exists` returns False for a failing device.)"""
     try:
         return os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Memory of this process, for what receives much: brokers, and workers of Spark."""
+"""Large buffers in this process, for brokers and Spark workers."""
 
 import contextlib
 import ctypes
@@ -8,16 +8,16 @@ from typing import Self
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 SLICE_BYTES = 4 * 1024 * 1024
-"""How much is given back to the system at once: it takes some 0.3 ms, and 100 MiB take 6."""
+"""How much is released to the system at a time: 4 MiB take some 0.3 ms, 100 MiB take 6 ms."""
 LARGE_BUFFER_BYTES = 32 * 1024 * 1024
-"""The largest threshold that glibc takes for sure (half of HEAP_MAX_SIZE on 64 bits)."""
+"""The largest threshold that glibc always accepts (half of HEAP_MAX_SIZE on 64 bits)."""
 
 
 def keep_large_buffers() -> None:
-    """Have glibc reuse large blocks in this process, instead of giving each back to the kernel.
+    """Make glibc reuse large blocks in this process instead of returning each to the kernel.
 
-    A 1 MB buffer otherwise costs 256 page faults every time, two to three times the work of
-    receiving it. Other C libraries have no `mallopt`, and no such trouble.
+    Otherwise a 1 MB buffer costs 256 page faults every time, two to three times the work of
+    receiving it. Other C libraries have no `mallopt`, and do not need it.
     """
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
@@ -26,24 +26,24 @@ def keep_large_buffers() -> None:
 
 
 class LargeMemory(mmap.mmap):
-    """Memory from the system that is there when it is written to, and goes back in slices.
+    """Anonymous memory that is allocated when it is written to, and released in slices.
 
-    To fill 100 MiB with zeros takes 60 ms, and to give them back 6, with the interpreter's lock
-    held. A worker thread that drops such memory hands the lock on in between.
-    The event loop calls `shrink` until nothing is left, with turns for others in between. On a
-    system that cannot shrink memory (all but Linux) it goes back at once.
+    Filling 100 MiB with zeros takes 60 ms, and releasing them 6 ms, with the interpreter's lock
+    held. A worker thread that drops such memory passes the lock on between slices. The event loop
+    calls `shrink` until nothing is left, with other callbacks in between. On a system that cannot
+    shrink memory (all but Linux) it is released at once.
     """
 
     def __new__(cls, size: int) -> Self:
         """`size` bytes, all zero."""
-        # Shared memory, the default, costs three times as much, and does not go back in slices.
+        # Shared memory, the default, costs three times as much, and cannot be released in slices.
         return super().__new__(cls, -1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
     def shrink(self) -> bool:
-        """Give back a slice; whether more is left.
+        """Release a slice; returns whether more is left.
 
         Raises:
-            BufferError: something still has a view of it.
+            BufferError: a view of the memory still exists.
         """
         size = len(self) - SLICE_BYTES
         with contextlib.suppress(SystemError):

@@ -1,11 +1,10 @@
-"""Sockets, as a seam: non-blocking calls plus a callback when they are worth repeating.
+"""Sockets, as a seam: non-blocking calls, and callbacks when a socket is ready.
 
-The shape is that of the system calls, not of streams: `receive_into` and `send` never wait, and
-say so by returning None. On asyncio's own loop this costs within a few per cent of raw epoll,
-while a coroutine per read costs twice as much; and the double in `tailrace.testing` needs no
-kernel.
+The methods are those of system calls, not of streams: `receive_into` and `send` never wait, and
+return None if they would have to. On asyncio's loop this costs a few per cent more than raw epoll,
+while a coroutine per read costs twice as much. The double is in `tailrace.testing`.
 
-Not here: a network for programs without an event loop; see `polling`.
+`polling` has a network for programs without an event loop.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ BACKLOG = 512
 
 
 ACCEPTED_AT_ONCE = 4
-"""Connections that are accepted before others get their turn: each takes some 200 us."""
+"""Connections that are accepted in one callback: each takes some 200 us."""
 
 
 class Socket(Protocol):
@@ -40,7 +39,7 @@ class Socket(Protocol):
         ...
 
     def receive_into(self, buffer: memoryview) -> int | None:
-        """Bytes received; 0 when the peer has closed; None when there is nothing yet.
+        """How many bytes were received; 0 if the peer has closed; None if there are none yet.
 
         Raises:
             ConnectionError: the connection is broken.
@@ -48,7 +47,7 @@ class Socket(Protocol):
         ...
 
     def send(self, buffers: Sequence[Buffer]) -> int | None:
-        """Bytes taken over from the front of `buffers`; None when there is no room yet.
+        """How many bytes of `buffers` were sent; None if the kernel's buffer is full.
 
         Raises:
             ConnectionError: the connection is broken.
@@ -56,11 +55,11 @@ class Socket(Protocol):
         ...
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
-        """Call back whenever `receive_into` is worth a try; None stops it."""
+        """Call back when there is something to receive; None stops it."""
         ...
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
-        """Call back whenever `send` is worth a try; None stops it."""
+        """Call back when there is room to send; None stops it."""
         ...
 
     def close(self) -> None:
@@ -69,13 +68,13 @@ class Socket(Protocol):
 
 
 class AcceptedSocket(Socket, Protocol):
-    """The end of whoever listens."""
+    """The server's end of a connection."""
 
     @property
     def is_peer_gone(self) -> bool:
         """Whether the peer has closed or reset, and all that it has sent was received.
 
-        For connections that are not read: `receive_into` tells the same.
+        For connections that are not being read; otherwise `receive_into` returns 0.
         """
         ...
 
@@ -90,19 +89,19 @@ class Listener(Protocol):
 
     @property
     def port(self) -> int:
-        """The port, also when any free one was asked for."""
+        """The port in use, also if port 0 was given."""
         ...
 
     def pause(self) -> None:
-        """Leave new connections where they wait, until `resume`."""
+        """Leave new connections in the kernel's queue until `resume`."""
         ...
 
     def resume(self) -> None:
-        """Accept again; without a pause nothing happens."""
+        """Accept again after `pause`."""
         ...
 
     def close(self) -> None:
-        """Accept no more; open connections go on."""
+        """Accept no more; open connections stay."""
         ...
 
 
@@ -112,14 +111,15 @@ class Connector(Protocol):
     def connect(
         self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
     ) -> Callable[[], None]:
-        """Call `done` once with a connection to `host`, or with why there is none; never waits.
+        """Call `done` once with a connection to `host`, or with the error; never waits.
 
         The addresses of a name are tried in turn until one answers (Kafka:
-        client.dns.lookup=use_all_dns_ips), beginning with the one at `first` modulo their number:
-        the caller counts its attempts there, so that an address that never answers, or one that
-        has just been left, is not tried first again. The name is looked up for each call.
+        client.dns.lookup=use_all_dns_ips), beginning with number `first` modulo their count. The
+        caller passes its count of attempts, so that an address that does not answer is not tried
+        first again. The name is looked up for each call.
 
-        Returns what ends the attempt: `done` is not called after it, and no socket stays open.
+        Returns a function that cancels the attempt: `done` is not called after it, and no socket
+        stays open.
         """
         ...
 
@@ -131,15 +131,15 @@ class Network(Connector, Protocol):
         """Call `accepted` with each new connection; port 0 takes any free one.
 
         Raises:
-            ListenError: the address is taken, not ours, or not allowed.
+            ListenError: the address is in use, not of this machine, or not allowed.
         """
         ...
 
 
 class Watcher(Protocol):
-    """Calls back when the kernel has news of a socket; the names are those of an asyncio loop.
+    """Calls back when a socket is ready; the method names are those of an asyncio loop.
 
-    It is given descriptors: asyncio's loop takes 15 us to describe a socket that it does not know.
+    It takes descriptors, because asyncio's loop takes 15 us to format an unknown socket object.
     """
 
     def add_reader(self, descriptor: int, callback: Callable[[], None], /) -> object:
@@ -162,7 +162,7 @@ class Watcher(Protocol):
         """Call back in the next turn; the only method that other threads may call.
 
         Raises:
-            RuntimeError: there will be no next turn.
+            RuntimeError: the loop is closed.
         """
         ...
 
@@ -287,7 +287,7 @@ class KernelListener:
 
 
 Address = tuple[socket.AddressFamily, Any]
-"""A family and an address in its form."""
+"""An address family and an address of that family."""
 
 
 class Connecting:
@@ -304,7 +304,7 @@ class Connecting:
         self._is_ended = False
 
     def start(self, host: str, port: int) -> None:
-        """Begin, in a thread of its own where the name has to be looked up first."""
+        """Begin; a name that needs a lookup is resolved on a thread of its own."""
         try:
             addresses = _addresses(host, port, flags=socket.AI_NUMERICHOST)
         except (OSError, ValueError):
@@ -326,7 +326,7 @@ class Connecting:
         except OSError as error:
             found = error
         except ValueError as error:
-            found = OSError(f"no host can have this name: {error}")
+            found = OSError(f"the host name is invalid: {error}")
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             self._watcher.call_soon_threadsafe(lambda: self._found(found))
 
@@ -351,7 +351,7 @@ class Connecting:
             connection.settimeout(0)
             try:
                 code = connection.connect_ex(address)
-            except OverflowError:  # no port can have this number
+            except OverflowError:  # the port number is out of range
                 code = errno.EINVAL
             if code in (0, errno.EINPROGRESS):
                 self._connection = connection
@@ -372,7 +372,7 @@ class Connecting:
         try:
             connection.getpeername()
         except OSError:
-            return  # news of an older socket that had the same descriptor
+            return  # The event belongs to an older socket with the same descriptor.
         self._watcher.remove_writer(connection.fileno())
         self._connection = None
         self._end(KernelSocket(connection, self._watcher))
@@ -427,7 +427,7 @@ class SocketNetwork:
 
 
 def without_front(buffers: list[Buffer], size: int) -> list[Buffer]:
-    """The buffers that are left when `size` bytes of them have been sent."""
+    """The rest of the buffers after `size` bytes of them have been sent."""
     for number, buffer in enumerate(buffers):
         if size < len(buffer):
             return [memoryview(buffer)[size:], *buffers[number + 1 :]] if size else buffers[number:]

@@ -1,15 +1,15 @@
-"""A network for programs without an event loop: one thread waits, under nobody's lock.
+"""A network for programs without an event loop: one thread waits, without holding a lock.
 
-    events = network.wait(timeout_s)       # in the kernel, without the lock
+    events = network.wait(timeout_s)       # in the kernel, without the caller's lock
     with lock:
-        network.run(events)                # the callbacks, with it
-        ...                                # whatever they, and whoever called `wake`, made due
+        network.run(events)                # the callbacks, with the lock
+        ...                                # the work that they, or a caller of `wake`, made due
 
-Not here: sockets and how they connect, which `network` has for event loops too; and timers.
+Sockets and connecting are in `network`. There are no timers here.
 
-Invariant: `wake` is never lost. Whoever changes something under the lock and then calls it finds
-the thread either before its next `run` or before its next `wait`, which then returns at once.
-Linux only (epoll, eventfd).
+Invariant: no `wake` is lost. A thread that changes something under the lock and then calls `wake`
+reaches the waiting thread before its next `run`, or before its next `wait`, which then returns at
+once. Linux only (epoll, eventfd).
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from tailrace.runtime.network import Connecting, Socket
 
 EVENTS_MAX = 256
-"""Most sockets whose news one `wait` brings; the others come with the next."""
+"""Most events that one `wait` returns; the others come with the next."""
 
 if sys.platform == "linux":
     _READABLE = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
@@ -33,9 +33,9 @@ if sys.platform == "linux":
 class PollingNetwork:
     """Outgoing connections whose callbacks run inside of `run`.
 
-    All but `wake` and `call_soon_threadsafe` must be called by one thread at a time. A socket
-    that is closed between `wait` and `run` does no harm: its callbacks are gone, and a newer one
-    with the same descriptor is only told to try.
+    All methods but `wake` and `call_soon_threadsafe` must be called by one thread at a time. A
+    socket may be closed between `wait` and `run`: its callbacks are removed, and a newer socket
+    with the same descriptor gets a spurious callback.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class PollingNetwork:
         self._soon: deque[Callable[[], None]] = deque()
         self._is_woken = False
         self._closing = threading.Lock()
-        """Keeps a look-up that ends late from writing to a descriptor that was given back."""
+        """Prevents a name lookup that ends late from writing to a closed descriptor."""
 
     def connect(
         self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
@@ -62,11 +62,11 @@ class PollingNetwork:
         return connecting.cancel
 
     def wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
-        """Wait for news of a socket, for `wake`, or `timeout_s`; None waits without limit."""
+        """Wait for an event of a socket, for `wake`, or `timeout_s`; None waits without limit."""
         return self._epoll.poll(None if timeout_s is None else max(timeout_s, 0), EVENTS_MAX)
 
     def run(self, events: list[tuple[int, int]]) -> None:
-        """Call back what `wait` has found."""
+        """Call the callbacks for the events from `wait`."""
         for descriptor, mask in events:
             if descriptor == self._alarm:
                 with contextlib.suppress(BlockingIOError):  # a `run` in between has read it
@@ -85,13 +85,13 @@ class PollingNetwork:
                     writer()
 
     def wake(self) -> None:
-        """Have `wait` return at once; from any thread, and cheap when it is about to anyway."""
+        """Make `wait` return at once; from any thread, and cheap if `wake` was just called."""
         if not self._is_woken:
             self._is_woken = True
             os.eventfd_write(self._alarm, 1)
 
     def close(self) -> None:
-        """Give the descriptors back; `wait` must have returned. Sockets stay open."""
+        """Close the descriptors; `wait` must have returned. Sockets stay open."""
         with self._closing:
             if not self._epoll.closed:
                 self._is_woken = True
@@ -99,7 +99,7 @@ class PollingNetwork:
                 os.close(self._alarm)
 
     def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
-        """Have the next `run` call back; from any thread.
+        """Call back in the next `run`; from any thread.
 
         Raises:
             RuntimeError: the network was closed.
@@ -140,7 +140,7 @@ class PollingNetwork:
         )
 
     def _watch(self, descriptor: int, before: int) -> None:
-        """Tell the kernel what is watched now, if that has changed."""
+        """Update the epoll registration of a descriptor, if its mask has changed."""
         mask = self._mask(descriptor)
         if mask == before or self._epoll.closed:
             return

@@ -1,4 +1,4 @@
-"""Work that may wait on a device, off the event loop: fsync, recovery, loading kernels."""
+"""Worker threads for work that may wait on a device: fsync, recovery, loading kernels."""
 
 import asyncio
 import traceback
@@ -9,16 +9,15 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 WORKERS_MAX = 64
-"""Most threads. They are made when all others are busy, and nearly all only wait for a disk; how
-many there is work for is the caller's to limit (`num.recovery.threads.per.data.dir`, one flush per
-log directory)."""
+"""Most threads. One is started when all others are busy, and nearly all only wait for a disk.
+Callers limit the work (`num.recovery.threads.per.data.dir`, one flush per log directory)."""
 
 
 class Threads(Protocol):
-    """Runs a function somewhere it may block."""
+    """Runs functions that may block."""
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Wait for `function()` and return what it returned, or raise what it raised."""
+        """Wait for `function()`; returns its result, or raises its error."""
         ...
 
     def close(self) -> None:
@@ -27,7 +26,7 @@ class Threads(Protocol):
 
 
 class WorkerThreads:
-    """A pool of daemon-like threads, each started when there is work that no other is free for."""
+    """A pool of threads; one is started when there is work and no thread is free."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="tailrace")
@@ -42,10 +41,10 @@ class WorkerThreads:
 
 
 class BoundedThreads:
-    """Work on threads, so many pieces at a time; whoever comes later waits, in order.
+    """Runs functions on threads, at most `places` at a time; later calls wait, in order.
 
-    A caller that is cancelled does not end its thread. The work goes on and keeps its place until
-    it has ended, so that threads do not pile up behind callers that come and go.
+    If a caller is cancelled, its function still runs and counts until it ends, so that cancelled
+    calls cannot use up more threads.
     """
 
     def __init__(self, threads: Threads, places: int) -> None:
@@ -53,28 +52,28 @@ class BoundedThreads:
         self._places = asyncio.Semaphore(places)
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Wait for a place and for `function()`; raises what it raised."""
+        """Wait for a free place, then for `function()`; returns its result, or raises its error."""
         await self._places.acquire()
         running = asyncio.ensure_future(self._threads.run(function))
         running.add_done_callback(self._leave)
         try:
             return await asyncio.shield(running)
         finally:
-            # An error of it holds this frame: with the name they would be a cycle, and all that the
-            # error's frames hold would wait for the collector.
+            # Break the reference cycle between the future's error and this frame, so that the
+            # memory of the frames is freed without the garbage collector.
             del running
 
     def _leave(self, running: "asyncio.Future[T]") -> None:
         self._places.release()
         if not running.cancelled():
-            running.exception()  # The caller may be gone, and nobody else asks for it.
+            running.exception()  # Mark it as retrieved: the caller may be cancelled.
 
 
 def _alone(function: Callable[[], T]) -> T:
-    """Run it; an error that it raises does not keep its variables alive.
+    """Run a function; its error does not keep the local variables of the frames alive.
 
-    They may hold a hundred megabytes of a batch, which the loop would give back to the system when
-    it drops the error: 6 ms of its time.
+    They may hold a batch of a hundred megabytes, which would otherwise be released on the event
+    loop when it drops the error: that takes 6 ms.
     """
     try:
         return function()

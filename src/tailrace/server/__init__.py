@@ -1,1 +1,1 @@
-"""Bytes and sockets: ports, connections, frames in and frames out. Knows no API's meaning."""
+"""Ports, connections, request frames and response frames; the APIs themselves are in `handlers`."""

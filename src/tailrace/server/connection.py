@@ -1,14 +1,14 @@
-r"""One client's connection: frames in, answers out, in order.
+r"""One client's connection: receives request frames and sends responses, in order.
 
     socket -> input (64 KiB, shared by small frames) -> frame -> dispatch -> output -> socket
                   \-> a frame that does not fit gets a buffer of its own
 
-One request at a time, in order, as Kafka promises. Answers to frames that arrived together leave
-together, since a system call costs as much as a small request, and no more is read before they are
-with the kernel. That bounds what one connection can hold: the input, one large frame, and some
-answers. A frame gets a buffer of its own when it has filled the input, and one of its full size
-when it has filled that: a length alone takes no memory. What all connections together hold is
-`memory`'s to say: a socket is not read while its request waits for memory.
+Requests are answered one at a time, in order, as Kafka promises. Responses to frames that arrived
+together are sent together, because a system call costs as much as a small request. Nothing more is
+read until the kernel has taken them. So one connection holds at most the input, one large frame and
+some responses. A frame gets its own buffer when it has filled the input, and a buffer of its full
+size when it has filled that one: a length alone reserves no memory. `memory` limits all connections
+together: a socket is not read while its request waits for memory.
 """
 
 import asyncio
@@ -30,30 +30,30 @@ from tailrace.server.sending import NotCachedError, Sending, StoredBytesError
 logger = logging.getLogger(__name__)
 
 INPUT_BYTES: Final = 64 * 1024
-"""Fits every request but a large produce, and costs nothing beside a kernel's socket buffer."""
+"""Fits every request but a large produce; small compared to the kernel's socket buffer."""
 
 OBJECTS_FACTOR: Final = 8
 """Bytes of memory that a request other than Produce takes when it is decoded, for each byte of its
 size: a partition in a Fetch request has 33 bytes on the wire, and 250 as an object."""
 
 UNCOUNTED_BYTES_MAX: Final = 16 * 1024
-"""A request other than Produce that is no larger claims no memory for its objects: a thousand of
-them take 128 MB."""
+"""A request other than Produce up to this size claims no memory for its objects: a thousand of them
+take 128 MB."""
 
 OUTPUT_BUFFERS_MAX: Final = 64
-"""Buffers of answers that are collected before they are sent; a small answer is one."""
+"""Buffers of responses that are collected before they are sent; a small response is one buffer."""
 
 ORDINARY_FRAME_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Most that a request other than Produce may have. Its fields become objects, up to thirty times
-the size of their bytes; a produce request's records stay bytes. Kafka's own clients send at most
-some hundred kilobytes: a request for the metadata of 10,000 topics."""
+"""Largest request other than Produce. Its fields become objects, up to thirty times the size of
+their bytes; the records of a produce request stay bytes. Kafka's own clients send at most some
+hundred kilobytes: a request for the metadata of 10,000 topics."""
 
 _PREFIX = struct.Struct(">ih")
-"""Size and api key: what decides how large a frame may be."""
+"""Size and api key, which decide the size limit of a frame."""
 
 
 class Connection:
-    """Reads, dispatches and answers until the peer goes or breaks a rule."""
+    """Reads, dispatches and answers until the peer closes or sends an invalid request."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Connection:
         self._input = bytearray(INPUT_BYTES)
         self._start = self._end = 0
         self._large: LargeRequest | None = None
-        """Is being received."""
+        """The large request that is being received."""
         self._answered_large: LargeRequest | None = None
-        """Is being answered."""
+        """The large request that is being answered."""
         self._turns = turns
         self._share = Share(memory, granted=self._on_granted, evict=self.close)
         self._is_share_used = False
@@ -84,37 +84,37 @@ class Connection:
         self._output: list[Records] = []
         self._answering: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
-        """Waits for a device that has the next bytes to send."""
+        """The task that reads the next bytes to send from a device."""
         self._is_closed = False
         self._is_reading = False
         self._is_peer_gone = False
-        """What `has_lost_peer` found last."""
+        """Result of the last check in `has_lost_peer`."""
         self._is_blocked = False
-        """Whether answers wait for room in the kernel's buffer, or for a device."""
+        """Whether responses wait for room in the kernel's buffer, or for a device."""
         self._loop = asyncio.get_running_loop()
         self._active_at = self._loop.time()
         self._read_more()
 
     @property
     def peer(self) -> str:
-        """The other end, for log lines."""
+        """The client's address, for log lines."""
         return self._socket.peer
 
     @property
     def buffered_bytes(self) -> int:
-        """Memory held for requests that are not whole yet."""
+        """Memory for requests that are not completely received, in bytes."""
         return len(self._input) + (self._large.held_bytes if self._large is not None else 0)
 
     @property
     def idle_s(self) -> float:
-        """Seconds since bytes last went in or out, also while a request is being answered."""
+        """Seconds since bytes were last received or sent, also while a request is answered."""
         return self._loop.time() - self._active_at
 
     def has_lost_peer(self) -> bool:
-        """Whether the peer had closed at the last call, and at this one.
+        """Whether the peer had closed at the last call, and still at this one.
 
-        While nothing is read nobody else learns of it. A request that is nearly done gets the time
-        between the calls: the records of a producer that wants no answer are to be kept.
+        Needed while the socket is not read. Two calls, so that a request in progress has time to
+        complete: the records of a producer with acks=0 that has closed must be appended.
         """
         was_gone = self._is_peer_gone
         has_more = self._is_reading or self._start < self._end
@@ -122,13 +122,13 @@ class Connection:
         return was_gone and self._is_peer_gone
 
     def close(self) -> None:
-        """End the connection; a request being answered is given up."""
+        """End the connection; a request in progress is cancelled."""
         if self._is_closed:
             return
         self._is_closed = True
         if self._answering is not None:
-            # In the next turn: a task that is cancelled before it has begun never awaits its
-            # answer, and Python warns of a coroutine that nobody has awaited.
+            # Cancel in the next turn: a task that is cancelled before it begins never awaits its
+            # coroutine, and Python would warn about that.
             self._loop.call_soon(self._answering.cancel)
         if self._reading is not None:
             self._loop.call_soon(self._reading.cancel)
@@ -153,7 +153,7 @@ class Connection:
             self._socket.watch_reads(None)
 
     def _watch(self) -> None:
-        """Read on, unless an answer or memory is waited for."""
+        """Read the socket, unless the connection waits for a response or for memory."""
         if self._is_closed:
             return
         share = self._share
@@ -171,7 +171,7 @@ class Connection:
             self._pause()
 
     def _receive_large(self) -> int:
-        """Go on with a large request when it is this connection's turn; bytes written to."""
+        """Continue to receive a large request; returns how many bytes of memory were written."""
         self._share.is_queued = False
         if self._is_closed:
             return 0
@@ -189,12 +189,12 @@ class Connection:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """End the connection and say why, as loudly as it deserves."""
+        """Log the reason and end the connection."""
         match error:
             case ConnectionError():
                 logger.debug("connection_lost peer=%s reason=%s", self.peer, error)
             case StoredBytesError():
-                # The head of the answer has been sent: only the end of the connection tells.
+                # The response header has been sent, so no error code can be sent any more.
                 error.stored.failed(error.reason)
                 logger.warning("answer_broken_off peer=%s reason=%s", self.peer, error)
             case CloseConnectionError():
@@ -210,7 +210,7 @@ class Connection:
             self._work()
 
     def _receive(self) -> bool:
-        """Take what the socket has; False when there is nothing to work on."""
+        """Receive from the socket; returns False if there are no new bytes."""
         if self._large is not None:
             if not self._large.grow_if_full():
                 self._pause()
@@ -232,13 +232,13 @@ class Connection:
         return bool(received)
 
     def _work(self) -> None:
-        """Answer the whole frames that are here, until one waits or the kernel has no room."""
+        """Answer the complete frames, until a response waits or the kernel's buffer is full."""
         while not self._is_closed and self._answering is None and not self._is_blocked:
             frame = self._next_frame()
             if frame is None:
                 break
             answer = self._dispatcher.dispatch(frame)
-            del frame  # The memory that it stands in can go as soon as it is answered.
+            del frame  # So that its memory is freed as soon as it is answered.
             if isinstance(answer, list):
                 self._answered()
                 self._output += answer
@@ -250,7 +250,7 @@ class Connection:
         self._watch()
 
     def _answered(self) -> None:
-        """Give back the request's memory: now, since a slow reader may take long for the answer."""
+        """Release the request's memory before the response is sent, which may take long."""
         if self._is_share_used:
             self._is_share_used = False
             self._share.release()
@@ -276,8 +276,8 @@ class Connection:
             limit = min(limit, ORDINARY_FRAME_BYTES_MAX)
         check_size(size, limit=limit)
         body = self._start + SIZE_BYTES
-        # What becomes objects needs memory for them as soon as it is whole, and not before: its
-        # length may be a lie.
+        # Memory for decoded objects is claimed when the request is complete, and not before: the
+        # length field may be wrong.
         is_counted = key != ApiKey.PRODUCE and size > UNCOUNTED_BYTES_MAX
         objects_bytes = size * OBJECTS_FACTOR if is_counted else 0
         if size + SIZE_BYTES <= available:
@@ -288,8 +288,8 @@ class Connection:
                 self._is_share_used = True
             self._start = body + size
             return memoryview(self._input)[body : body + size]
-        # A large one stays in the input until that is full: who sends a length and little more
-        # gets no memory for it.
+        # A large frame stays in the input until that is full, so that a client that sends a length
+        # and few bytes reserves no memory.
         if available == len(self._input) and self._share.claim(min(size, FIRST_BYTES)):
             start = memoryview(self._input)[SIZE_BYTES:]
             self._large = LargeRequest(start, size, share=self._share, objects_bytes=objects_bytes)
@@ -309,7 +309,7 @@ class Connection:
         self._guard(self._work)
 
     def _flush(self) -> None:
-        """Hand over what the kernel takes; wait for room for the rest."""
+        """Send what the kernel takes; wait for room for the rest."""
         while self._output and not self._is_closed and not self._is_blocked:
             before = self._output
             try:

@@ -1,18 +1,18 @@
-"""From a request frame to the buffers of its answer, by way of a table of handlers.
+"""Dispatch a request frame to its handler, and encode the response.
 
-A handler gets the decoded request and returns the response, or a coroutine where it has to wait,
-or None where the protocol wants no answer (Produce with acks 0).
+A handler gets the decoded request and returns the response, or a coroutine if it has to wait, or
+None if the protocol sends no response (Produce with acks 0).
 
-A request of many parts is decoded on a worker thread, one at a time, and its answer is encoded
-there too: on the event loop it would hold up everybody (decision 23). The decoder counts the parts
-and gives up at the first one too many, before it has made objects of them.
+A request with many elements (topics, partitions) is decoded on a worker thread, one at a time, and
+its response is encoded there too, so that the event loop is not blocked (decision 23). The decoder
+counts the elements, and stops before it creates objects if there are too many.
 
-A short request may have a long answer, as Metadata for all topics. Its handler returns a
-`LongAnswer`, and few of them are made and encoded at the same time: they take memory, and clients
-can ask for as many as there are connections.
+A short request may have a long response, such as Metadata for all topics. Its handler returns a
+`LongAnswer`. Only a few of these are made and encoded at the same time, because they take memory,
+and each connection can request one.
 
-What a peer gets for a request that cannot be read is Kafka's: an unknown API or version ends the
-connection, except that ApiVersions is always answered, with error 35 and what is served (KIP-511).
+Invalid requests are handled as in Kafka: an unknown API or version ends the connection, except that
+ApiVersions is always answered, with error 35 and the list of served APIs (KIP-511).
 """
 
 import asyncio
@@ -34,21 +34,21 @@ from tailrace.protocol.frames import (
 from tailrace.runtime.threads import BoundedThreads, Threads
 
 PARTS_INLINE_MAX: Final = 500
-"""Most parts of a request that is decoded and answered on the loop: some 2 ms of work."""
+"""Most elements of a request that is decoded and answered on the loop: some 2 ms of work."""
 
 LONG_ANSWERS_MAX: Final = 2
-"""Most long answers that are made at the same time: for 10,000 partitions one takes about 2 MB."""
+"""Most long responses that are made at a time: for 10,000 partitions one takes about 2 MB."""
 
 Answer = Message | None
 
 
 @dataclass(frozen=True, slots=True)
 class LongAnswer:
-    """An answer of many parts, which is made when there is a place for it."""
+    """A response with many elements; `make` is called when fewer than the limit are in progress."""
 
     make: Callable[[], Answer | Awaitable[Answer]]
     waits_for_device: bool = False
-    """Such answers have places of their own: a device that hangs must not hold up the others."""
+    """Such responses have a limit of their own, so that a hanging device does not delay others."""
 
 
 Handler = Callable[[RequestHeader, Any], Answer | Awaitable[Answer] | LongAnswer]
@@ -60,15 +60,16 @@ class UnservedRequestError(FatalError):
 
 
 class CloseConnectionError(FatalError):
-    """A handler wants the connection closed, which is how a failed acks=0 produce is told."""
+    """A handler closes the connection: the only way to report a failed produce with acks=0."""
 
 
 class Dispatcher:
-    """Decodes, calls, encodes."""
+    """Decodes requests, calls their handlers, and encodes the responses."""
 
     def __init__(self, handlers: Mapping[ApiKey, Handler], threads: Threads) -> None:
         assert set(handlers) == set(APIS)
-        # One at a time: the interpreter would run no more of them anyway, and each takes memory.
+        # One at a time: because of the interpreter's lock more would not be faster, and each takes
+        # memory.
         self._decoding = BoundedThreads(threads, 1)
         self._encoding = BoundedThreads(threads, 1)
         self._places = {
@@ -78,12 +79,12 @@ class Dispatcher:
         self._handlers = {int(key): handler for key, handler in handlers.items()}
 
     def dispatch(self, frame: memoryview) -> list[Records] | Awaitable[list[Records]]:
-        """The answer to a frame, now or later; an empty list is no answer.
+        """The response to a frame, now or later; an empty list means no response.
 
         Raises (also from the awaitable):
             MalformedMessageError: the frame is not a request.
             UnservedRequestError: the API or the version is not served.
-            CloseConnectionError: the handler asks for it.
+            CloseConnectionError: the handler closes the connection.
         """
         header, position = read_request_header(frame)
         if header.api is None:
@@ -114,7 +115,7 @@ class Dispatcher:
     ) -> list[Records]:
         decode = partial(decode_request, header, frame, position)
         request = await self._decoding.run(decode)
-        del frame, decode  # The frame's memory is not needed while the answer waits.
+        del frame, decode  # Free the frame's memory while the response waits.
         answer = self._handlers[header.api_key](header, request)
         if isinstance(answer, LongAnswer):
             return await self._encode_long(header, answer)

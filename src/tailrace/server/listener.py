@@ -1,4 +1,4 @@
-"""A port and the connections that came through it."""
+"""A listening port and its connections."""
 
 import asyncio
 import logging
@@ -16,19 +16,19 @@ from tailrace.server.sending import DeviceRead, Sending
 logger = logging.getLogger(__name__)
 
 SWEEP_S: Final = 5.0
-"""How often it is looked which connections have no peer any more."""
+"""Interval of the check for idle connections and closed peers."""
 
 SWEPT_PER_TURN: Final = 20
-"""Connections that are looked at in one turn of the loop; closing one takes some 100 us."""
+"""Connections that are checked in one turn of the loop; closing one takes some 100 us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStatistics:
-    """What a server holds at one moment."""
+    """Connections and memory of a server at one moment."""
 
     connection_count: int
     buffered_bytes: int
-    """Memory for requests that are not whole yet."""
+    """Memory for requests that are not completely received."""
     claimed_bytes: int
     """Memory that large requests hold or have reserved (`queued.max.request.bytes`)."""
 
@@ -57,7 +57,7 @@ class Server:
         self._turns = ReceiveTurns()
         self._quotas = ConnectionQuotas(limits)
         self._refused: Counter[str] = Counter()
-        """Connections above the limit of their address, by address, since the last sweep."""
+        """Refused connections by address, since the last check."""
         self._listener = network.listen(*address, self._accepted)
         self._sweeping = self._sweep_later()
 
@@ -68,11 +68,11 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port, also when any free one was asked for."""
+        """The port in use, also if port 0 was given."""
         return self._listener.port
 
     def statistics(self) -> ServerStatistics:
-        """What the server holds right now."""
+        """Connections and memory right now."""
         return ServerStatistics(
             connection_count=len(self._connections),
             buffered_bytes=sum(connection.buffered_bytes for connection in self._connections),
@@ -91,7 +91,7 @@ class Server:
         return asyncio.get_running_loop().call_later(delay_s, self._sweep)
 
     def _sweep(self) -> None:
-        """End connections that have been silent for too long, and those whose peer has gone."""
+        """End idle connections, and those whose peer has closed."""
         for address, count in self._refused.items():
             if count > 1:
                 logger.info("connections_refused address=%s count=%d", address, count)
@@ -99,7 +99,7 @@ class Server:
         self._sweep_some(list(self._connections))
 
     def _sweep_some(self, left: list[Connection]) -> None:
-        """Look at some connections, and at the others in the next turns of the loop."""
+        """Check some connections, and the others in the next turns of the loop."""
         for connection in left[:SWEPT_PER_TURN]:
             if connection not in self._connections:
                 continue
@@ -118,7 +118,7 @@ class Server:
     def _accepted(self, socket: AcceptedSocket) -> None:
         address = socket.peer.rpartition(":")[0]
         if not self._quotas.take(address):
-            # A line for each would let one client fill the log: a second has thousands.
+            # Only the first is logged: one client can open thousands of connections a second.
             if address not in self._refused:
                 logger.info("connection_refused peer=%s reason=max.connections.per.ip", socket.peer)
             self._refused[address] += 1

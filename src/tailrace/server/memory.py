@@ -1,25 +1,26 @@
 """One pool of memory for the requests of all connections (KIP-72).
 
     connection A  [########----]  receives        held: counted in the pool
-    connection B  [############]  is answered     held until the answer is made
+    connection B  [############]  is answered     held until the response is made
     connection C  [##]            waits           its socket is not read until there is memory
 
-A small request stays in the buffer that each connection has anyway, and claims nothing. A large one
-claims memory in steps: its first mebibyte when it has filled that buffer, and all the rest when the
-first mebibyte has arrived. So a client that announces a length and sends little reserves nothing,
-and a request that holds all of its memory can be received to its end. Where fields become
-objects, in all requests but Produce, memory for the objects is claimed when the request is whole.
-First claims are met before later ones, so that requests of usual size pass large ones.
+A small request stays in the input buffer of its connection, and claims nothing. A large one claims
+memory in steps: about 1 MiB when it has filled the input buffer, and its full size when that is
+received. So a client that announces a length and sends few bytes reserves nothing, and a request
+that holds its full size can be received completely. All requests but Produce are decoded into
+objects; memory for these is claimed when the request is complete. First claims are granted before
+later ones, so that requests of usual size overtake large ones.
 
-In each turn of the loop about a mebibyte of large requests is received (`ReceiveTurns`): writing to
-new memory makes the kernel provide each page, which costs more than the copy.
+In each turn of the loop about 1 MiB of large requests is received (`ReceiveTurns`): a write to new
+memory makes the kernel allocate each page, which costs more than the copy.
 
-While somebody waits, it is looked every second who holds memory without progress: requests of which
-hardly anything arrives, and requests that have been answered for ten seconds (a Fetch that waits
-for records, a Produce that waits for a device that hangs). Their connections are closed, oldest
-first, until nobody waits. If all that is held belongs to those who wait, the oldest go until one
-can be served. So nobody waits for ever for a peer that has reserved and stalls. (Kafka has no such
-rule: there a few stalled requests of 100 MB stop a broker whose `queued.max.request.bytes` is set.)
+While a connection waits, the pool checks every second for requests that hold memory without
+progress: those that receive less than `BYTES_PER_CHECK_MIN`, and those that are being answered for
+more than ten seconds (a Fetch that waits for records, a Produce that waits for a hanging device).
+Their connections are closed, oldest first, until none waits. If all memory belongs to waiting requests,
+the oldest are closed until one can continue. So no request waits forever for a stalled peer. (Kafka
+has no such rule: there a few stalled requests of 100 MB stop a broker with
+`queued.max.request.bytes`.)
 """
 
 import asyncio
@@ -33,57 +34,57 @@ from tailrace.runtime.memory import LargeMemory
 logger = logging.getLogger(__name__)
 
 CHECK_S: Final = 1.0
-"""How often it is looked who holds memory and stalls, while somebody waits."""
+"""Interval of the check for stalled requests, while a connection waits for memory."""
 
 BYTES_PER_CHECK_MIN: Final = 64 * 1024
-"""What a connection has to send between two looks to keep its memory: half a megabit a second."""
+"""Bytes that a connection must send between two checks to keep its memory: 0.5 Mbit/s."""
 
 ANSWERING_S_MAX: Final = 10.0
-"""How long a request may keep its memory while it is answered and somebody waits. Kafka's clients
-give up after 30 s (`request.timeout.ms`), so those who wait get their turn before that."""
+"""How long a request may keep its memory while it is answered and another one waits. Kafka's
+clients time out after 30 s (`request.timeout.ms`), so waiting requests continue before that."""
 
 EVICTIONS_PER_TURN: Final = 20
-"""Connections that are closed in one turn of the loop: each takes some 100 us, most of it a line in
-the log."""
+"""Connections that are closed in one turn of the loop: each takes some 100 us, most of it for the
+log line."""
 
 BYTES_PER_TURN: Final = 1024 * 1024
-"""Of large requests; received into new memory, they take about a millisecond."""
+"""Bytes of large requests that are received in one turn of the loop: about a millisecond."""
 
 RETRY_S: Final = 0.05
 """How long to wait before trying again to free memory that a worker thread still uses."""
 
 
 class Share:
-    """What one connection holds of the pool, and what it waits for."""
+    """The memory of the pool that one connection holds or waits for."""
 
     def __init__(
         self, memory: "RequestMemory", *, granted: Callable[[], None], evict: Callable[[], None]
     ) -> None:
-        """`granted` is called when a claim that had to wait is met, `evict` to close the peer."""
+        """`granted` is called when a waiting claim is granted, `evict` to close the connection."""
         self.held_bytes = 0
         self.wanted_bytes = 0
-        """0 when it does not wait."""
+        """Bytes of the waiting claim; 0 without one."""
         self.is_receiving = False
-        """Whether its request is not whole yet; `became_whole` ends that."""
+        """Whether its request is not completely received; until `became_whole`."""
         self.is_queued = False
-        """Whether bytes of it have come that nobody has received yet; see `ReceiveTurns`."""
+        """Whether the connection waits for its turn to receive; see `ReceiveTurns`."""
         self.whole_at_s = 0.0
-        """When its request was whole, on the loop's clock."""
+        """When its request was complete, on the loop's clock."""
         self.received_bytes = 0
-        """Since the last look at it."""
+        """Bytes received since the last check."""
         self.is_new = True
-        """Whether nobody has looked at it since its last claim was met."""
+        """Whether there was no check since its last claim was granted."""
         self.granted = granted
         self.evict = evict
         self._memory = memory
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a claim has not been met yet."""
+        """Whether a claim has not been granted yet."""
         return self.wanted_bytes > 0
 
     def claim(self, target_bytes: int) -> bool:
-        """Ask to hold so much in all; False when it must wait, until `granted` is called."""
+        """Claim `target_bytes` in total; False if it must wait, until `granted` is called."""
         self.is_receiving = True
         target_bytes = min(target_bytes, self._memory.bytes_max)
         if self.held_bytes >= target_bytes:
@@ -94,12 +95,12 @@ class Share:
         return not self.is_waiting
 
     def became_whole(self) -> None:
-        """Note that the request is there, and is answered from now on."""
+        """Note that the request is complete, and is being answered."""
         self.is_receiving = False
         self.whole_at_s = asyncio.get_running_loop().time()
 
     def stalls(self, now_s: float) -> bool:
-        """Whether it holds memory, asks for no more, and nothing has come of it for long."""
+        """Whether it holds memory, waits for no more, and has made no progress for too long."""
         if self.is_waiting or not self.held_bytes:
             return False
         if not self.is_receiving:
@@ -107,43 +108,43 @@ class Share:
         return not self.is_new and not self.is_queued and self.received_bytes < BYTES_PER_CHECK_MIN
 
     def release(self) -> None:
-        """Give back what is held and claimed."""
+        """Release the held memory and withdraw a waiting claim."""
         if self.held_bytes or self.is_waiting:
             self._memory.release(self)
 
     def end(self) -> None:
-        """Give back all, and forget whom to call.
+        """Release everything, and drop the callbacks.
 
-        The connection holds its share. If the share held the connection too, both would stay in
-        memory until Python's collector of cycles comes.
+        The callbacks refer to the connection, which refers to this object: without this, both would
+        stay in memory until the garbage collector runs.
         """
         self.release()
         self.granted = self.evict = _nothing
 
 
 class RequestMemory:
-    """The pool."""
+    """The pool of memory for large requests."""
 
     def __init__(self, bytes_max: int) -> None:
-        """`bytes_max` must allow the largest request."""
+        """`bytes_max` must be at least the size of the largest request."""
         self.bytes_max = bytes_max
         self.held_bytes = 0
         self._holders: dict[Share, None] = {}
-        """Oldest first."""
+        """Shares with memory, oldest first."""
         self._first: dict[Share, None] = {}
-        """Who waits and holds nothing yet."""
+        """Waiting shares without memory."""
         self._more: dict[Share, None] = {}
-        """Who waits and holds a part; all of them are holders too."""
+        """Waiting shares that hold a part; all of them are in `_holders` too."""
         self._check: asyncio.Handle | None = None
 
     def claim(self, share: Share) -> None:
-        """Meet a claim now if that is possible, else later; `Share.claim` calls this."""
+        """Grant a claim now if possible, else later; `Share.claim` calls this."""
         (self._more if share.held_bytes else self._first)[share] = None
         self._grant()
         self._look_later()
 
     def release(self, share: Share) -> None:
-        """Take back all that a share holds, and meet the claims of others."""
+        """Release the memory of a share, and grant waiting claims."""
         for shares in (self._first, self._more, self._holders):
             shares.pop(share, None)
         self.held_bytes -= share.held_bytes
@@ -155,7 +156,7 @@ class RequestMemory:
         return bool(self._first or self._more)
 
     def _grant(self) -> None:
-        # First claims before claims for a rest, each in their order.
+        # First claims before claims of the full size, each in order.
         for waiting in (self._first, self._more):
             while waiting:
                 share = next(iter(waiting))
@@ -167,7 +168,7 @@ class RequestMemory:
                 share.wanted_bytes = 0
                 share.is_new = True
                 self._holders[share] = None
-                # In a turn of its own: the claim may stand in the middle of its connection's work.
+                # In a later turn: the claim may come from the middle of its connection's work.
                 asyncio.get_running_loop().call_soon(share.granted)
 
     def _look_later(self) -> None:
@@ -182,18 +183,18 @@ class RequestMemory:
         self._evict_some(stalled)
 
     def _evict_some(self, stalled: deque[Share]) -> None:
-        """Close who stalls, oldest first, until nobody waits; some in each turn of the loop."""
+        """Close stalled connections, oldest first, until none waits; some in each turn."""
         now_s = asyncio.get_running_loop().time()
         for _ in range(EVICTIONS_PER_TURN):
             if not self._is_waited_for:
                 break
             if stalled:
                 share = stalled.popleft()
-                # It may have given back or sent something since it was looked at.
+                # It may have made progress since the check.
                 if share.received_bytes or not share.stalls(now_s):
                     continue
             elif len(self._more) == len(self._holders):
-                # Nobody can go on: those who have waited longest have had their time.
+                # All holders wait for more memory, so none can continue: close the oldest.
                 share = next(iter(self._holders))
             else:
                 break
@@ -206,8 +207,7 @@ class RequestMemory:
 
     def _evict(self, share: Share) -> None:
         logger.warning(
-            "request_evicted held_bytes=%d reason=others wait for memory "
-            "(queued.max.request.bytes=%d)",
+            "request_evicted held_bytes=%d queued.max.request.bytes=%d reason=others_wait",
             share.held_bytes,
             self.bytes_max,
         )
@@ -219,18 +219,18 @@ def _nothing() -> None:
 
 
 class ReceiveTurns:
-    """Shares out among connections how much of large requests is received in a turn of the loop."""
+    """Limits how much of large requests is received in a turn of the loop, for all connections."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], int]] = deque()
         self._received_bytes = 0
-        """In this turn."""
+        """Bytes received in this turn."""
         self._is_scheduled = False
 
     def ask(self, receive: Callable[[], int]) -> bool:
-        """Call `receive` in this turn, or else after those who asked before; whether it was now.
+        """Call `receive` now or in a later turn, in order; returns whether it was called now.
 
-        It returns how many bytes it received, and raises nothing.
+        `receive` returns how many bytes it received, and must not raise.
         """
         is_now = not self._waiting and self._received_bytes < BYTES_PER_TURN
         if is_now:
@@ -254,7 +254,7 @@ class ReceiveTurns:
 
 
 def discard(memory: LargeMemory) -> None:
-    """Give memory back to the system, a slice in each turn of the loop."""
+    """Release memory to the system, a slice in each turn of the loop."""
     try:
         is_left = memory.shrink()
     except BufferError:

@@ -1,7 +1,7 @@
-"""How many connections there may be, in all and from one address.
+"""Limits on the number of connections, in total and per address.
 
-As in Kafka's `ConnectionQuotas` on a broker of one listener: a connection above the limit of its
-address is closed at once; at the limit of all no more are accepted, and new ones stay in the
+As in Kafka's `ConnectionQuotas` on a broker with one listener: a connection above the limit of its
+address is closed at once; at the total limit no more are accepted, and new ones stay in the
 kernel's queue until one ends.
 """
 
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """The settings."""
+    """The limits from the broker's settings."""
 
     connections_max: int
     per_address_max: int
     overrides: Mapping[str, int]
-    """In place of `per_address_max`, by address."""
+    """Limits for single addresses, which replace `per_address_max`."""
 
 
 class ConnectionQuotas:
-    """Counts connections."""
+    """Counts connections and checks the limits."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits
@@ -30,11 +30,11 @@ class ConnectionQuotas:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many connections as there may be."""
+        """Whether the total limit is reached."""
         return self._count >= self._limits.connections_max
 
     def take(self, address: str) -> bool:
-        """Count a new connection; False if its address has as many as it may have."""
+        """Count a new connection; False if its address has reached its limit."""
         allowed = self._limits.overrides.get(address, self._limits.per_address_max)
         if self._by_address[address] >= allowed:
             return False
@@ -43,7 +43,7 @@ class ConnectionQuotas:
         return True
 
     def give_back(self, address: str) -> None:
-        """Count a connection no more."""
+        """Note that a connection has ended."""
         self._count -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:

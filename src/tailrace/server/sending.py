@@ -1,14 +1,14 @@
-"""Answers on their way out: memory as it is, slices of files read just before they are sent.
+"""Send responses: buffers in memory, and slices of files that are read just before they are sent.
 
     output    head | slice ........................ | head | slice ....
     one send  head | first bytes of the slice, in the scratch buffer
 
-A slice stays a slice until the kernel has room for its bytes, so that a slow reader of 50 MB costs
-a few objects. One scratch buffer serves every connection of the loop: the kernel has copied it when
-`send` returns. The bytes are still in the processor's cache for that second copy, which makes it as
+A slice is read when the kernel has room for its bytes, so that a slow consumer of 50 MB costs only
+a few objects. All connections of the loop share one scratch buffer, because the kernel has copied
+it when `send` returns. For that second copy the bytes are in the processor's cache, so it is as
 cheap as `sendfile` (docs/decisions/0019).
 
-What only a device has is read on another thread. Nothing here waits.
+Bytes that are not in the page cache are read on another thread. Nothing here waits.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,17 +19,17 @@ from tailrace.runtime.files import FileSlice, without_waiting
 from tailrace.runtime.network import IOV_MAX, Socket
 
 SCRATCH_BYTES: Final = 1024 * 1024
-"""Most bytes of files in one send, and in one read of a device: what a consumer asks for from a
-partition by default, in one turn. With 256 KiB the same bytes cost half as much CPU again."""
+"""Most bytes of files in one send, and in one read from a device: the default
+`max.partition.fetch.bytes` of a consumer. With 256 KiB the CPU cost is 1.5 times as high."""
 
 _IN_MEMORY: Final = (bytes, bytearray, memoryview)
 
 DeviceRead = Callable[[FileSlice, int], Awaitable[bytes]]
-"""Reads the first so many bytes of a slice where that may take long: not on the loop's thread."""
+"""Reads the first bytes of a slice, at most the given count, on a worker thread."""
 
 
 class StoredBytesError(Exception):
-    """Bytes of an answer could not be read, of which the first part has been sent."""
+    """Bytes of a response cannot be read, after its first part was sent."""
 
     def __init__(self, stored: FileSlice, reason: OSError) -> None:
         self.stored = stored
@@ -38,21 +38,21 @@ class StoredBytesError(Exception):
 
 
 class NotCachedError(Exception):
-    """An output begins with bytes that only a device has; see `Sending.from_device`."""
+    """An output begins with bytes that are not in the page cache; see `Sending.from_device`."""
 
 
 class Sending:
-    """What the connections of one loop share."""
+    """Sends the output of connections; all connections of a loop share one."""
 
     def __init__(self, read_from_device: DeviceRead) -> None:
         self._read_from_device = read_from_device
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
 
     def send(self, socket: Socket, output: list[Records]) -> tuple[list[Records], bool]:
-        """What is left of a non-empty output, and whether the kernel has room for more of it.
+        """Send a part of a non-empty output; returns the rest, and whether the kernel has room.
 
         Raises:
-            NotCachedError: nothing could be sent before a device is asked.
+            NotCachedError: the next bytes must be read from a device first.
             StoredBytesError: bytes of a file cannot be read.
             ConnectionError: the connection is broken.
         """
@@ -61,7 +61,7 @@ class Sending:
         return unsent(output, sent or 0), sent == sum(map(len, buffers))
 
     async def from_device(self, output: list[Records]) -> list[Records]:
-        """The output with the first bytes of the slice that it begins with in memory.
+        """Read the first bytes of the output from a device; returns the output with them in memory.
 
         Raises:
             StoredBytesError: they cannot be read.
@@ -75,7 +75,7 @@ class Sending:
         return [data, *unsent(output, len(data))]
 
     def _buffers_for(self, output: Sequence[Records]) -> list[Buffer]:
-        """The front of an output as bytes to send now."""
+        """The buffers at the front of an output that can be sent now."""
         ready: list[Buffer] = []
         room = self._scratch
         for each in output[:IOV_MAX]:
@@ -99,7 +99,7 @@ class Sending:
 
 
 def unsent(output: list[Records], size: int) -> list[Records]:
-    """What is left of an output once `size` bytes of it are in other hands."""
+    """The rest of an output after its first `size` bytes."""
     for number, each in enumerate(output):
         if size < len(each):
             if not size:
