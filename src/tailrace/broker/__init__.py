@@ -1,4 +1,4 @@
-"""The broker: every room below, put together and started."""
+"""The broker: builds and starts all parts of the rooms below."""
 
 from tailrace.broker.background import Broker
 

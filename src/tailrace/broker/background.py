@@ -1,4 +1,4 @@
-"""A broker on a thread of its own, for programs that are not asyncio: `with Broker(...)`."""
+"""A broker on a thread of its own, for programs without asyncio: `with Broker(...)`."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from tailrace.runtime.memory import keep_large_buffers
 
 
 class Broker:
-    """A broker in this process, from `with` to the end of the block.
+    """A broker in this process that runs until the end of the `with` block.
 
     Example:
         >>> with Broker(data="my-data") as broker:
@@ -24,9 +24,9 @@ class Broker:
     Settings are Kafka's, by their names: `Broker(data=…, settings={"num.partitions": "4"})`.
 
     Raises, on entering:
-        ConfigError: settings that do not exist or are out of range, all of them.
-        DirectoryError: the directory is in use, foreign or unusable.
-        ListenError: the address is taken.
+        ConfigError: all settings that do not exist or are out of range.
+        DirectoryError: the directory is in use, belongs to another node or cluster, or is unusable.
+        ListenError: the address is in use.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Broker:
         self.stop()
 
     def start(self) -> None:
-        """Start, and return when requests are taken."""
+        """Start, and return when the broker accepts requests."""
         keep_large_buffers()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -80,7 +80,7 @@ class Broker:
             raise
 
     def stop(self) -> None:
-        """Stop in order; a broker that is not running is fine.
+        """Stop in order; nothing happens if the broker is not running.
 
         Raises:
             OSError: the device failed while logs were closed.

@@ -1,13 +1,13 @@
-"""Start and stop: the order in which a broker comes up and goes down.
+"""Start and stop a broker, in the right order.
 
-    up    lock and read the directories -> open every log -> listen -> the rest, beside serving
-    down  close the port and connections -> end the threads that write -> sync and close every log
-          -> leave the clean marks -> release the locks
-    fail  a log directory refuses -> its partitions are offline; if it was the last one, or the one
-          with the cluster's state -> the port is closed, and whoever runs the broker stops it
+    start  lock and read the directories -> open every log -> listen -> start background tasks
+    stop   close the port and connections -> end the threads that write -> sync and close every log
+           -> write the marks of a clean shutdown -> release the locks
+    fail   a log directory fails -> its partitions are offline; if it is the first one, which has
+           the cluster's state -> the port is closed, and `failed` tells the caller to stop
 
-A broker takes requests before it has compiled anything: the walk over produced records runs on
-plain Python until it has done as much work as loading Numba costs (`kernels.worth_loading`).
+A broker accepts requests before it has compiled anything: produced records are checked in plain
+Python until that has cost as much as loading Numba (`kernels.worth_loading`).
 """
 
 import asyncio
@@ -51,13 +51,13 @@ from tailrace.storage.moving import settle_futures
 logger = logging.getLogger(__name__)
 
 KERNEL_CHECK_S = 1.0
-"""How often a broker asks whether compiled kernels are worth loading."""
+"""Interval at which a broker checks whether compiled kernels are worth loading."""
 
 WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
 
 
 class RunningBroker:
-    """A broker that takes requests, on the running event loop; `start_broker` makes it."""
+    """A broker that accepts requests, on the running event loop; `start_broker` creates it."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class RunningBroker:
         self.controller = controller
         self.replicas = replicas
         self.failed = asyncio.Event()
-        """Set when the broker cannot go on: it takes no more requests and wants to be stopped."""
+        """Set when the broker cannot continue: it accepts no more requests, and must be stopped."""
         self._runtime = runtime
         self._flushes = Flushes(logs, runtime.threads)
         device_reads = DeviceReads(runtime.threads)
@@ -104,7 +104,7 @@ class RunningBroker:
             is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,
             fetch_bytes_max=config.fetch_bytes_max,
-            # A client that has gone unnoticed keeps its connection no longer than a silent one.
+            # So that a waiting fetch of a lost client does not outlast `connections.max.idle.ms`.
             fetch_wait_ms_max=config.idle_ms_max // 2,
             broker_settings=BROKER_SETTINGS,
             broker_given=config.given,
@@ -123,7 +123,7 @@ class RunningBroker:
             Schedule(self._housekeeping(directory).jobs(config.intervals))
             for directory in logs.directories
         ]
-        # What takes hours is a task of its own, and not a job of the schedule.
+        # Compaction can take hours, so it is a task of its own and not a job of the schedule.
         self._tasks = [asyncio.ensure_future(self._load_kernels_when_worth_it())]
         if config.cleaner_backoff_ms is not None:
             self._tasks += [
@@ -131,7 +131,7 @@ class RunningBroker:
                 for _ in range(config.cleaner.thread_count)
             ]
         logs.on_failure = self._directory_failed
-        # What the cleaner has at hand of a topic that is not to be compacted any more.
+        # Abort the compaction of a topic whose policy no longer contains `compact`.
         replicas.on_compaction_end = self.cleaner.abort
         replicas.on_rolled = self._flushes.ask_rolled
 
@@ -151,11 +151,11 @@ class RunningBroker:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def statistics(self) -> ServerStatistics:
-        """What the broker's server holds right now."""
+        """Connections and memory of the broker's server right now."""
         return self._server.statistics()
 
     def resume_moves(self, moves: Mapping[TopicPartition, DirectoryLogs]) -> None:
-        """Begin the moves anew that the last stop or a crash has ended."""
+        """Begin the moves again that the last stop or a crash has interrupted."""
         for partition, target in moves.items():
             topic = self.controller.image.topics.get(partition.topic)
             try:
@@ -174,7 +174,7 @@ class RunningBroker:
         self._server.close()
         for task in self._tasks:
             task.cancel()
-        # Not before their threads have ended may another process have the directories.
+        # Wait for the threads: after the locks are released another process may write.
         for result in await asyncio.gather(*self._tasks, return_exceptions=True):
             if isinstance(result, Exception):
                 logger.error("task_failed reason=%r", result)
@@ -200,7 +200,7 @@ class RunningBroker:
     def _directory_failed(self, directory: DirectoryLogs) -> None:
         self.replicas.directory_failed(directory)
         if _has_ended(self.logs):
-            # Not before the requests at hand are answered.
+            # In the next turn, after the current requests are answered.
             asyncio.get_running_loop().call_soon(self._server.close)
             self.failed.set()
 
@@ -224,10 +224,10 @@ class RunningBroker:
 
 
 def _adopt(logs: LogManager, controller: Controller) -> None:
-    """Take in the partition folders that no topic of the image has.
+    """Adopt partition folders that belong to no topic of the image.
 
-    The ids of deleted topics are forgotten then. While a directory is away they are kept if they
-    can be, so that its folders of such topics do not come back with it.
+    The ids of deleted topics are forgotten then. While a directory is out of service they are kept,
+    if nothing has to be adopted, so that its folders of deleted topics are not adopted later.
     """
     folders = _existing_folders(logs, controller)
     known = {
@@ -243,7 +243,7 @@ def _adopt(logs: LogManager, controller: Controller) -> None:
 def _existing_folders(
     logs: LogManager, controller: Controller
 ) -> dict[TopicPartition, uuid.UUID | None]:
-    """The partition folders of the directories, without those of deleted topics, which go now."""
+    """The partition folders of the directories; folders of deleted topics are discarded."""
     topics = controller.image.topics
     folders = logs.find_partitions({name: topic.topic_id for name, topic in topics.items()})
     _check_can_go_on(logs)
@@ -255,22 +255,22 @@ def _existing_folders(
 
 
 def _has_ended(logs: LogManager) -> bool:
-    """Whether a broker cannot go on: without the first directory it may not change the cluster."""
+    """Whether a broker cannot continue: its first directory, with the cluster's state, failed."""
     return logs.directories[0].failure is not None
 
 
 def _check_can_go_on(logs: LogManager) -> None:
-    """Check that what is left of the directories is enough to serve.
+    """Check that the first directory is in service.
 
     Raises:
-        DirectoryError: it is not.
+        DirectoryError: it has failed.
     """
     if _has_ended(logs):
         raise DirectoryError(logs.directories[0].failure)
 
 
 def _open_directories(config: BrokerConfig, runtime: Runtime) -> tuple[str, LogManager]:
-    """The cluster's id, and the manager of the directories, no log of which is open yet.
+    """The cluster id, and the manager of the directories, without open logs.
 
     Raises:
         DirectoryError: as `open_log_directories`.
@@ -306,13 +306,13 @@ def _logs_of(directory: LogDirectory, config: BrokerConfig, runtime: Runtime) ->
 
 
 async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
-    """Open the data directories and listen; the broker takes requests when this returns.
+    """Open the data directories and listen; the broker accepts requests when this returns.
 
-    Of several directories those that the device refuses are left out, except for the first.
+    Directories that the device refuses are left out, except for the first.
 
     Raises:
         DirectoryError, StorageError: the directories cannot be used; see `open_log_directories`.
-        ListenError: the address cannot be had; the directories are released.
+        ListenError: the address cannot be used; the directories are released.
     """
     limit_output(config.decompressed_bytes_max)
     cluster_id, logs = _open_directories(config, runtime)

@@ -1,6 +1,6 @@
-"""The broker's cleaner at work: long steps on a worker thread, short ones on the loop.
+"""Run the log cleaner in a broker: long steps on a worker thread, short ones on the event loop.
 
-What is cleaned, and how, is `storage.cleaner`. Here is only who does which step when.
+The steps themselves are in `storage.cleaner`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 LOAD_KERNELS_BYTES = 8 * 1024 * 1024
-"""A log from this size on is cleaned faster with compiled kernels than they take to load."""
+"""From this size on, compiled kernels save more time than they take to load."""
 
 
 async def clean_regularly(
@@ -28,15 +28,14 @@ async def clean_regularly(
     backoff_ms: int,
     device_failed: Callable[[CleaningJob, OSError], None],
 ) -> None:
-    """Clean one log after the other, and look again every `backoff_ms` when none is due.
+    """Clean one log after the other; if none is due, check again after `backoff_ms`.
 
-    Several may run at the same time (`log.cleaner.threads`): a log that one has taken is not there
-    for the others. `device_failed` is told of an error of the device, with the job that met it.
-    Ends only when it is cancelled, and not before a step that runs on a thread has ended, which it
-    does at its next batch: until then it writes to the directory.
+    Several may run at the same time (`log.cleaner.threads`), each with another log. `device_failed`
+    is called with an OSError and its job. Ends when it is cancelled, after the running step on a
+    thread has ended (at its next run of batches), because the step writes to the directory.
     """
     while True:
-        # Weighing looks at every compacted log, but at facts in memory only.
+        # Planning uses facts in memory only, so it can run on the loop.
         job = cleaner.next_job()
         if job is None:
             await asyncio.sleep(backoff_ms / 1000)
@@ -46,9 +45,9 @@ async def clean_regularly(
         except OSError as error:
             device_failed(job, error)
         except TailraceError:
-            pass  # Told by the cleaner, which comes back to the log in its own time.
+            pass  # The cleaner has logged it, and retries the log later.
         except Exception:
-            # The other logs must be cleaned all the same, and retention waits for this one's job.
+            # Continue with the other logs; the job is finished, so that retention can go on.
             logger.exception("cleaning_broke_off partition=%s", job.log.partition)
 
 
@@ -68,12 +67,12 @@ async def _clean(job: CleaningJob, threads: Threads) -> None:
 
 
 async def _to_its_end(job: CleaningJob, threads: Threads, step: Callable[[], T]) -> T:
-    """Do a step on a thread; a cancelled one is called off, and waited for all the same."""
+    """Run a step on a thread; on cancellation abort the job, and wait for the step's end."""
     running = asyncio.ensure_future(threads.run(step))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         job.abort()
-        # Whatever it raises now: the broker stops, and the next start mends a half exchange.
+        # Ignore its error: the broker stops, and the next start completes a partial exchange.
         await asyncio.gather(running, return_exceptions=True)
         raise

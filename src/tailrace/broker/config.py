@@ -1,7 +1,7 @@
 """Settings of the broker: Kafka's names, from a properties file, the command line or keywords.
 
 The broker's defaults for topics (`log.segment.bytes` and so on) are derived from the topic
-settings themselves, so each has its default and its text in one place only.
+settings, so that each default and each text is in one place only.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         kind="list",
         default=(),
         text="Data directories, separated by commas; --data on the command line. A new partition "
-        "goes where the fewest are. The first one also keeps what the cluster knows of itself: "
-        "the broker does not run without it, and goes on without any other.",
+        "is created in the directory with the fewest partitions. The first directory also has the "
+        "cluster's state: the broker stops if it fails, and continues without any other.",
     ),
     Setting(
         name="log.dir",
@@ -175,7 +175,7 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         kind="int",
         default=60_000,
         low=1,
-        text="How often the offsets are written at which logs start.",
+        text="How often the log start offsets are written.",
     ),
     Setting(
         name="log.flush.scheduler.interval.ms",
@@ -230,8 +230,8 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         kind="int",
         default=30_000,
         low=0,
-        text="How long after its start the broker does so for the first time, and looks for "
-        "flushes and checkpoints that are due.",
+        text="How long after its start the broker checks for the first time for retention, flushes "
+        "and checkpoints that are due.",
     ),
     Setting(
         name="log.cleaner.enable",
@@ -307,8 +307,8 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         kind="int",
         default=DAY_MS,
         low=1,
-        text="After how long an idle producer is forgotten; what it sends again after that is "
-        "taken for new.",
+        text="How long the state of an idle producer is kept. A batch that it repeats after that "
+        "is appended again.",
     ),
     Setting(
         name="producer.id.expiration.check.interval.ms",
@@ -335,12 +335,12 @@ _COARSER = {
     "log.roll.ms": {"log.roll.hours": 3_600_000},
     "log.roll.jitter.ms": {"log.roll.jitter.hours": 3_600_000},
 }
-"""Settings in milliseconds, and those that count without them: the first that is given."""
+"""Settings in milliseconds, and the coarser ones that apply if they are not given, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    """How often the broker does what nobody asks for, in milliseconds."""
+    """Intervals of the broker's periodic jobs, in milliseconds."""
 
     initial_delay_ms: int
     checkpoint_ms: int
@@ -352,10 +352,10 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Everything that a broker is started with."""
+    """The typed settings of a broker."""
 
     directories: tuple[str, ...]
-    """The log directories, none of them twice."""
+    """The log directories, without duplicates."""
     node_id: int
     host: str
     port: int
@@ -374,21 +374,21 @@ class BrokerConfig:
     """Threads per log directory that open partitions when the broker starts."""
     producer_expiration_ms: int
     move_bytes_per_second: int
-    """What copies of partitions that move between directories keep to."""
+    """Rate limit of moves between log directories, all together."""
     cleaner: CleanerConfig
     cleaner_backoff_ms: int | None
-    """How long the cleaner rests; None: there is no cleaner."""
+    """How long the cleaner rests if no log is due; None: the cleaner is disabled."""
     intervals: Intervals
     topic_defaults: TopicDefaults
     given: Mapping[str, str]
-    """The settings that are not left to their defaults, as text, by name."""
+    """The given settings as text, by name."""
 
 
 def broker_config(given: Mapping[str, str]) -> BrokerConfig:
     """Typed settings from text.
 
     Raises:
-        ConfigError: unknown names, values out of range, addresses that are none: all of them.
+        ConfigError: all unknown names, values out of range and invalid addresses.
     """
     faults: list[str] = []
     try:
@@ -455,7 +455,7 @@ def broker_config(given: Mapping[str, str]) -> BrokerConfig:
 
 
 def _topic_defaults(given: Mapping[str, str], values: Mapping[str, Value]) -> dict[str, str]:
-    """The topic settings that this broker was given defaults for, by topic name."""
+    """The given defaults for topics, by the name of the topic setting."""
     named = dict(given)
     for name, coarser in _COARSER.items():
         for other, unit_ms in reversed(coarser.items()):
@@ -527,11 +527,11 @@ def parse_address(text: str) -> tuple[str, int]:
     """Host and port of `HOST:PORT`, `[V6]:PORT`, `:PORT` (all addresses) or `PLAINTEXT://…`.
 
     Raises:
-        ValueError: none of these; the message says what is expected.
+        ValueError: it is none of these; the message says what is expected.
     """
     scheme, _, rest = text.rpartition("://")
     if scheme not in ("", "PLAINTEXT"):
-        raise ValueError(f"{text!r} wants {scheme}; only PLAINTEXT is supported")
+        raise ValueError(f"{text!r} has the protocol {scheme}; only PLAINTEXT is supported")
     host, colon, port = rest.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{text!r} is not HOST:PORT with a port of 0 to 65535")

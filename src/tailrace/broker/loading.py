@@ -1,12 +1,12 @@
-"""Opening every log when a broker starts, several at a time, and telling how far that is.
+"""Open every log when a broker starts, several at a time, and log the progress.
 
-Each directory has its own workers (`num.recovery.threads.per.data.dir`), since disks are what they
-wait for. A directory that refuses is out of service from then on, with all its partitions, and the
-others go on; so is one with a folder that is damaged beyond what recovery mends, as in Kafka. The
-broker cannot go on without the first one: then its reason is that of the start.
+Each directory has its own workers (`num.recovery.threads.per.data.dir`), because they wait for its
+disk. A directory that refuses goes out of service with all its partitions, and the others continue.
+The same happens if a folder is damaged and recovery cannot repair it, as in Kafka. If the first
+directory fails, the start fails with its reason.
 
-A log is opened on a thread, and its topic's settings may change meanwhile: so they are looked up
-again before it is served, on the thread that changes them, and no change is missed.
+A log is opened on a thread, and its topic's settings may change meanwhile. So they are looked up
+again on the event loop, where they change, before the log is served.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tailrace.storage.manager import LogManager
 logger = logging.getLogger(__name__)
 
 PROGRESS_S = 1.0
-"""How often progress is told; a start that is quicker says nothing."""
+"""Interval of the progress log lines; a shorter start logs none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,11 @@ class _Waiting:
     partition: TopicPartition
     topic: Topic
     config: LogConfig
-    """What the topic's settings came to when it was queued."""
+    """The topic's settings when the partition was queued."""
 
 
 class Loading:
-    """One start: what is to be opened, and what has been."""
+    """Opens the logs of one start, and counts them."""
 
     def __init__(
         self, logs: LogManager, replicas: Replicas, threads: Threads, *, thread_count: int
@@ -57,7 +57,7 @@ class Loading:
         self._is_given_up = False
 
     async def open_all(self, controller: Controller) -> None:
-        """Open every partition of the image; those that cannot be had are set offline.
+        """Open every partition of the image; those that cannot be opened are set offline.
 
         Raises:
             DirectoryError: a folder is of another topic.
@@ -75,13 +75,12 @@ class Loading:
         workers: list[asyncio.Task[None]] = []
         for home, queue in queues.items():
             rest = iter(queue)
-            # Folders that are in no directory yet are made one after the other: where each goes
-            # depends on where the others went.
+            # New folders are created one after the other: each goes where the fewest logs are.
             count = min(self._thread_count, len(queue)) if home is not None else 1
             workers += [
                 asyncio.ensure_future(self._work(controller, home, rest)) for _ in range(count)
             ]
-        # All are waited for, also after a failure: nobody may close what a thread is opening.
+        # Wait for all, also after a failure: a log must not be closed while a thread opens it.
         results = await asyncio.gather(*workers, return_exceptions=True)
         telling.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -122,14 +121,14 @@ class Loading:
         total = await self._threads.run(lambda: sum(map(self._bytes_of, partitions)))
         while True:
             logger.info(
-                "loading partitions=%d/%d bytes=%d/%d",
+                "loading partitions_done=%d partitions=%d bytes_done=%d bytes=%d",
                 self._done_count, self._partition_count, self._done_bytes, total,
             )  # fmt: skip
             await asyncio.sleep(PROGRESS_S)
 
     def _bytes_of(self, partition: TopicPartition) -> int:
         home = self._logs.directory_of(partition)
-        # Progress must not stop what it tells of; whoever opens the folder meets the error too.
+        # An error here must not stop the start; opening the folder raises it too.
         with contextlib.suppress(OSError):
             return 0 if home is None else home.bytes_of(partition)
         return 0

@@ -1,4 +1,4 @@
-"""What a broker asks of its process: memory that is kept, signals heard."""
+"""Run a broker as a process: signals, memory settings, and the limit of descriptors."""
 
 import asyncio
 import gc
@@ -14,21 +14,22 @@ from tailrace.runtime.files import raise_descriptor_limit
 from tailrace.runtime.memory import keep_large_buffers
 
 SWITCH_INTERVAL_S = 0.0002
-"""Python's own 5 ms, four times in a request, would make 20 ms of each while a batch is walked."""
+"""Python's default of 5 ms, waited for four times in a request, would add 20 ms to each request
+while another thread checks a batch."""
 
 
 async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str], None]) -> None:
-    """Run a broker until SIGINT or SIGTERM, or until it cannot go on, and stop it in order.
+    """Run a broker until SIGINT or SIGTERM, or until it fails, and stop it in order.
 
-    `started` is called with HOST:PORT when requests are taken.
+    `started` is called with HOST:PORT when the broker accepts requests.
 
     Raises:
         DirectoryError, StorageError, ListenError: as `start_broker`.
-        DirectoryError: the log directories have failed while it ran.
+        DirectoryError: the first log directory has failed while it ran.
         StorageError: a device failed while logs were closed.
     """
     keep_large_buffers()
-    # A thread that computes keeps the loop waiting for so long, at each call of the system.
+    # The loop waits for this interval after each system call while another thread computes.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     raise_descriptor_limit()
     asked_to_stop = asyncio.Event()
@@ -36,7 +37,7 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked_to_stop.set)
     broker = await start_broker(config, runtime)
-    # What is there now stays: to look at it again for garbage takes 30 ms each time.
+    # Exclude the objects of the start from garbage collection: a pass over them takes 30 ms.
     gc.freeze()
     started(broker.bootstrap_servers)
     ends = [asyncio.ensure_future(event.wait()) for event in (asked_to_stop, broker.failed)]

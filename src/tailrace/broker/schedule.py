@@ -1,11 +1,10 @@
-"""What a broker does without being asked: checkpoints, flushes, retention, deletion, expiry.
+"""The periodic jobs of a broker: checkpoints, flushes, retention, deletion, expiry.
 
-Each log directory has a line of its own, in which one job is done after the other, on the event
-loop's clock: a device that hangs keeps nobody waiting but its own directory. Jobs that wait for the
-device do so on a worker thread; what they meet there is settled here, on the loop, where a failed
-directory may be closed.
+Each log directory has its own schedule, which runs one job after the other, so that a hanging
+device delays only its own directory. Jobs that wait for the device run on a worker thread; their
+errors are handled on the event loop, where a failed directory may be closed.
 
-Not here: the cleaner, which has work for hours where these have it for moments.
+The cleaner is not one of these jobs, because it can run for hours.
 """
 
 import asyncio
@@ -27,23 +26,23 @@ from tailrace.storage.shrink import OldSegments, plan_deletion
 logger = logging.getLogger(__name__)
 
 REMOVAL_CHECK_MS = 1000
-"""How often files are looked for whose `file.delete.delay.ms` has passed."""
+"""Interval of the check for files whose `file.delete.delay.ms` has passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Something to do again and again."""
+    """A periodic job."""
 
     name: str
     delay_ms: int
-    """From the start of the broker to the first time."""
+    """From the start of the broker to the first run."""
     interval_ms: int
-    """From the end of one time to the beginning of the next."""
+    """From the end of one run to the beginning of the next."""
     work: Callable[[], Awaitable[None]]
 
 
 class Schedule:
-    """Jobs, done one after the other until `stop`."""
+    """Runs jobs one after the other until `stop`."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._jobs = jobs
@@ -51,7 +50,7 @@ class Schedule:
         self._running = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
-        """Begin no job any more, and wait for the one that is being done."""
+        """Begin no more jobs, and wait for the running one."""
         self._stopped.fire()
         await self._running
 
@@ -65,13 +64,13 @@ class Schedule:
             try:
                 await job.work()
             except Exception:
-                # The other jobs must go on, and so must this one: its next turn may succeed.
+                # Continue with all jobs, also with this one: its next run may succeed.
                 logger.exception("job_failed name=%s", job.name)
             due[job.name] = loop.time() + job.interval_ms / 1000
 
 
 class Housekeeping:
-    """The jobs of a broker over the logs of one directory; none is done once it has failed."""
+    """The jobs for the logs of one directory; they do nothing after it has failed."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class Housekeeping:
         self._cleaner = cleaner
 
     def jobs(self, intervals: Intervals) -> list[Job]:
-        """Every job, at the intervals that the settings ask for."""
+        """Every job, with its interval from the settings."""
         timed = (
             ("checkpoint", intervals.checkpoint_ms, self.checkpoint),
             ("log_start_checkpoint", intervals.log_start_checkpoint_ms, self.checkpoint_log_starts),
@@ -124,15 +123,15 @@ class Housekeeping:
         await self._do(lambda: self._directory.sync_due(now_ms))
 
     async def delete_old_segments(self) -> None:
-        """Have retention look at every log that it may take something from.
+        """Apply retention to every log that may have segments to delete.
 
-        A log that is being compacted is left for the next time.
+        A log that is being compacted is skipped until the next run.
         """
         for log in self._directory:
             is_cleaning = self._cleaner.is_cleaning(log.partition)
             if self._logs.is_in_service(log) and _may_shrink(log) and not is_cleaning:
                 await self._delete_old_segments_of(log)
-            # There may be thousands, and requests between two of them.
+            # There may be thousands of logs: let requests run in between.
             await asyncio.sleep(0)
 
     async def _delete_old_segments_of(self, log: Log) -> None:
@@ -146,7 +145,7 @@ class Housekeeping:
         if not self._logs.guard(self._directory, plan) or not found:
             return
         (old,) = found
-        # What is renamed must not be compacted meanwhile.
+        # The segments must not be compacted while they are renamed.
         self._cleaner.pause(log.partition)
         try:
             error = await self._threads.run(lambda: _attempt(old.rename))
@@ -165,13 +164,13 @@ class Housekeeping:
             await self._do(lambda: removals.remove_due(now_ms))
 
     async def expire_producers(self) -> None:
-        """Forget producers that were idle for too long."""
+        """Drop the state of producers that were idle for too long."""
         now_ms = self._clock.now_ms()
         for log in self._directory:
             log.producers.expire(now_ms)
 
     async def _do(self, work: Callable[[], object]) -> bool:
-        """Do some work on a worker thread and settle what came of it; whether it went through."""
+        """Run `work` on a worker thread and settle its OSError; returns whether there was none."""
         if self._directory.failure is not None:
             return False
         error = await self._threads.run(lambda: _attempt(work))
@@ -192,5 +191,5 @@ def _may_shrink(log: Log) -> bool:
     try:
         log.check_usable()
     except StorageError:
-        return False  # It failed before, and that was told.
+        return False  # It failed before, and that was logged.
     return log.config.is_deleted_from or log.start_offset > log.segments.first.base_offset

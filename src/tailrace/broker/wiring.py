@@ -1,4 +1,4 @@
-"""Which handler answers which API: the one table that knows them all."""
+"""The table from API keys to handlers."""
 
 from collections.abc import Awaitable, Iterable
 from functools import partial
@@ -38,16 +38,16 @@ from tailrace.server.dispatch import (
 )
 
 CONFIGS_PER_RESOURCE: Final = 50
-"""About how many settings a topic or a broker has in an answer to DescribeConfigs."""
+"""Approximate number of settings of a topic or a broker in a DescribeConfigs response."""
 
 LOOKUPS_MAX: Final = 10_000
-"""Most topics of a Metadata request that are looked up in one step: some 2 ms."""
+"""Most topics of a Metadata request that are looked up in one callback: some 2 ms."""
 
 Handled = Awaitable[Answer] | LongAnswer
 
 
 def handler_table(services: Services) -> dict[ApiKey, Handler]:
-    """Every served API's handler, bound to the broker's services."""
+    """The handler of every served API, bound to the broker's services."""
 
     def produce(header: RequestHeader, request: ProduceRequest) -> Answer | Awaitable[Answer]:
         response = handle_produce(services, header, request)
@@ -61,7 +61,7 @@ def handler_table(services: Services) -> dict[ApiKey, Handler]:
         if request.topics is None or (header.api_version == 0 and not request.topics):
             return LongAnswer(make) if _are_many(known.values()) else make()
         if len(request.topics) > LOOKUPS_MAX:
-            return LongAnswer(make, waits_for_device=True)  # One of them may have to be made.
+            return LongAnswer(make, waits_for_device=True)  # A topic may have to be created.
         found = [services.find_topic(each.name or "", each.topic_id) for each in request.topics]
         if len(found) <= PARTS_INLINE_MAX and not _are_many(filter(None, found)):
             return make()
@@ -100,7 +100,7 @@ def handler_table(services: Services) -> dict[ApiKey, Handler]:
 
 
 def _are_many(topics: Iterable[Topic]) -> bool:
-    """Whether topics and their partitions are more than may be encoded on the loop."""
+    """Whether there are too many topics and partitions to encode them on the event loop."""
     count = 0
     for topic in topics:
         count += 1 + topic.partition_count
@@ -116,10 +116,10 @@ async def _later_unless_unwanted(
 
 
 def _unless_unwanted(request: ProduceRequest, response: ProduceResponse) -> Answer:
-    """The response, or None where acks 0 wants none.
+    """The response, or None for acks 0.
 
     Raises:
-        CloseConnectionError: acks 0 wants no answer and there is an error to tell.
+        CloseConnectionError: for acks 0, if a partition has an error.
     """
     if request.acks != Acks.NONE:
         return response

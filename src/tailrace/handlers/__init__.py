@@ -1,5 +1,5 @@
-"""One module per API: what the request means. Each opens with its contract.
+"""One module per API, which begins with the contract of the API.
 
-A handler never touches a socket; errors of the rooms below become Kafka's codes here and nowhere
-else. The handlers are put into the dispatcher's table by `tailrace.broker.wiring`.
+A handler does not use sockets. Exceptions of the rooms below become Kafka's error codes only here.
+`tailrace.broker.wiring` has the table of all handlers.
 """

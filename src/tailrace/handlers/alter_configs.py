@@ -1,9 +1,9 @@
-"""AlterConfigs (33): give topics other settings in place of all that they have.
+"""AlterConfigs (33): replace all settings of topics.
 
 Versions: 0 to 2.
 Behaviour: each resource is changed or refused on its own. A setting that the request does not name
-    goes back to the broker's default. What a topic can be given, when it counts, and what is
-    refused: as IncrementalAlterConfigs, which clients should use instead.
+    goes back to the broker's default. Allowed settings, when they apply, and what is refused: as
+    IncrementalAlterConfigs, which clients should use instead.
 After a crash: as IncrementalAlterConfigs.
 Not done: settings of brokers (INVALID_REQUEST); policies.
 """

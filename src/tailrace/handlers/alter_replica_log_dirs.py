@@ -1,13 +1,13 @@
 """AlterReplicaLogDirs (34): move partitions between the log directories of this broker (KIP-113).
 
 Versions: 1 to 2.
-Behaviour: the answer says that a move has begun; DescribeLogDirs shows how far it is. The partition
-    is served meanwhile. One that is there already, or on its way there, is left alone; a move to
-    another directory is called off. After a stop or a crash in between the copy is begun anew.
-    Refused: a path that is none of log.dirs (LOG_DIR_NOT_FOUND), a directory out of service
+Behaviour: the response says that a move has begun; DescribeLogDirs shows its progress. The
+    partition is served meanwhile. If it is in the directory already, or moves there, nothing
+    changes; a move to another directory is aborted. After a stop or a crash the copy begins again.
+    Refused: a path that is not in log.dirs (LOG_DIR_NOT_FOUND), a directory out of service
     (KAFKA_STORAGE_ERROR), an unknown partition (REPLICA_NOT_AVAILABLE), a topic whose name is too
     long for the folder of a copy (INVALID_TOPIC_EXCEPTION).
-Not done: a place for partitions that are not there yet, which Kafka keeps in memory.
+Not done: a directory for partitions that do not exist yet, which Kafka keeps in memory.
 """
 
 from functools import partial
@@ -28,7 +28,7 @@ from tailrace.runtime.slices import Slices, each_in_slices
 async def handle_alter_replica_log_dirs(
     services: Services, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Begin every move that can be begun."""
+    """Begin the requested moves; refused ones get an error code."""
     slices = Slices()
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for directory in request.dirs:

@@ -1,10 +1,10 @@
-"""ApiVersions (18): what this broker serves.
+"""ApiVersions (18): the APIs and versions that this broker serves.
 
 Versions: 0 to 4.
-Behaviour: lists every served API with its range. A request of a version that is not served gets a
-    v0 answer with UNSUPPORTED_VERSION and the same list, so that the client tries again (KIP-511).
-    Produce is listed from v0 although it is served from v3: librdkafka would otherwise send gzip,
-    snappy and lz4 batches uncompressed, without a word (KAFKA-18659).
+Behaviour: lists every served API with its range. A request with a version that is not served gets a
+    v0 response with UNSUPPORTED_VERSION and the same list, so that the client retries (KIP-511).
+    Produce is listed from v0 although it is served from v3: otherwise librdkafka sends gzip, snappy
+    and lz4 batches uncompressed, without a warning (KAFKA-18659).
 Not done: features (`supported_features` and the finalized ones stay empty); the client's software
     name is not checked.
 """

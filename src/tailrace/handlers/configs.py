@@ -1,7 +1,6 @@
-"""Settings as clients see them and change them: where each value comes from, and who may alter it.
+"""Read and alter settings for clients: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
 
-Not an API of its own: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and CreateTopics use
-it. What a change makes of a topic's settings is `cluster.config_changes`.
+CreateTopics uses it too. `cluster.config_changes` computes the new settings of a topic.
 """
 
 from collections import Counter
@@ -25,31 +24,31 @@ from tailrace.runtime.slices import Slices
 from tailrace.storage.config import TOPIC_SETTINGS
 
 CONFIGS_MAX = 256
-"""Most settings of one resource in a request that gives some. There are a few dozen, and for each
-unknown one a name like it is searched."""
+"""Most settings of one resource in a request. There are a few dozen, and each unknown name costs a
+search for a similar one."""
 
 
 class ResourceType(IntEnum):
-    """What has settings, by Kafka's number."""
+    """Kinds of resources with settings, by Kafka's number."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, by Kafka's number."""
+    """The source of a value, by Kafka's number."""
 
     TOPIC = 1
     BROKER = 4
-    """What the broker was started with."""
+    """A setting that the broker was started with."""
     DEFAULT = 5
 
 
 class ConfigValue(NamedTuple):
-    """A value that counts for a setting, or would if those before it were not there."""
+    """A value of a setting; values before it in the list take precedence."""
 
     name: str
-    """The setting that has it: a topic's, or the broker's that is its default."""
+    """The setting with this value: the topic's, or the broker's default for it."""
     text: str
     source: ConfigSource
 
@@ -60,17 +59,17 @@ class ConfigEntry:
 
     setting: Setting
     values: tuple[ConfigValue, ...]
-    """The one that counts first, the default last."""
+    """In order of precedence, the default last."""
 
     @property
     def value(self) -> ConfigValue:
-        """The value that counts."""
+        """The effective value."""
         return self.values[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedChange:
-    """One setting of a request that alters, as it was sent."""
+    """A change to one setting, as sent in a request."""
 
     name: str
     operation: int
@@ -79,13 +78,13 @@ class WantedChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alteration:
-    """What a request wants of one resource."""
+    """The changes of a request to one resource."""
 
     resource_type: int
     resource_name: str
     change_count: int
     changes: Iterable[WantedChange]
-    """Made while they are looked at, which they are once, and only if they are not too many."""
+    """Created lazily, so that too many changes are refused before they become objects."""
 
 
 def topic_entries(services: Services, topic: Topic) -> Iterator[ConfigEntry]:
@@ -120,11 +119,13 @@ def find_topic(services: Services, name: str) -> Topic:
 
     Raises:
         InvalidRequestError: the name is empty; there are no settings for all topics together.
-        InvalidTopicError: no topic can have this name.
+        InvalidTopicError: the name is not allowed.
         UnknownPartitionError: there is no such topic.
     """
     if not name:
-        raise InvalidRequestError("a topic has a name; the defaults of all are the broker's")
+        raise InvalidRequestError(
+            "the name of the topic is empty; the defaults of all topics are settings of the broker"
+        )
     check_topic_name(name)
     topic = services.controller.image.topics.get(name)
     if topic is None:
@@ -136,7 +137,7 @@ def check_is_this_broker(services: Services, name: str) -> None:
     """Check that a resource names this broker, by its number.
 
     Raises:
-        InvalidRequestError: it names another one, or is no number.
+        InvalidRequestError: the name is another number, or no number.
     """
     if name != str(services.node_id):
         raise InvalidRequestError(f"{name[:40]!r} is not this broker, which is {services.node_id}")
@@ -149,7 +150,9 @@ def check_count(count: int) -> None:
         InvalidRequestError: more than `CONFIGS_MAX`.
     """
     if count > CONFIGS_MAX:
-        raise InvalidRequestError(f"{count} settings for one resource; {CONFIGS_MAX} are allowed")
+        raise InvalidRequestError(
+            f"{count} settings for one resource; at most {CONFIGS_MAX} are allowed"
+        )
 
 
 def unknown_resource(resource_type: int) -> InvalidRequestError:
@@ -162,9 +165,9 @@ def unknown_resource(resource_type: int) -> InvalidRequestError:
 async def alter(
     services: Services, wanted: Iterable[Alteration], *, is_replaced: bool, is_dry_run: bool
 ) -> tuple[AlterConfigsResourceResponse, ...]:
-    """The outcome for each resource of a request, each changed or refused on its own.
+    """Change or refuse each resource on its own; returns the result for each.
 
-    With `is_replaced` a topic keeps no setting that the request does not name.
+    With `is_replaced`, settings that the request does not name go back to their defaults.
     """
     slices = Slices()
     counts: Counter[tuple[int, str]] = Counter()
@@ -178,7 +181,7 @@ async def alter(
         code, message = ErrorCode.NONE, None
         try:
             if counts[one.resource_type, one.resource_name] > 1:
-                raise InvalidRequestError("the request has the resource twice")
+                raise InvalidRequestError("the request names the resource twice")
             change = partial(_alter, services, one, is_replaced=is_replaced, is_dry_run=is_dry_run)
             await services.changes.make(one.resource_name, change)
         except TailraceError as error:
@@ -212,7 +215,8 @@ async def _alter(
             if one.resource_name:
                 check_is_this_broker(services, one.resource_name)
             raise InvalidRequestError(
-                "a broker reads its settings when it starts; change them there and start it again"
+                "settings of a broker cannot be changed while it runs; change its configuration "
+                "and restart it"
             )
         case _:
             raise unknown_resource(one.resource_type)
@@ -222,19 +226,20 @@ def _checked(wanted: Sequence[WantedChange]) -> list[ConfigChange]:
     """The changes of one resource.
 
     Raises:
-        InvalidRequestError: a setting is there twice, has no value where it needs one, or an
-            operation is unknown: all such faults.
+        InvalidRequestError: all settings that are named twice, lack a value, or have an unknown
+            operation.
     """
     faults, changes = [], []
     counts = Counter(one.name for one in wanted)
-    faults += [f"{name}: the request has it twice" for name, count in counts.items() if count > 1]
+    twice = (name for name, count in counts.items() if count > 1)
+    faults += [f"{name}: the request names it twice" for name in twice]
     for one in wanted:
         if one.operation not in set(ConfigOperation):
-            faults.append(f"{one.name}: there is no operation {one.operation}")
+            faults.append(f"{one.name}: unknown operation {one.operation}")
             continue
         operation = ConfigOperation(one.operation)
         if one.value is None and operation is not ConfigOperation.DELETE:
-            faults.append(f"{one.name}: {operation.name} needs a value, and there is none")
+            faults.append(f"{one.name}: {operation.name} needs a value")
         changes.append(ConfigChange(name=one.name, operation=operation, value=one.value or ""))
     if faults:
         raise InvalidRequestError("; ".join(faults))
@@ -242,5 +247,5 @@ def _checked(wanted: Sequence[WantedChange]) -> list[ConfigChange]:
 
 
 def _normal(setting: Setting, text: str) -> str:
-    """The text of a value as a default has it; whoever gave it may have written it otherwise."""
+    """The text of a value in the notation of defaults, such as `true` for `TRUE`."""
     return setting.format(setting.parse(text))

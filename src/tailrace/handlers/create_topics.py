@@ -1,11 +1,11 @@
-"""CreateTopics (19): make topics.
+"""CreateTopics (19): create topics.
 
 Versions: 2 to 7.
-Behaviour: each topic is made or refused on its own. -1 partitions and -1 replicas take the
+Behaviour: each topic is created or refused on its own. -1 partitions and -1 replicas mean the
     broker's defaults. Settings are Kafka's topic settings; unknown ones and values out of range are
-    INVALID_CONFIG with every fault in the message. A name given twice, and more settings than
-    there can be, is INVALID_REQUEST, and so is __cluster_metadata.
-Version notes: from v5 the answer has the effective settings.
+    INVALID_CONFIG with every fault in the message. A name given twice, too many settings, and the
+    name __cluster_metadata are INVALID_REQUEST.
+Version notes: from v5 the response has the effective settings.
 Not done: replica assignments other than this one broker (INVALID_REPLICA_ASSIGNMENT); policies.
 """
 
@@ -29,13 +29,13 @@ from tailrace.protocol.messages.create_topics import (
 from tailrace.runtime.slices import Slices
 
 SHOWN_MAX = 8
-"""Most brokers of a wrong assignment that its message names."""
+"""Most brokers of an invalid assignment that the message names."""
 
 
 async def handle_create_topics(
     services: Services, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    """Make every topic that can be made."""
+    """Create the requested topics; refused ones get an error code."""
     counts: Counter[str] = Counter()
     slices = Slices()
     for topic in request.topics:
@@ -44,7 +44,7 @@ async def handle_create_topics(
     results = []
     for topic in request.topics:
         if counts[topic.name] > 1:
-            message = "the request has it twice"
+            message = "the request names the topic twice"
             results.append(_refused(topic.name, ErrorCode.INVALID_REQUEST, message))
         else:
             create = partial(_create, services, topic, is_dry_run=request.validate_only)
@@ -92,11 +92,11 @@ def _assignment_fault(services: Services, wanted: CreatableTopic) -> tuple[Error
     if wanted.num_partitions != -1 or wanted.replication_factor != -1:
         return ErrorCode.INVALID_REQUEST, "give either assignments or counts, not both"
     if len(wanted.assignments) > PARTITIONS_MAX:
-        return None  # It is refused for that, and not looked at.
+        return None  # Too many partitions are refused without a check of the assignments.
     numbers = sorted(assignment.partition_index for assignment in wanted.assignments)
     for expected, number in enumerate(numbers):
         if number != expected:
-            message = f"the partitions are not 0, 1, 2, …: {number} is in the place of {expected}"
+            message = f"the partitions must be 0, 1, 2, …; there is {number} instead of {expected}"
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
     for assignment in wanted.assignments:
         if assignment.broker_ids != (services.node_id,):

@@ -1,16 +1,16 @@
-"""DeleteRecords (21): have logs start at a later offset.
+"""DeleteRecords (21): raise the log start offset of partitions.
 
 Versions: 0 to 2.
-Behaviour: readers see the new start when the answer leaves, and get OFFSET_OUT_OF_RANGE below it.
-    Segments that lie below it as a whole go when retention comes by. -1 stands for the high
+Behaviour: when the response is sent, readers see the new log start, and get OFFSET_OUT_OF_RANGE
+    below it. Retention later deletes segments that lie completely below it. -1 means the high
     watermark; an offset above it is OFFSET_OUT_OF_RANGE, one below the log start changes nothing.
-    The answer has the log start as the low watermark.
+    The low watermark in the response is the log start.
     Refused: internal topics (INVALID_TOPIC_EXCEPTION), and topics whose `cleanup.policy` does not
     contain `delete` (POLICY_VIOLATION).
-After a crash: the new start is kept from the next checkpoint on (at most
-    `log.flush.start.offset.checkpoint.interval.ms` later), as in Kafka; before that, what was
-    deleted may be there again.
-Not done: waiting for other replicas, since there are none.
+After a crash: the new log start is kept from the next checkpoint on (at most
+    `log.flush.start.offset.checkpoint.interval.ms` later), as in Kafka; after an earlier crash the
+    records may be there again.
+Not done: waiting for other replicas, because there are none.
 """
 
 from functools import partial

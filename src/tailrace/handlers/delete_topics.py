@@ -1,8 +1,8 @@
-"""DeleteTopics (20): remove topics.
+"""DeleteTopics (20): delete topics.
 
 Versions: 1 to 6.
-Behaviour: a topic is gone when the answer leaves, also after a crash. Readers and writers get
-    UNKNOWN_TOPIC_OR_PARTITION from then on. Its folders are renamed `-delete`, and go after
+Behaviour: a topic is deleted when the response is sent, also after a crash. Readers and writers get
+    UNKNOWN_TOPIC_OR_PARTITION from then on. Its folders are renamed `-delete`, and removed after
     `file.delete.delay.ms`.
 Version notes: v6 names topics by name or by id, not both (INVALID_REQUEST).
 Not done: `delete.topic.enable`.
@@ -28,12 +28,12 @@ from tailrace.runtime.slices import Slices
 async def handle_delete_topics(
     services: Services, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    """Remove every topic that can be removed."""
+    """Delete the requested topics; refused ones get an error code."""
     slices = Slices()
     named = (DeleteTopicState(name=name) for name in request.topic_names)
     results = []
     for state in itertools.chain(request.topics, named):
-        # A topic that is not there may be on its way: its change has the name that it will have.
+        # A topic that does not exist yet may be in creation: the change waits in its queue.
         found = services.find_topic(state.name or "", state.topic_id)
         name = found.name if found is not None else state.name or ""
         results.append(await services.changes.make(name, partial(_delete, services, state)))

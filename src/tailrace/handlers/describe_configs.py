@@ -1,14 +1,13 @@
 """DescribeConfigs (32): the settings of topics and of this broker.
 
 Versions: 1 to 4.
-Behaviour: every setting, or those that are named; names that do not exist are passed over, and an
-    empty list stands for all, as in Kafka. A topic's values come from the topic, from what this
-    broker was started with, or are Kafka's defaults; a broker's from one of the last two, and all
-    are read-only. The broker without a name stands for what is set for all brokers together, which
-    is nothing. No value is secret.
-    Refused: unknown topics (UNKNOWN_TOPIC_OR_PARTITION), names that no topic can have
+Behaviour: every setting, or the named ones; unknown names are ignored, and an empty list means all,
+    as in Kafka. A topic's values are its own, those that this broker was started with, or Kafka's
+    defaults. A broker's values are one of the last two, and all are read-only. The broker with an
+    empty name means settings for all brokers together, of which there are none. No value is secret.
+    Refused: unknown topics (UNKNOWN_TOPIC_OR_PARTITION), invalid topic names
     (INVALID_TOPIC_EXCEPTION), other brokers and other resources (INVALID_REQUEST).
-Version notes: from v3 on types, and documentation for those who ask.
+Version notes: from v3 on the types of settings, and documentation if the request asks for it.
 Not done: loggers, client metrics and groups.
 """
 
@@ -40,16 +39,16 @@ from tailrace.protocol.messages.describe_configs import (
 from tailrace.runtime.slices import Slices, each_in_slices
 
 _TYPES = {"bool": 1, "string": 2, "int": 3, "long": 5, "float": 6, "list": 7}
-"""Kinds of values, by Kafka's numbers."""
+"""Types of values, by Kafka's numbers."""
 
 
 async def handle_describe_configs(
     services: Services, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """Describe every resource that there is."""
+    """Describe the requested resources; refused ones get an error code."""
     slices = Slices()
     describe = partial(_describe, services, request)
-    # A resource that is named twice is answered once: there are some thirty entries for each.
+    # A resource that is named twice is answered once, because each has some thirty entries.
     resources: dict[DescribeConfigsResource, None] = {}
     await each_in_slices(request.resources, resources.setdefault, slices)
     results = await each_in_slices(resources, describe, slices)
@@ -113,7 +112,7 @@ def _result(
 
 
 def _has_no_synonym(entry: ConfigEntry, value: ConfigValue) -> bool:
-    """Whether it is the default of a setting that no broker setting has."""
+    """Whether the value is the default of a setting without a broker setting."""
     return entry.setting.is_topic_only and value.source is ConfigSource.DEFAULT
 
 

@@ -1,9 +1,9 @@
 """DescribeLogDirs (35): the log directories of this broker, and the partitions in each.
 
 Versions: 1 to 4.
-Behaviour: each directory with the bytes of its logs, and of the copies that move into it, which say
-    how many offsets they are behind. One that is out of service has KAFKA_STORAGE_ERROR.
-Version notes: v4 has the size of the volume and its room, which are not known here (-1).
+Behaviour: each directory with the bytes of its logs, and of the copies that move into it, with the
+    offsets that they are behind. A directory out of service has KAFKA_STORAGE_ERROR.
+Version notes: v4 has the size and the free bytes of the volume, which are unknown here (-1).
 """
 
 from collections.abc import Sequence
@@ -25,21 +25,21 @@ from tailrace.storage.moving import Move
 
 
 class _Held(NamedTuple):
-    """What a directory has."""
+    """The logs of a directory, and the moves into it."""
 
     directory: DirectoryLogs
     logs: tuple[Log, ...]
     moves: Sequence[Move]
-    """Those that move here."""
+    """The moves whose target is this directory."""
 
 
 async def handle_describe_log_dirs(
     services: Services, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """Every directory, with the partitions that were asked about."""
+    """Describe every directory, with the requested partitions."""
     slices = Slices()
     wanted = await _wanted(services, request, slices)
-    # All at one moment: a partition that moves meanwhile is in one directory or in the other.
+    # Read all at one moment, so that a moving partition is in exactly one directory.
     held = [
         _Held(directory, tuple(directory), services.moves.futures(directory))
         for directory in services.moves.directories
@@ -56,13 +56,13 @@ async def handle_describe_log_dirs(
 async def _wanted(
     services: Services, request: DescribeLogDirsRequest, slices: Slices
 ) -> dict[str, set[int]] | None:
-    """The partitions that are asked about, of topics that are there; None for all."""
+    """The requested partitions of existing topics; None for all."""
     if request.topics is None:
         return None
     wanted: dict[str, set[int]] = {}
     for topic in request.topics:
         if topic.topic in services.controller.image.topics:
-            # Numbers alone: to free 100,000 pairs of name and number takes 15 ms.
+            # Only numbers: freeing 100,000 pairs of name and number takes 15 ms.
             numbers = wanted.setdefault(topic.topic, set())
             await each_in_slices(topic.partitions, numbers.add, slices)
         await slices.turn()

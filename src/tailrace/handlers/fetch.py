@@ -2,22 +2,22 @@
 
 Versions: 4 to 18.
 Behaviour:
-  - Answers at once when `min_bytes` are there (or `max_bytes`, if that is less), a partition has an
-    error, or `max_wait_ms` is 0; otherwise when enough has been appended or the time is over, after
-    half of `connections.max.idle.ms` at the latest.
-  - Many partitions are read in slices; when a request waits, those that have changed are read again
-    and no others. A partition that is named twice is answered once.
-  - The first partition with records gives its first batch whole, whatever the limits; after that
-    the limits of request, partition and broker hold, and a slice may end inside a batch (KIP-74).
-  - Records leave as slices of the log's files, which are read when the socket has room; no byte of
-    them is looked at.
-  - What the page cache has is found at once. Where a device must be asked, a worker thread does it,
-    and other clients are served meanwhile. A device that refuses while records are on their way
-    ends the connection; the next request is told (KAFKA_STORAGE_ERROR).
-  - A reader of committed records gets what lies below the last stable offset, and which producers'
-    aborted transactions begin among it; the consumer drops their batches itself.
-Version notes: from v7 a session is never made (session id 0), so that clients send full requests;
-    v9 checks the leader epoch (KIP-320); v13 names topics by id.
+  - Answers at once if `min_bytes` are available (or `max_bytes`, if that is less), a partition has
+    an error, or `max_wait_ms` is 0. Otherwise it answers when enough has been appended or the time
+    is over, after half of `connections.max.idle.ms` at the latest.
+  - Many partitions are read in slices. While a request waits, only changed partitions are read
+    again. A partition that is named twice is answered once.
+  - The first partition with records returns its first batch whole, whatever the limits; after that
+    the limits of request, partition and broker apply, and a slice may end inside a batch (KIP-74).
+  - Records are sent as slices of the log's files, which are read when the socket has room; their
+    bytes are not checked.
+  - Bytes in the page cache are found at once. Reads from a device run on a worker thread, and other
+    clients are served meanwhile. If the device refuses after the response header was sent, the
+    connection ends, and the next request gets KAFKA_STORAGE_ERROR.
+  - A read_committed consumer gets records below the last stable offset, and the list of aborted
+    transactions among them; it drops their batches itself.
+Version notes: from v7 no session is created (session id 0), so that clients send full requests; v9
+    checks the leader epoch (KIP-320); v13 names topics by id.
 Not done: fetch sessions (KIP-227), followers, a nearer replica (KIP-392).
 """
 
@@ -48,25 +48,25 @@ from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
 
 PARTS_INLINE_MAX: Final = 100
-"""Most partitions that are read at once: some 2 ms of work. More are read in slices."""
+"""Most partitions that are read in one callback: some 2 ms of work. More are read in slices."""
 
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """A partition of a request, and where its answer stands."""
+    """A partition of a request, and the position of its answer."""
 
     topic: FetchTopic
     wanted: FetchPartition
     answers: list[PartitionData]
-    """Of its topic."""
+    """The answers of its topic."""
     place: int | None = None
-    """Of its answer among them, once there is one."""
+    """Index of its answer in `answers`; None without one."""
     size: int = 0
-    """Bytes of records in that answer."""
+    """Bytes of records in its answer."""
 
 
 class _ColdReadError(Exception):
-    """The page cache does not have what it takes to find a partition's records."""
+    """The page cache does not have the index or the headers to find a partition's records."""
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -76,13 +76,13 @@ class _ColdReadError(Exception):
 def handle_fetch(
     services: Services, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse]:
-    """The records that are there, or later those that come within the time allowed."""
+    """The available records, or an awaitable for a response that has to wait."""
     response = _read_now(services, request)
     return _read_later(services, request) if response is None else response
 
 
 def _read_now(services: Services, request: FetchRequest) -> FetchResponse | None:
-    """An answer that takes little time and no waiting, or None."""
+    """The response, if it is short and needs no waiting; else None."""
     if _is_long(request):
         return None
     reading = _Reading(services, request)
@@ -98,7 +98,7 @@ def _read_now(services: Services, request: FetchRequest) -> FetchResponse | None
 
 
 async def _read_later(services: Services, request: FetchRequest) -> FetchResponse:
-    """The answer when it is worth sending, or when the time is over."""
+    """The response when it has enough bytes, or when the time is over."""
     wait_ms = min(request.max_wait_ms, services.fetch_wait_ms_max)
     deadline = asyncio.get_running_loop().time() + wait_ms / 1000
     slices, signal = Slices(), Signal()
@@ -113,38 +113,38 @@ async def _read_later(services: Services, request: FetchRequest) -> FetchRespons
                 await slices.turn()
         responses = await each_in_slices(reading.topics, _of_topic, slices)
         if _is_long(request):
-            await slices.rest()  # To encode it takes another slice.
+            await slices.rest()  # Encoding the response takes another slice.
     finally:
         reading.unwatch()
     return FetchResponse(session_id=0, responses=tuple(responses))
 
 
 class _Reading:
-    """What is found for a request, partition by partition; a later look replaces an earlier one.
+    """The answers of a request, by partition; a later read replaces an earlier one.
 
-    With a signal it watches every partition from before its first look on: what is appended in
-    between is among what `changed` gives.
+    With a signal it watches every partition from before its first read on, so that `changed`
+    includes partitions that were appended to in between.
     """
 
     def __init__(
         self, services: Services, request: FetchRequest, signal: Signal | None = None
     ) -> None:
         self.topics: list[tuple[FetchTopic, list[PartitionData]]] = []
-        """What was found, in the order of the request."""
+        """The answers by topic, in the order of the request."""
         self._services = services
         self._request = request
         self._signal = signal
         self._limit = read_limit(request.isolation_level)
         self._bytes_max = min(max(request.max_bytes, 0), services.fetch_bytes_max)
         self._size = 0
-        """Bytes of records in all answers."""
+        """Bytes of records in all answers together."""
         self._has_error = False
         self._parts: dict[Watched, _Part] = {}
 
     @property
     def is_enough(self) -> bool:
-        """Whether the answer is worth sending now."""
-        # More than fits is never there, so that it is not waited for either.
+        """Whether the response can be sent now."""
+        # Never wait for more bytes than the response may have.
         bytes_min = min(self._request.min_bytes, self._bytes_max)
         return self._has_error or self._size >= bytes_min or not self.topics
 
@@ -163,16 +163,16 @@ class _Reading:
         return [self._parts[each] for each in self._signal.take_changed()]
 
     def unwatch(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching all partitions."""
         assert self._signal is not None
         for watched in self._parts:
             watched.remove(self._signal)
 
     def read(self, part: _Part) -> None:
-        """Look at a partition; one that was named before is passed over.
+        """Read a partition; a partition that was named before is skipped.
 
         Raises:
-            _ColdReadError: a device must be asked.
+            _ColdReadError: a device must be read.
         """
         topic, wanted = part.topic, part.wanted
         known = self._services.find_topic(topic.topic, topic.topic_id)
@@ -203,7 +203,7 @@ class _Reading:
             self._put(part, self._answer(wanted, found))
 
     async def read_or_wait(self, part: _Part) -> None:
-        """As `read`; a device is asked on a worker thread."""
+        """As `read`; a device is read on a worker thread."""
         try:
             with without_waiting:
                 self.read(part)
@@ -226,7 +226,7 @@ class _Reading:
             self._put(part, self._answer(part.wanted, found))
 
     def _room_for(self, part: _Part) -> tuple[int, bool]:
-        """How many bytes a partition may give, and whether its first batch comes whole."""
+        """The byte limit of a partition, and whether its first batch is returned whole."""
         others = self._size - part.size
         bytes_left = max(self._bytes_max - others, 0)
         return min(max(part.wanted.partition_max_bytes, 0), bytes_left), not others

@@ -1,9 +1,9 @@
 """FindCoordinator (10): which broker coordinates a group or a transaction.
 
 Versions: 0 to 6.
-Behaviour: this broker, for every key: it is the only one. The requests of groups and transactions
-    themselves are not served yet and not in ApiVersions, so a client that goes on from here fails
-    at once with its own "not supported", instead of asking again for ever.
+Behaviour: returns this broker for every key, because it is the only one. Requests of groups and
+    transactions are not served yet and not in ApiVersions, so a client that continues fails at once
+    with its own "not supported" error, instead of retrying forever.
 Not done: share groups' keys are not checked.
 """
 
@@ -20,7 +20,7 @@ from tailrace.runtime.slices import Slices, each_in_slices
 async def handle_find_coordinator(
     services: Services, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """This broker, under every key."""
+    """Return this broker for every key."""
     host, port = services.endpoint()
 
     def answer(key: str) -> Coordinator:

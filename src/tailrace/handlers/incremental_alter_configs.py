@@ -1,18 +1,18 @@
 """IncrementalAlterConfigs (44): change single settings of topics while the broker runs.
 
 Versions: 0 to 1.
-Behaviour: each resource is changed or refused on its own, and a refused one is as it was. SET gives
-    a value, DELETE goes back to the broker's default (also of a setting that is not there), APPEND
-    and SUBTRACT change a list, which is the default's if the topic has none of its own.
-    INVALID_CONFIG: unknown names, with a suggestion, values out of range, APPEND and SUBTRACT of
-    what is no list, all of them in the message; and settings that contradict each other.
+Behaviour: each resource is changed or refused on its own; a refused one is unchanged. SET sets a
+    value, DELETE goes back to the broker's default (no error for a setting that is not set), APPEND
+    and SUBTRACT change a list; if the topic has no list, they change the default's.
+    INVALID_CONFIG: unknown names, with a suggestion, values out of range, APPEND and SUBTRACT on a
+    setting that is no list, all of them in the message; and settings that contradict each other.
     INVALID_REQUEST: a resource or a setting twice, no value, unknown operations and resources.
-    When the answer leaves, every open log acts on the new settings with its next call. Sizes of
-    indexes and preallocation, and by how much segment.ms is shortened, count from the next segment
-    on. Where `compact` is taken from `cleanup.policy`, a compaction that is under way is called
-    off; what it has exchanged so far stays.
-After a crash: the topic has its new settings once they were answered; before that its old ones, or
-    all of the new ones.
+    When the response is sent, every open log uses the new settings from its next call on. Index
+    sizes, preallocation and the jitter of segment.ms apply from the next segment on. If `compact`
+    is removed from `cleanup.policy`, a running compaction is aborted; segments that it has
+    exchanged stay.
+After a crash: the topic has its new settings if the request was answered; else all of its old ones,
+    or all of the new ones.
 Not done: settings of brokers (INVALID_REQUEST); loggers, client metrics and groups; policies.
 """
 

@@ -1,10 +1,10 @@
 """InitProducerId (22): an id for an idempotent producer.
 
 Versions: 0 to 5.
-Behaviour: a new id with epoch 0, never handed out before, also not before a crash; larger than any
-    that a log knew at the start, and than any that Apache Kafka hands out. So it is too for a
-    producer that sends an id and epoch along (v3, KIP-360), as in Kafka: nobody has noted to whom
-    an id without a transactional id belongs, so a bump of an invented one would fence its owner.
+Behaviour: returns a new id with epoch 0 that was never returned before, also not before a crash. It
+    is larger than any id in the logs at the start, and than any that Apache Kafka assigns. A
+    producer that sends its id and epoch (v3, KIP-360) gets a new id too, as in Kafka: the owner of
+    an id without a transactional id is unknown, so a bump of a guessed id would fence its owner.
 Not done: transactional ids (INVALID_REQUEST).
 """
 
@@ -20,7 +20,7 @@ from tailrace.protocol.messages.init_producer_id import (
 async def handle_init_producer_id(
     services: Services, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    """A fresh id."""
+    """Return a new producer id."""
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:

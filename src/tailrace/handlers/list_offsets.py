@@ -1,17 +1,17 @@
 """ListOffsets (2): the offset for a timestamp, or for one of the ends of a log.
 
 Versions: 1 to 11.
-Behaviour: a timestamp of 0 or more gives the first record that is at least as young, with its
-    timestamp; (-1, -1) when there is none. Special timestamps: -1 latest, -2 earliest, -3 the
-    record with the largest timestamp (KIP-734) of those at or above the log start (Kafka may name
-    a deleted one), -4 earliest local (same as -2), -5 latest tiered (none).
-    A timestamp is looked up on a worker thread: indexes and a batch are read, and the batch is
-    decompressed, which may take long.
-    A reader of committed records gets the last stable offset for the latest one, and no record
-    behind it.
-Version notes: v2 has the isolation level; v4 checks the leader epoch (KIP-320) and gives that of
+Behaviour: a timestamp of 0 or more returns the first record with at least this timestamp; (-1, -1)
+    if there is none. Special timestamps: -1 latest, -2 earliest, -3 the record with the largest
+    timestamp (KIP-734) at or above the log start (Kafka may return a deleted one), -4 earliest
+    local (same as -2), -5 latest tiered (none).
+    A timestamp is looked up on a worker thread, because reading indexes and decompressing a batch
+    may take long.
+    For a read_committed consumer the latest offset is the last stable offset, and no record above
+    it is returned.
+Version notes: v2 has the isolation level; v4 checks the leader epoch (KIP-320) and returns that of
     the record.
-Not done: OFFSET_NOT_AVAILABLE, since the high watermark is never behind its leader here.
+Not done: OFFSET_NOT_AVAILABLE, because the high watermark is never behind on a single node.
 """
 
 from tailrace.errors import TailraceError
@@ -43,7 +43,7 @@ _KNOWN_WITHOUT_READING = frozenset(
 async def handle_list_offsets(
     services: Services, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
-    """An offset for every partition that was asked about."""
+    """Return an offset for every requested partition."""
     limit = read_limit(request.isolation_level)
     slices = Slices()
     topics = []

@@ -1,17 +1,18 @@
-"""Metadata (3): brokers, topics, and who leads which partition.
+"""Metadata (3): brokers, topics, and the leaders of partitions.
 
 Versions: 0 to 13.
 Behaviour:
-  - A topic that is asked for by name and does not exist is created on the spot if both the broker
-    (`auto.create.topics.enable`) and the request (v4) allow it, and is in the answer; Kafka answers
-    LEADER_NOT_AVAILABLE first and clients ask again, which they need not here.
-  - A partition that is not held here (a topic adopted from the folders of one broker of several)
-    is listed without a leader: clients drop a partition whose number is beyond the count.
-  - So is one whose log directory has failed, with this broker as its offline replica, as Kafka has
-    it: clients ask again until the directory is back.
-Version notes: in v0 an empty list means all topics, from v1 null does; v10 gives ids, and v12 takes
-    them (UNKNOWN_TOPIC_ID).
-Not done: authorized operations (always "not asked for"), racks, listeners other than one.
+  - A requested topic that does not exist is created if both the broker
+    (`auto.create.topics.enable`) and the request (v4) allow it, and is in the response. (Kafka
+    first answers LEADER_NOT_AVAILABLE, and clients retry.)
+  - A partition that this broker does not have (a topic adopted from the folders of one broker of
+    several) is listed without a leader, because clients drop partitions whose number is beyond the
+    count.
+  - A partition whose log directory has failed is listed without a leader too, with this broker as
+    its offline replica, as in Kafka: clients retry until the directory is back.
+Version notes: in v0 an empty list means all topics, from v1 null does; v10 returns topic ids, and
+    v12 accepts them (UNKNOWN_TOPIC_ID).
+Not done: authorized operations (always "not asked for"), racks, more than one listener.
 """
 
 from functools import partial
@@ -39,7 +40,7 @@ from tailrace.runtime.slices import Slices, each_in_slices
 async def handle_metadata(
     services: Services, header: RequestHeader, request: MetadataRequest
 ) -> MetadataResponse:
-    """The cluster, with the topics that were asked for."""
+    """Return the cluster with the requested topics."""
     slices = Slices()
     wants_all = request.topics is None or (header.api_version == 0 and not request.topics)
     if wants_all:
@@ -47,7 +48,7 @@ async def handle_metadata(
         topics = [await _describe(services, topic, slices) for topic in known]
     else:
         may_create = request.allow_auto_topic_creation and services.auto_create_topics
-        # As in Kafka a topic that is named twice is answered once: its partitions may be many.
+        # As in Kafka, a topic that is named twice is answered once: it may have many partitions.
         distinct: dict[MetadataRequestTopic, None] = {}
         await each_in_slices(request.topics or (), distinct.setdefault, slices)
         topics = [
@@ -88,7 +89,7 @@ async def _find_or_create(
 
 async def _create(services: Services, name: str) -> Topic:
     topic = services.controller.image.topics.get(name)
-    if topic is None:  # Others may have asked for it at the same time.
+    if topic is None:  # Another request may have created it meanwhile.
         topic = services.controller.plan_topic(name)
         await create_topic(services.changes, services.controller, services.replicas, topic=topic)
     return topic

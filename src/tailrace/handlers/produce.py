@@ -3,25 +3,23 @@
 Versions: 3 to 13. Records are format v2, one batch per partition.
 Behaviour:
   - Each partition is appended or refused on its own, in the order of the request; a batch is in
-    the page cache and readable when its answer leaves.
-  - acks 0 is not answered; if a partition failed the connection is closed, which is how Kafka
-    tells such a client. acks 1 and -1 are the same on one node.
-  - Under `tailrace.durability=sync` an answer to acks -1 waits until the records are on the device;
-    one flush serves everybody who waits. Acks 0 and 1 do not wait. A topic's `flush.messages` makes
-    the batch that reaches it wait in the same way, whatever the acks. A flush that fails is
-    KAFKA_STORAGE_ERROR to all who waited. Readers may see records while their producer waits.
-  - A batch that is compressed or long is looked at on a worker thread (`replication.validation`);
-    the batches of a request, and the requests of a connection, keep their order all the same. Its
-    LogAppendTime is that of the append. Those that wait for a partition whose move to another log
-    directory completes keep their order too.
+    the page cache and readable when its response is sent.
+  - acks 0 gets no response; if a partition failed, the connection is closed, as in Kafka. acks 1
+    and -1 are the same on one node.
+  - With `tailrace.durability=sync` a response to acks -1 waits until the records are on the device;
+    one flush serves all waiting requests. Acks 0 and 1 do not wait. A batch that reaches the
+    topic's `flush.messages` waits for a flush too, with any acks. If a flush fails, all waiting
+    requests get KAFKA_STORAGE_ERROR. Consumers may see records while their producer waits.
+  - A compressed or long batch is checked on a worker thread (`replication.validation`). The batches
+    of a request, and the requests of a connection, keep their order. LogAppendTime is the time of
+    the append. Batches that wait while a move of their partition completes keep their order too.
   - Internal topics are refused (INVALID_TOPIC_EXCEPTION).
-  - A batch that an idempotent producer sends again is a success with the offset it got the first
-    time (one of its last five); a gap is OUT_OF_ORDER_SEQUENCE_NUMBER, an old epoch
-    INVALID_PRODUCER_EPOCH.
-  - Records that the topic does not take are named one by one, up to 1000 of a batch.
+  - A duplicate of one of the last five batches of an idempotent producer is a success with its
+    first offset; a gap is OUT_OF_ORDER_SEQUENCE_NUMBER, an old epoch INVALID_PRODUCER_EPOCH.
+  - The response names each refused record, up to 1000 of a batch.
 Version notes: zstd needs v7 (UNSUPPORTED_COMPRESSION_TYPE below); v8 adds the message and the
-    records at fault (KIP-467); v13 names topics by id (UNKNOWN_TOPIC_ID, also
-    if the topic goes, or is made anew, while the request waits).
+    refused records (KIP-467); v13 names topics by id (UNKNOWN_TOPIC_ID, also if the topic is
+    deleted, or created again, while the request waits).
 Not done: transactions (INVALID_TXN_STATE), quotas.
 """
 
@@ -64,7 +62,7 @@ from tailrace.storage.log import Appended, is_flush_due
 
 ZSTD_SINCE = 7
 SHORT_COUNT_MAX = 32
-"""Most batches of a request that is answered at once: each takes some 50 us."""
+"""Most batches of a request that is answered in one callback: each takes some 50 us."""
 KNOWN_ACKS = frozenset(Acks)
 NO_TRANSACTIONS = "this broker has no transactions yet; leave transactional.id unset"
 
@@ -78,17 +76,17 @@ class _Refusal:
 
 @dataclass(slots=True)
 class _Outcome:
-    """What became of one partition's batch."""
+    """The response for one partition, and the flush that it waits for."""
 
     answer: PartitionProduceResponse
     flushed: Flushed | None = None
-    """What the answer has to wait for, if it does."""
+    """The flush to wait for, or None."""
 
 
 def handle_produce(
     services: Services, header: RequestHeader, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse]:
-    """Append every partition's batch; the caller decides what acks 0 means for the answer."""
+    """Append the batch of every partition; the caller handles acks 0."""
     refusal = _refusal_of_all(request)
     is_durable = services.is_durable and request.acks == Acks.ALL
     if services.replicas.held or not _is_short(request):
@@ -132,7 +130,7 @@ async def _produce_in_slices(
     refusal: _Refusal | None,
     is_durable: bool,
 ) -> ProduceResponse:
-    """One batch after the other, in their order, with turns for others in between."""
+    """Append the batches in order, with other callbacks in between."""
     slices = Slices()
     outcomes: list[list[_Outcome]] = []
     for data in request.topic_data:
@@ -157,9 +155,9 @@ async def _produce_in_slices(
 
 
 async def _find_free(services: Services, data: TopicProduceData, index: int) -> Topic | None:
-    """The topic that is named, at a moment when the partition takes appends.
+    """Wait until the partition takes appends, then look up its topic.
 
-    Others may have deleted it meanwhile, and made another one of its name.
+    The topic may have been deleted meanwhile, and created again.
     """
     while True:
         topic = services.find_topic(data.name, data.topic_id)
@@ -178,7 +176,7 @@ async def _respond_when_flushed(
     for data, topic in zip(request.topic_data, outcomes, strict=True):
         for outcome in topic:
             if outcome.flushed is not None:
-                # Others may wait for the same flush when this client's connection is cut.
+                # `shield`: other requests wait for the same flush if this client disconnects.
                 error = await asyncio.shield(outcome.flushed)
                 if error is not None:
                     refusal = _Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
@@ -242,7 +240,8 @@ def _refusal_of_topic(topic: Topic | None, data: TopicProduceData) -> _Refusal |
         )
     if topic.is_internal:
         return _Refusal(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is written by brokers only"
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{topic.name} is an internal topic, which only brokers write to",
         )
     return None
 
@@ -276,7 +275,7 @@ async def _append_long(
     data: PartitionProduceData,
     is_durable: bool,
 ) -> _Outcome:
-    """As `_append`, of a batch that is looked at on a worker thread first."""
+    """As `_append`, for a batch that is checked on a worker thread first."""
     records = memoryview(data.records or b"")
     refusal = _refusal_of_batch(records, header.api_version)
     if refusal is not None:
@@ -290,7 +289,7 @@ async def _append_long(
         if refusal is not None:
             return _Outcome(_refused(data.index, refusal))
         if services.replicas.find(name) is not partition:
-            raise UnknownPartitionError(f"{name} was deleted and made anew meanwhile")
+            raise UnknownPartitionError(f"{name} was deleted and created again meanwhile")
         appended = partition.append_planned(planned, now_ms=clock.now_ms())
     except (TailraceError, OSError) as error:
         return _failed(data.index, error)
@@ -321,7 +320,7 @@ def _appended(
 
 
 def _refusal_of_batch(records: memoryview, version: int) -> _Refusal | None:
-    """Why a batch may not travel in this version, or may not travel at all."""
+    """Why a batch is refused in this version of the request, or None."""
     if len(records) < HEADER_SIZE:
         return None
     attributes = records[ATTRIBUTES_POSITION + 1]

@@ -1,4 +1,4 @@
-"""What handlers may use of the broker, and the helpers that most of them need."""
+"""The parts of the broker that handlers use, and helpers for most handlers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -49,11 +49,11 @@ from tailrace.storage.producers import (
 )
 
 MESSAGE_CHARACTERS_MAX = 8000
-"""A string of the older versions has at most 32 767 bytes, and a character up to four of them."""
+"""Older versions allow 32,767 bytes for a string, and a character has up to four bytes."""
 
 
 class InvalidRequestError(FatalError, ValueError):
-    """A request that contradicts itself, or asks for what no broker of this kind has."""
+    """A request that contradicts itself, or that this broker does not support."""
 
 
 _CODES: dict[type[Exception], ErrorCode] = {
@@ -77,7 +77,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     ReplicaNotAvailableError: ErrorCode.REPLICA_NOT_AVAILABLE,
     DirectoryError: ErrorCode.KAFKA_STORAGE_ERROR,
     UnusableDirectoryError: ErrorCode.KAFKA_STORAGE_ERROR,
-    # A follower meets these two while it replicates, and no client of a leader does.
+    # Only followers raise these two, so no client of a leader gets them.
     UnexpectedAppendOffsetError: ErrorCode.UNKNOWN_SERVER_ERROR,
     CutMeanwhileError: ErrorCode.KAFKA_STORAGE_ERROR,
 }
@@ -85,7 +85,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """The broker as its handlers see it."""
+    """The parts of a broker that its handlers use."""
 
     node_id: int
     cluster_id: str
@@ -93,7 +93,7 @@ class Services:
     """Host and port that clients are told to connect to."""
     controller: Controller
     changes: Changes
-    """Through which whatever the controller or a log's folder is to change is changed."""
+    """Serializes the changes of each topic; all changes of the cluster go through it."""
     threads: Threads
     replicas: Replicas
     flushes: Flushes
@@ -107,32 +107,32 @@ class Services:
     fetch_bytes_max: int
     """Most bytes of records in one fetch response."""
     fetch_wait_ms_max: int
-    """How long a fetch may wait for records, whatever it asks for."""
+    """Upper limit of the wait time of a fetch."""
     broker_settings: tuple[Setting, ...]
-    """Every setting that a broker has."""
+    """The declarations of all broker settings."""
     broker_given: Mapping[str, str]
-    """Those that this broker was started with, as text."""
+    """The settings that this broker was started with, as text."""
 
     def find_topic(self, name: str, topic_id: UUID) -> Topic | None:
-        """A topic by its id where one was sent (not zero), else by its name."""
+        """A topic by its id if that is not zero, else by its name; None if there is none."""
         image = self.controller.image
         return image.topics.get(name) if topic_id == NO_UUID else image.topic_by_id(topic_id)
 
 
 def read_limit(isolation_level: int) -> ReadLimit:
-    """Up to where a consumer may read that asks for this level."""
+    """The read limit of a consumer with this isolation level."""
     is_committed = isolation_level == IsolationLevel.READ_COMMITTED
     return ReadLimit.LAST_STABLE if is_committed else ReadLimit.HIGH_WATERMARK
 
 
 def error_message(error: Exception) -> str:
-    """What an answer says of an error, for people: cut where no version could carry it."""
+    """The message of an error in a response, cut to a length that every version allows."""
     text = str(error)
     return text if len(text) < MESSAGE_CHARACTERS_MAX else f"{text[: MESSAGE_CHARACTERS_MAX - 1]}…"
 
 
 def error_code(error: TailraceError | OSError) -> ErrorCode:
-    """The wire's number for an error of the rooms below; one of the system is the device's."""
+    """Kafka's error code for an exception; KAFKA_STORAGE_ERROR for an OSError of the system."""
     if not isinstance(error, TailraceError):
         return ErrorCode.KAFKA_STORAGE_ERROR
     return _CODES.get(type(error), code_for(error))

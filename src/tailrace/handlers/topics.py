@@ -1,10 +1,10 @@
-"""What it takes to make, to change and to remove a topic: the cluster's image, and the logs.
+"""Create, configure and delete a topic: its entry in the cluster image, and its logs.
 
-Each is a change of the cluster (`Changes.make`): what waits for the device runs on a worker thread,
-what readers and writers see changes on the event loop.
+Each runs as a change of the cluster (`Changes.make`): steps that wait for the device run on a
+worker thread, and the state that readers and writers see changes on the event loop.
 
-Not an API of its own: CreateTopics, DeleteTopics, Metadata (auto-creation) and the APIs that alter
-settings use it. Logs that are there already are opened in `broker.loading`.
+CreateTopics, DeleteTopics, Metadata (auto-creation) and the APIs that alter settings use it.
+`broker.loading` opens the logs at a start.
 """
 
 import logging
@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 async def create_topic(
     changes: Changes, controller: Controller, replicas: Replicas, *, topic: Topic
 ) -> None:
-    """Make the logs of a planned topic, then the topic.
+    """Create the logs of a planned topic, then add the topic to the image.
 
     A crash in between leaves folders without a topic, which the next start adopts.
 
     Raises:
-        StorageError: the device refused; what was made is removed again.
+        StorageError: the device refused; the created logs are removed again.
     """
     try:
         config = log_config(topic.configs, controller.defaults.configs)
@@ -48,10 +48,10 @@ async def create_topic(
 async def configure_topic(
     changes: Changes, controller: Controller, replicas: Replicas, *, topic: Topic
 ) -> None:
-    """Have a topic go by the settings that were planned for it, and its open logs act on them.
+    """Save the planned settings of a topic, and apply them to its open logs.
 
-    After a crash the topic has its old settings or its new ones. Logs that are being opened, or
-    are offline, find the new ones in the image.
+    After a crash the topic has either its old settings or its new ones. Logs that are opened later
+    take the new ones from the image.
 
     Raises:
         StorageError: the device refused; nothing has changed.
@@ -66,7 +66,7 @@ async def configure_topic(
 async def delete_topic(
     changes: Changes, controller: Controller, replicas: Replicas, *, topic: Topic
 ) -> None:
-    """Remove a topic and take its logs out of service; their files go later.
+    """Remove a topic and take its logs out of service; their files are deleted later.
 
     Raises:
         StorageError: the device refused.
@@ -83,12 +83,12 @@ async def _close(
         name = TopicPartition(topic.name, number)
         return replicas.close(name, unique_id=controller.new_id().hex)
 
-    # Whoever asks in between finds no topic, or one that is not made yet: the image has none.
+    # A request in between finds no topic, because the image does not have it any more.
     rests = await each_in_slices(topic.partitions, close, Slices())
     await changes.on_device(lambda: _do_all(rests))
 
 
 def _do_all(rests: list[Callable[[], None]]) -> None:
     while rests:
-        # Each holds a log, which is freed here: 1000 of them at once are 8 ms on the loop.
+        # Each function holds a log, which is freed here: 1000 of them take 8 ms on the loop.
         rests.pop()()

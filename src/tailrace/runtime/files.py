@@ -452,7 +452,7 @@ def _named(error: OSError, path: str) -> OSError:
 
 
 def _status(path: str) -> os.stat_result | None:
-    """The status of a path, or None. (`os.path.exists` returns False for a failing device.)"""
+    """The status of a path, or None; `os.path.exists` returns False for a failing device."""
     try:
         return os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

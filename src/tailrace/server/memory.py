@@ -17,9 +17,9 @@ memory makes the kernel allocate each page, which costs more than the copy.
 While a connection waits, the pool checks every second for requests that hold memory without
 progress: those that receive less than `BYTES_PER_CHECK_MIN`, and those that are being answered for
 more than ten seconds (a Fetch that waits for records, a Produce that waits for a hanging device).
-Their connections are closed, oldest first, until none waits. If all memory belongs to waiting requests,
-the oldest are closed until one can continue. So no request waits forever for a stalled peer. (Kafka
-has no such rule: there a few stalled requests of 100 MB stop a broker with
+Their connections are closed, oldest first, until none waits. If all memory belongs to waiting
+requests, the oldest are closed until one can continue. So no request waits forever for a stalled
+peer. (Kafka has no such rule: there a few stalled requests of 100 MB stop a broker with
 `queued.max.request.bytes`.)
 """
 

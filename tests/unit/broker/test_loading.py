@@ -89,7 +89,10 @@ def test_progress_is_told_once_a_second(caplog: pytest.LogCaptureFixture) -> Non
         outside.run(scenario(outside))
     told = [line for line in caplog.messages if line.startswith("loading ")]
     done = 2
-    assert told[0] == f"loading partitions={done}/{COUNT} bytes={done * size}/{COUNT * size}"
+    assert told[0] == (
+        f"loading partitions_done={done} partitions={COUNT} "
+        f"bytes_done={done * size} bytes={COUNT * size}"
+    )
     assert len(told) == len(set(told)) == 5
 
 

@@ -343,7 +343,7 @@ def test_a_failed_flush_is_never_tried_again() -> None:
     with pytest.raises(OSError, match="error"):
         log.sync()
     files.faults.clear()
-    with pytest.raises(OSError, match="start again"):
+    with pytest.raises(OSError, match="restart the broker"):
         log.sync()
     assert log.positions.recovery_point == 0
 

@@ -277,7 +277,7 @@ def test_a_failed_truncation_ends_the_log_and_leaves_a_prefix(
         cut(log, 3)
     except OSError:
         for call in (log.sync, log.roll, lambda: truncate_to(log, 1)):
-            with pytest.raises(StorageError, match="start again"):
+            with pytest.raises(StorageError, match="restart the broker"):
                 call()
     files.faults.clear()
     log.close()
