@@ -1,1 +1,1 @@
-"""What the cluster knows of itself: topics, their settings, and who may change them."""
+"""The cluster's state: topics and their settings, and the controller that changes them."""

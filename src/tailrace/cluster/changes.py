@@ -1,13 +1,13 @@
-"""Changes of topics, which wait for the device on worker threads: one at a time for each name.
+"""Run changes of topics one at a time for each name, with device steps on worker threads.
 
     CreateTopics a ----> on the loop | on a thread | on the loop ...      beside each other,
     DeleteTopics b ----> on the loop | on a thread ...                    since the names differ
     AlterConfigs a -------------------------------------------> its turn, behind the first one
 
-Several steps make up a change: folders on the device, the image on the device, partitions in
-service. Nobody else may change the same topic in between, and a client that goes away in the
-middle must not leave half of it behind. A slow log directory holds up only the topics that have
-to do with it. Reading is free at any time, since the image is replaced whole.
+A change has several steps: folders on the device, the image on the device, partitions in service.
+No other change of the same topic may come in between, and a client that disconnects must not leave
+a half change. A slow log directory delays only changes of its topics. Reads never wait, because the
+image is replaced whole.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ T = TypeVar("T")
 
 
 class Changes:
-    """The tasks that make changes, and which of them wait for which."""
+    """Runs changes, with one queue for each topic name."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
         self._newest: dict[str, asyncio.Task[Any]] = {}
-        """By name, the change that the next one waits for."""
+        """The last change in the queue of each name."""
 
     async def make(self, topic: str, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Make a change of a topic when its turn has come; goes on if the caller is cancelled."""
+        """Run a change of a topic after the earlier ones; continues if the caller is cancelled."""
         # Topics whose names differ only in "." and "_" cannot both exist, as in Kafka. So their
-        # changes share one queue, and the second one finds what the first has made.
+        # changes share one queue, and the second one sees the result of the first.
         name = topic.replace(".", "_")
         task = asyncio.ensure_future(self._behind(self._newest.get(name), change))
         self._newest[name] = task
@@ -43,11 +43,11 @@ class Changes:
         return await asyncio.shield(task)
 
     async def on_device(self, work: Callable[[], T]) -> T:
-        """Have a step of a change done on a worker thread."""
+        """Run a step of a change on a worker thread."""
         return await self._threads.run(work)
 
     async def finish(self) -> None:
-        """Wait for the changes that were asked for."""
+        """Wait for all changes."""
         while self._newest:
             await asyncio.wait(tuple(self._newest.values()))
 

@@ -1,12 +1,12 @@
-"""What the settings of a topic become by single changes: pure, and all faults told at once.
+"""Apply single changes to the settings of a topic. Pure; reports all faults at once.
 
     topic has                 change                           topic has then
     cleanup.policy=delete     APPEND cleanup.policy=compact    cleanup.policy=delete,compact
     (none)                    APPEND cleanup.policy=compact    cleanup.policy=delete,compact
     retention.ms=1000         DELETE retention.ms              (none)
 
-A list that the topic does not have is taken from the broker's default, as the second line shows.
-Not here: who saves the result (`controller`) and which logs act on it (`handlers.topics`).
+If the topic does not have the list, the broker's default is changed, as the second line shows.
+`controller` saves the result, and `handlers.topics` applies it to open logs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,11 +21,11 @@ _DECLARED = {setting.name: setting for setting in TOPIC_SETTINGS}
 
 
 class ConfigOperation(IntEnum):
-    """What is done with one setting, by Kafka's number."""
+    """The operation on one setting, by Kafka's number."""
 
     SET = 0
     DELETE = 1
-    """Back to the broker's default."""
+    """Removes the topic's value, so that the broker's default applies."""
     APPEND = 2
     SUBTRACT = 3
 
@@ -37,19 +37,19 @@ class ConfigChange:
     name: str
     operation: ConfigOperation
     value: str = ""
-    """As text; of no meaning to DELETE."""
+    """The value as text; ignored for DELETE."""
 
 
 def plan_configs(
     current: Mapping[str, str], changes: Iterable[ConfigChange], defaults: Mapping[str, str]
 ) -> dict[str, str]:
-    """The settings that a topic is given by changes to its `current` ones.
+    """The settings of a topic after changes to its `current` ones.
 
-    To delete a setting that does not exist is fine, as in Kafka: the topic is then as was asked.
+    DELETE of a setting that is not set is no error, as in Kafka.
 
     Raises:
-        ConfigError: unknown names, values out of range, lists that are none: all of them; or, if
-            there are no such faults, two settings that contradict each other.
+        ConfigError: all unknown names, values out of range, and list operations on settings that
+            are no lists; or, without such faults, two settings that contradict each other.
     """
     planned, faults = dict(current), []
     for change in changes:
@@ -60,7 +60,7 @@ def plan_configs(
             planned[change.name] = change.value
         elif setting.kind != "list":
             verb = change.operation.name
-            faults.append(f"{change.name}: {verb} is for lists, and this is one value; use SET")
+            faults.append(f"{change.name}: {verb} needs a list, and this is one value; use SET")
         else:
             before = planned.get(change.name, defaults.get(change.name))
             planned[change.name] = _changed_list(setting, before, change)

@@ -1,7 +1,7 @@
-"""The only writer of the cluster image: makes and changes topics, hands out producer ids.
+"""The controller, the only writer of the cluster image: changes topics and assigns producer ids.
 
-Each change makes a new image, saves it, and only then becomes the current one. It waits for the
-device, and may run on any thread: one change comes after the other.
+Each change builds a new image, saves it, and then makes it the current one. It waits for the device
+and may run on any thread; a lock serializes changes.
 """
 
 import random
@@ -21,29 +21,29 @@ from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.storage.config import log_config
 
 TOPIC_NAME_BYTES_MAX = 249
-"""255 less a dash, a partition number of four digits, and one to spare: Kafka's limit."""
+"""Kafka's limit: 255 less a dash, a partition number of four digits, and one byte."""
 
 PARTITIONS_MAX = 10_000
-"""Most partitions that one topic may be created with, so that one request cannot fill a disk."""
+"""Most partitions of a new topic, so that one request cannot fill a disk."""
 
 PRODUCER_ID_BLOCK = 1000
-"""Ids reserved at a time (KIP-730): after a crash at most so many are skipped."""
+"""Ids reserved at a time (KIP-730): after a crash at most this many are skipped."""
 
 FIRST_PRODUCER_ID = 2**40
-"""Apache Kafka counts its ids from 0 on and knows nothing of ours: it never comes this far, even at
-a million new producers a day."""
+"""Apache Kafka assigns ids from 0 on. It does not reach this one even with a million new producers
+a day, so its ids and ours do not collide."""
 
 ADOPTED_CONFIGS = MappingProxyType(
     {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
 )
-"""Settings of a topic that another broker had, and whose own are not known: nothing of it may go
-until somebody says what. Those that are Kafka's defaults too are set only where ours differ."""
+"""Settings of an adopted topic, whose own settings are unknown: no record may be deleted until the
+operator sets others. Kafka's defaults are set only where the broker's defaults differ."""
 
 ADOPTED_COMPACTED_CONFIGS = MappingProxyType(
     {"cleanup.policy": "compact", "min.compaction.lag.ms": str(INT64_MAX)}
 )
-"""The same for a topic that was compacted. A record without a key is refused, as it was by the
-other broker, whose cleaner would drop it when it has the topic again."""
+"""Settings of an adopted topic that was compacted. Records without a key are refused, as by the
+other broker: its cleaner would drop them when it gets the topic back."""
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -53,15 +53,15 @@ class InvalidTopicError(FatalError, ValueError):
 
 
 class ReservedTopicError(FatalError, ValueError):
-    """The name of Kafka's metadata log, which is no topic."""
+    """The name is reserved for Kafka's metadata log."""
 
 
 class TopicExistsError(FatalError, ValueError):
-    """A topic of that name is there already."""
+    """A topic with that name exists already."""
 
 
 class InvalidPartitionsError(FatalError, ValueError):
-    """A number of partitions that cannot be had."""
+    """A number of partitions that is not allowed."""
 
 
 class InvalidReplicationError(FatalError, ValueError):
@@ -70,16 +70,16 @@ class InvalidReplicationError(FatalError, ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDefaults:
-    """What a topic gets that was not asked for."""
+    """The broker's defaults for new topics."""
 
     partition_count: int
     replication_factor: int
     configs: Mapping[str, str]
-    """Settings by topic name, from the broker's own."""
+    """The broker's defaults, by the name of the topic setting."""
 
 
 class Controller:
-    """Current image and the way to the next one."""
+    """Has the current cluster image, and changes it."""
 
     def __init__(
         self, store: LocalStore, *, chance: random.Random, defaults: TopicDefaults
@@ -103,14 +103,16 @@ class Controller:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> Topic:
-        """A topic as it would be created; -1 stands for the broker's default. Changes nothing.
+        """Check a request for a topic, and return the topic; -1 means the broker's default.
+
+        Changes nothing.
 
         Raises:
             InvalidTopicError: the name is empty, too long, `.` or `..`, or has other characters
                 than letters, digits, dot, underscore and dash.
             ReservedTopicError: it is the name of Kafka's metadata log.
             TopicExistsError: the name is taken, or differs only in dots and underscores.
-            InvalidPartitionsError, InvalidReplicationError: not to be had here.
+            InvalidPartitionsError, InvalidReplicationError: the number is not possible here.
             ConfigError: settings that do not exist, are out of range or contradict each other.
         """
         check_topic_name(name)
@@ -134,10 +136,10 @@ class Controller:
         )
 
     def add(self, topic: Topic) -> None:
-        """Make a planned topic part of the cluster.
+        """Add a planned topic to the cluster.
 
         Raises:
-            StorageError: the image could not be saved; there is no such topic.
+            StorageError: the image could not be saved; the topic does not exist.
         """
         with self._changing:
             self._become(replace(self.image, topics=_with(self.image.topics, topic)))
@@ -145,7 +147,7 @@ class Controller:
     def plan_configs(
         self, topic: Topic, changes: Iterable[ConfigChange], *, is_replaced: bool = False
     ) -> Topic:
-        """The topic with settings changed, or with new ones in place of all. Changes nothing.
+        """The topic with changed settings; `is_replaced` drops all others. Changes nothing.
 
         Raises:
             ConfigError: see `config_changes.plan_configs`; all faults together.
@@ -155,22 +157,22 @@ class Controller:
         return replace(topic, configs=MappingProxyType(planned))
 
     def change(self, topic: Topic) -> None:
-        """Have a topic of the cluster be as was planned; after a crash it is as before, or so.
+        """Replace a topic by its planned version; after a crash it is the old or the new one.
 
         Raises:
-            StorageError: the image could not be saved; the topic is as it was.
+            StorageError: the image could not be saved; the topic is unchanged.
         """
         with self._changing:
             assert self.image.topics[topic.name].topic_id == topic.topic_id
             self._become(replace(self.image, topics=_with(self.image.topics, topic)))
 
     def remove(self, topic: Topic) -> None:
-        """Take a topic out of the cluster; its logs are the caller's to remove.
+        """Remove a topic from the cluster; the caller removes its logs.
 
-        Its id is kept until the next start, so that folders which a crash leaves are not adopted.
+        Its id is kept until the next start, so that folders left by a crash are not adopted.
 
         Raises:
-            StorageError: the image could not be saved; the topic is still there.
+            StorageError: the image could not be saved; the topic still exists.
         """
         with self._changing:
             topics = {name: t for name, t in self.image.topics.items() if name != topic.name}
@@ -185,11 +187,10 @@ class Controller:
         *,
         compacted: Collection[str] = (),
     ) -> None:
-        """Take in partitions that are on disk and in no image: another broker wrote them.
+        """Add partitions that are on disk and not in the image, because another broker wrote them.
 
-        New topics get `ADOPTED_CONFIGS`, or those that are `compacted`, `ADOPTED_COMPACTED_CONFIGS`
-        besides. The caller has removed the folders of deleted topics;
-        their ids are forgotten.
+        New topics get `ADOPTED_CONFIGS`; `compacted` ones also get `ADOPTED_COMPACTED_CONFIGS`. The
+        caller has removed the folders of deleted topics, so their ids are forgotten.
 
         Raises:
             StorageError: the image could not be saved.
@@ -216,10 +217,10 @@ class Controller:
             )
 
     def skip_producer_ids(self, known: int) -> None:
-        """Hand out no id up to `known`, the largest that a log knows, nor one that Kafka may give.
+        """Skip producer ids up to `known`, the largest in any log, and those that Kafka may assign.
 
-        The logs can have ids of another broker, or of a cluster whose state is gone. A producer
-        with such an id would be refused, or its first batches taken for old ones sent again.
+        The logs may have ids from another broker, or from a cluster whose state is lost. A new
+        producer with such an id would be refused, or its batches taken for duplicates.
 
         Raises:
             StorageError: the image could not be saved.
@@ -229,7 +230,7 @@ class Controller:
             self._become(replace(self.image, next_producer_id=first))
 
     def next_producer_id(self) -> int:
-        """A producer id that was never handed out before, also not before a crash.
+        """A producer id that was never assigned before, also not before a crash.
 
         Raises:
             StorageError: a new block of ids could not be reserved.
@@ -246,7 +247,7 @@ class Controller:
     def _check_name_is_free(self, name: str) -> None:
         if name in self.image.topics:
             raise TopicExistsError(f"topic {name} exists")
-        # Metrics write dots as underscores, so Kafka lets only one of such names be.
+        # Metrics write dots as underscores, so Kafka allows only one of such names.
         folded = name.replace(".", "_")
         for other in self.image.topics:
             if other.replace(".", "_") == folded:
@@ -268,8 +269,8 @@ def check_topic_name(name: str) -> None:
     """
     if not name or len(name) > TOPIC_NAME_BYTES_MAX or name in (".", ".."):
         raise InvalidTopicError(
-            f"{name[:40]!r} is no topic name: it has 1 to {TOPIC_NAME_BYTES_MAX} characters "
-            "and is not . or .."
+            f"{name[:40]!r} is no topic name: a name has 1 to {TOPIC_NAME_BYTES_MAX} characters, "
+            "and . and .. are not allowed"
         )
     if _LEGAL_NAME.fullmatch(name) is None:
         raise InvalidTopicError(

@@ -1,4 +1,4 @@
-"""The cluster at one moment, as an immutable value: whoever holds one can read it undisturbed."""
+"""The cluster image: all topics and the next producer id, as an immutable value."""
 
 import uuid
 from collections.abc import Mapping
@@ -10,19 +10,19 @@ from tailrace.model import INTERNAL_TOPICS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """One topic: what it was created with, and the settings that it has now."""
+    """One topic: name, id, partitions and current settings."""
 
     name: str
     topic_id: uuid.UUID
     partitions: tuple[int, ...]
-    """Numbers of the partitions that this cluster holds, rising. A topic adopted from folders on
-    disk may have gaps, where the other partitions were on other brokers."""
+    """Numbers of the partitions in this cluster, rising. A topic adopted from folders on disk may
+    have gaps, because other brokers had the other partitions."""
     configs: Mapping[str, str]
-    """Settings that were given for it, as text."""
+    """The topic's own settings, as text."""
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the topic was made with, as far as can be known."""
+        """How many partitions the topic has, gaps included: the largest number plus 1."""
         return self.partitions[-1] + 1
 
     @property
@@ -33,17 +33,17 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
-    """All topics, and the next producer id that nobody has."""
+    """All topics, and the next free producer id."""
 
     topics: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
     """By name."""
     next_producer_id: int = 0
     """Ids below it may be in use."""
     deleted_topic_ids: frozenset[uuid.UUID] = frozenset()
-    """Topics whose folders may still be there: they are not to be taken for topics again."""
+    """Ids of deleted topics whose folders may still exist, so that these are not adopted."""
 
     _by_id: Mapping[int, Topic] = field(init=False, repr=False, compare=False)
-    """By the number of its id, which is found three times as quickly as a UUID."""
+    """Topics by the int of their id, a lookup three times as fast as by UUID."""
 
     def __post_init__(self) -> None:
         by_id = {topic.topic_id.int: topic for topic in self.topics.values()}

@@ -1,12 +1,12 @@
-"""Where the image is kept on one node: `tailrace-cluster.json` in the log directory.
+"""Save and load the cluster image: `tailrace-cluster.json` in the first log directory.
 
     {"version": 1, "next_producer_id": 1000,
      "deleted_topics": ["Xk…"],
      "topics": [{"name": "planes", "id": "b1…", "partitions": [0],
                  "configs": {"cleanup.policy": "compact"}}]}
 
-Apache Kafka ignores files that it does not know in a log directory, so this one does no harm
-there. It is replaced as a whole, on the device before the change is answered.
+Apache Kafka ignores unknown files in a log directory. The file is replaced atomically, and is on
+the device before a change is answered.
 """
 
 import json
@@ -32,16 +32,16 @@ VERSION = 1
 
 
 class LocalStore:
-    """The image of a cluster of one node, beside its logs."""
+    """The file with the image of a cluster of one node."""
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory
 
     def load(self) -> ClusterImage:
-        """The image as it was last saved; an empty one if it never was.
+        """The last saved image; an empty one if there is no file.
 
-        Without Kafka's metadata log, which was once taken for a topic; its folder stays.
+        Kafka's metadata log, which an earlier release adopted as a topic, is left out.
 
         Raises:
             DirectoryError: the file cannot be read or understood.
@@ -59,7 +59,7 @@ class LocalStore:
             topics = [_read_topic(topic) for topic in content["topics"]]
             by_name = {topic.name: topic for topic in topics}
             if len(by_name) < len(topics):
-                raise ValueError("a topic is there twice")
+                raise ValueError("two topics have the same name")
             by_name.pop(METADATA_TOPIC, None)
             return ClusterImage(
                 topics=MappingProxyType(by_name),

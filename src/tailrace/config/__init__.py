@@ -1,4 +1,4 @@
-"""Settings: declared once, parsed once, all faults told at once."""
+"""Settings: declared once, parsed once, with all faults reported together."""
 
 from tailrace.config.settings import Setting, Value, describe_settings, parse_settings
 from tailrace.config.sources import parse_assignments, read_properties

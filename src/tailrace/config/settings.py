@@ -1,9 +1,9 @@
-"""One declaration per setting: name, kind, default, range and text; and the parser over them.
+"""Declarations of settings (name, kind, default, range, text) and their parser.
 
-Names are Kafka's; our own start with `tailrace.`. A default stands here and nowhere else.
-Values come as strings (a properties file, a CreateTopics request, a command line) and leave as
-int, float, bool, str or tuple of str. An unknown name is a fault, the first ones with a suggestion,
-and all faults of one call are reported together.
+Names are Kafka's; our own start with `tailrace.`. Each default is only in its declaration. Values
+are strings (from a properties file, a CreateTopics request, a command line), and are parsed to int,
+float, bool, str or tuple of str. An unknown name is a fault, the first ones with a suggestion. All
+faults of one call are reported together.
 """
 
 import difflib
@@ -21,15 +21,15 @@ INT64_MAX = 9223372036854775807
 INT32_MAX = 2147483647
 
 SUGGESTIONS_MAX = 4
-"""Most unknown names of one call that get a suggestion: to search for one takes up to a
-millisecond, and clients of a broker choose how many there are."""
+"""Most unknown names of one call that get a suggestion: a search takes up to a millisecond, and a
+client can send many names."""
 SUGGESTION_CHARACTERS_MAX = 64
-"""Longest name that may be a mistyped one."""
+"""Longest unknown name for which a suggestion is searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What there is to know about one setting."""
+    """The declaration of one setting."""
 
     name: str
     kind: Literal["int", "float", "bool", "string", "list"]
@@ -40,14 +40,14 @@ class Setting:
     high: float | None = None
     choices: tuple[str, ...] = ()
     is_allowed: Callable[[Value], bool] | None = None
-    """A rule besides range and choices, for which `rule_text` says what it allows."""
+    """A rule besides range and choices; `rule_text` says what it allows."""
     rule_text: str = ""
     broker_name: str | None = None
-    """The broker setting that gives a topic setting its default, where the names differ."""
+    """The broker setting with the default of a topic setting, if its name differs."""
     is_topic_only: bool = False
-    """Whether no broker setting gives a topic setting its default."""
+    """Whether a topic setting has no broker setting for its default."""
     is_stored_only: bool = False
-    """Accepted, kept and reported, as Kafka has it, but without effect in this release."""
+    """Whether the setting is accepted and reported, but has no effect in this release."""
 
     def parse(self, text: str) -> Value:
         """The typed value.
@@ -100,7 +100,7 @@ class Setting:
 
     def _in_range(self, text: str, number: type[T], *, wanted: str) -> T:
         try:
-            # Python's `1_000` is no number to Kafka, and not-a-number is none to anybody.
+            # Python accepts `1_000` and `nan`; Kafka does not.
             value = number(text if "_" not in text else "")
             if value != value:  # noqa: PLR0124
                 raise ValueError(text)
@@ -125,10 +125,10 @@ def parse_settings(
 ) -> dict[str, Value]:
     """Every declared setting with its given or default value, by name.
 
-    `hints` say what to give instead of names that are known to be none.
+    `hints` are suggestions for certain unknown names.
 
     Raises:
-        ConfigError: unknown names and bad values, all of them.
+        ConfigError: all unknown names and invalid values.
     """
     known = {setting.name: setting for setting in declared}
     values = {name: setting.default for name, setting in known.items()}

@@ -1,4 +1,4 @@
-"""Where settings come from: a `server.properties` file and `NAME=VALUE` words."""
+"""Read settings from a `server.properties` file and from `NAME=VALUE` words."""
 
 from collections.abc import Iterable
 
@@ -31,7 +31,7 @@ def parse_assignments(words: Iterable[str]) -> dict[str, str]:
     """Names and values of words like `log.segment.bytes=1048576`.
 
     Raises:
-        ConfigError: words without `=`, all of them.
+        ConfigError: all words without `=`.
     """
     values, faults = {}, []
     for word in words:

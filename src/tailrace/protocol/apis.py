@@ -1,9 +1,9 @@
-"""Which requests exist, which of them are served or spoken, and in which versions.
+"""The tables of APIs: all keys of Kafka, and the versions that are served or sent.
 
-`ApiKey` has every key of Kafka 4; `APIS` has the ones that a Tailrace broker serves, with the
-versions that a Kafka 4.3 broker serves of them; `SPOKEN` adds the ones that only our clients know.
+`ApiKey` has every key of Kafka 4. `APIS` has the APIs that a Tailrace broker serves, with the
+versions that a Kafka 4.3 broker serves. `SPOKEN` adds the APIs that only our clients send.
 
-Not here: what a request means (`handlers`) and how a header is read (`frames`).
+`handlers` has the meaning of requests, `frames` their headers.
 
 Invariant: a version in `SPOKEN` can be decoded and encoded in both directions.
 """
@@ -38,7 +38,7 @@ from tailrace.protocol.messages import (
 
 
 class ApiKey(IntEnum):
-    """The number of a request; 4 to 7 left with ZooKeeper."""
+    """The key of an API; 4 to 7 were removed with ZooKeeper."""
 
     PRODUCE = 0
     FETCH = 1
@@ -138,7 +138,7 @@ class ApiKey(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """A request that is served or spoken."""
+    """An API that is served, or that our clients send."""
 
     key: ApiKey
     """Its number."""
@@ -153,15 +153,15 @@ class Api:
 
     @property
     def versions(self) -> range:
-        """The versions that are served or spoken."""
+        """The implemented versions."""
         return range(self.first_version, self.last_version + 1)
 
     @property
     def advertised_first_version(self) -> int:
-        """The lowest version that an ApiVersions answer names.
+        """The lowest version in an ApiVersions response.
 
-        0 for Produce, as Kafka answers, though 0 to 2 are refused: old librdkafka takes a broker
-        without them for one that cannot compress (KAFKA-18659).
+        0 for Produce, as in Kafka, although 0 to 2 are refused: without them old librdkafka assumes
+        that the broker does not support compression (KAFKA-18659).
         """
         return 0 if self.key is ApiKey.PRODUCE else self.first_version
 
@@ -176,7 +176,7 @@ class Api:
     def has_response_tags(self, version: int) -> bool:
         """Whether the response header has a tag section.
 
-        Never for ApiVersions: the client does not know yet what the broker writes (KIP-511).
+        Never for ApiVersions: the client does not know the broker's versions yet (KIP-511).
         """
         return self.is_flexible(version) and self.key is not ApiKey.API_VERSIONS
 
@@ -308,4 +308,4 @@ SPOKEN: dict[int, Api] = APIS | {
     key: Api(key=key, first_version=first, last_version=last, request=request, response=response)
     for key, first, last, request, response in _SPOKEN
 }
-"""The requests that our clients send: the served ones and those of SASL and of transactions."""
+"""The APIs that our clients send: the served ones, and those of SASL and transactions."""

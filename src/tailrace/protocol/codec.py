@@ -1,15 +1,14 @@
-"""The decode and encode functions of each message in each version, made at first use.
+"""The decode and encode functions of each message in each version, created at first use.
 
     message, position = decode(MetadataRequest, 9, view)
     encode(message, 9, out)
 
-Making a pair costs about a millisecond; a broker that answers three versions of five APIs
-makes fifteen pairs. `decoders` and `encoders` write them.
+Creating a pair takes about a millisecond; a broker that answers three versions of five APIs creates
+fifteen pairs. `decoders` and `encoders` write their source code.
 
-Not here: headers and sizes (`frames`), and which versions are served (`apis`).
+`frames` has headers and sizes, `apis` the served versions.
 
-Invariant: `decode` raises `MalformedMessageError` for any bytes that are not the message, and
-nothing else.
+Invariant: for bytes that are not the message, `decode` raises only `MalformedMessageError`.
 """
 
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from tailrace.protocol.fields import Message, Records
 M = TypeVar("M", bound=Message)
 
 _MISFITS = (UnencodableMessageError, struct_error, AttributeError, TypeError, UnicodeEncodeError)
-"""What Python says when a value is too large for its field, null, or of another type."""
+"""Python's errors for a value that is too large for its field, None, or of another type."""
 
 
 def decode(
@@ -49,7 +48,7 @@ def decode(
 
 
 def encode(message: Message, version: int, out: bytearray) -> None:
-    """Append the message as it travels in this version.
+    """Append the encoded message in this version to `out`.
 
     Raises:
         UnencodableMessageError: a value does not fit its field; `out` may have grown.
@@ -61,7 +60,7 @@ def encode(message: Message, version: int, out: bytearray) -> None:
 
 
 def gather(message: Message, version: int, head: bytearray) -> list[Records]:
-    """The bytes of `head` and of the message, with the caller's own `records` between them.
+    """The bytes of `head` and of the message as a list of buffers; `records` are not copied.
 
     Raises:
         UnencodableMessageError: a value does not fit its field.

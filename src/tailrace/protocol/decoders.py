@@ -1,4 +1,4 @@
-"""Writes the source of flat decode functions from the fields of a message.
+"""Generate the source of decode functions from the fields of a message.
 
 For `MetadataRequest` v9 the result reads like hand-written code:
 
@@ -15,14 +15,14 @@ For `MetadataRequest` v9 the result reads like hand-written code:
             return request, position
         except (IndexError, StructError): ...
 
-Neighbouring fields of fixed size are read by one `struct` call. Nested classes are written in
-place, so a message costs one Python call and one object per struct.
+Neighbouring fields of fixed size are read by one `struct` call. Nested classes are decoded inline,
+so a message costs one Python call and one object per struct.
 
-Not here: when a function is made and kept (`codec`), and encoding (`encoders`).
+`codec` caches the functions; `encoders` has the other direction.
 
-Invariant: the source is made of our own tables alone, never of anything that a peer sent; a
-length or count is compared with the bytes that remain before the value is made, and the elements
-of all arrays together with `parts`, which the caller gives.
+Invariant: the source comes only from our own declarations, never from bytes of a peer. Each length
+or count is compared with the remaining bytes before the value is created, and the elements of all
+arrays together with `parts`, which the caller gives.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from tailrace.protocol.fields import WireField, fields_in, tagged_fields_in, wir
 from tailrace.protocol.primitives import TagDecoder, read_tagged, read_uvarint, uuid_from
 
 STRING_BYTES_MAX = 32_767
-"""Longest string of any version: what an int16 length can say. Kafka holds compact ones to it."""
+"""Longest string in bytes: the maximum of an int16 length, also for compact strings in Kafka."""
 
 FIXED = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uuid": "16s"}
 """Primitives of fixed size, as `struct` writes them."""
@@ -99,14 +99,14 @@ def _smallest(field: WireField, *, version: int, is_flexible: bool) -> int:
 
 
 MessageDecoder: TypeAlias = Callable[[memoryview, int, int], Any]
-"""View, position and how many parts the message may have; gives the message and its end."""
+"""Takes a view, a position and the most array elements; returns the message and its end."""
 
 UNLIMITED_PARTS = 2**63
-"""More elements than any bytes can hold."""
+"""A limit on array elements that no message can reach."""
 
 
 class DecoderSource:
-    """The body of one decode function while it is written."""
+    """Generates the source of one decode function."""
 
     def __init__(self, path: str, *, version: int, is_flexible: bool) -> None:
         self._path = path
@@ -139,8 +139,8 @@ class DecoderSource:
 
     def of_field(self, field: WireField) -> TagDecoder:
         """The function that decodes the value of one tagged field."""
-        # Only responses have arrays in tagged fields. A client decodes them, and it does not limit
-        # what the broker of its choice sends.
+        # Only responses have arrays in tagged fields. Clients decode them, and clients do not limit
+        # the responses of their broker.
         self._line(f"parts = {UNLIMITED_PARTS}")
         is_number = not field.is_array and field.type in FIXED
         result = self._fixed([field])[0] if is_number else self._value(field, self._path)
@@ -157,7 +157,7 @@ class DecoderSource:
             "    except UnicodeDecodeError:\n"
             f"        refuse_text({self._path!r}, position)\n"
         )
-        # As dataclasses and namedtuple do: the text comes from our tables, never from a peer.
+        # As dataclasses and namedtuple do: the text comes from our declarations, never from a peer.
         exec(compile(source, f"<decode {self._path}>", "exec"), self._names)  # noqa: S102
         return self._names["decode"]
 
@@ -174,7 +174,7 @@ class DecoderSource:
         return name
 
     def _struct(self, message: type, path: str) -> str:
-        """Write the reading of a struct; returns its name."""
+        """Generate the code that reads a struct; returns its variable."""
         values: dict[str, str] = {}
         run: list[WireField] = []
         for field in fields_in(message, self._version):
@@ -190,10 +190,10 @@ class DecoderSource:
         return self._build(message, values)
 
     def _build(self, message: type, values: dict[str, str]) -> str:
-        """Write the making of a struct from expressions; returns its name.
+        """Generate the code that creates a struct from expressions; returns its variable.
 
-        Through the slots, since the `__init__` of a frozen dataclass takes nearly three times as
-        long (2.0 and 0.8 us for a partition of Fetch), which is most of a decode.
+        It sets the slots directly, because the `__init__` of a frozen dataclass takes nearly three
+        times as long (2.0 and 0.8 us for a partition of Fetch), which is most of a decode.
         """
         target = self._new("struct")
         self._line(f"{target} = new({self._constant(message.__name__, message)})")
@@ -204,7 +204,7 @@ class DecoderSource:
         return target
 
     def _fixed(self, run: list[WireField]) -> list[str]:
-        """Write one read for a run of fields of fixed size; returns their expressions."""
+        """Generate one read for neighbouring fields of fixed size; returns their expressions."""
         if not run:
             return []
         layout = Struct(">" + "".join(FIXED[str(field.type)] for field in run))
@@ -218,7 +218,7 @@ class DecoderSource:
         ]
 
     def _tags(self, message: type, path: str) -> dict[str, str]:
-        """Write the reading of a tag section; returns the expressions of the known fields."""
+        """Generate the code that reads a tag section; returns the expressions of known fields."""
         tagged = tagged_fields_in(message, self._version)
         decoders = {
             field.tag: DecoderSource(
@@ -240,7 +240,7 @@ class DecoderSource:
         return names
 
     def _value(self, field: WireField, path: str) -> str:
-        """Write the reading of an array, a string, records or a struct; returns its expression."""
+        """Generate the code that reads an array, string or struct; returns its variable."""
         if field.is_array:
             return self._array(field, path)
         if isinstance(field.type, type):
@@ -248,7 +248,7 @@ class DecoderSource:
         return self._string(path, field.type, is_nullable=field.is_nullable(self._version))
 
     def _length(self, *, width: int) -> str:
-        """Write the reading of a length or count; returns its name. Below zero means null."""
+        """Generate the code that reads a length; returns its variable. Negative means null."""
         name = self._new("n")
         if self._is_flexible:
             self._line(f"{name} = view[position] - 1")
@@ -298,7 +298,7 @@ class DecoderSource:
         self._line(f"if {count} * {smallest} > end - position:")
         self._line(f"    refuse_count({path!r}, {count}, position=position, end=end)")
         numbers = FIXED.get(kind) if isinstance(kind, str) else None
-        # A number takes little memory, but it may stand for a partition that has to be answered.
+        # Numbers count too: they take little memory, but may be partitions that need an answer.
         self._line(f"parts -= {count}")
         self._line("if parts < 0:")
         self._line(f"    refuse_parts({path!r}, {count}, position)")

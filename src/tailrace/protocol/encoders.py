@@ -1,17 +1,17 @@
-"""Writes the source of flat encode functions from the fields of a message.
+"""Generate the source of encode functions from the fields of a message.
 
-Two shapes of the same function:
+Two variants of the same function:
 
     encode(message, out)            appends the message to the bytearray `out`
     gather(message, out, buffers)   the same bytes as a list of buffers: the first one starts
-                                    with `out`, and `records` are in the list as they are
+                                    with `out`, and `records` are in the list without a copy
 
-so that a Fetch answer of ten megabytes costs its headers, not a copy.
+With `gather` a Fetch response of ten megabytes costs only its headers.
 
-Not here: when a function is made and kept (`codec`), and decoding (`decoders`).
+`codec` caches the functions; `decoders` has the other direction.
 
-Invariant: the bytes of both shapes are the same, and are the ones that Kafka writes: a tagged
-field travels only when it differs from its default, in ascending order of tags.
+Invariant: both variants write the same bytes as Kafka: a tagged field is written only if it differs
+from its default, in ascending order of tags.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from tailrace.protocol.fields import WireField, fields_in, tagged_fields_in
 from tailrace.protocol.primitives import write_tagged, write_uvarint
 
 _NULL_LENGTH = {1: b"\x00", 2: b"\xff\xff", 4: b"\xff\xff\xff\xff"}
-"""How "null" is written, by the width of the length: 0 for compact, else -1."""
+"""The encoding of null, by the width of the length: 0 for compact, else -1."""
 
 
 def _refuse_string(length: int) -> NoReturn:
@@ -34,7 +34,7 @@ def _refuse_string(length: int) -> NoReturn:
 
 
 class EncoderSource:
-    """The body of one encode function while it is written."""
+    """Generates the source of one encode function."""
 
     def __init__(self, path: str, *, version: int, is_flexible: bool, is_gathered: bool) -> None:
         self._path = path
@@ -58,7 +58,7 @@ class EncoderSource:
             self._line("buffers.append(out)")
         body = "\n".join(self._lines) or "    pass"
         source = f"def encode(message, out, buffers=None):\n{body}\n"
-        # As dataclasses and namedtuple do: the text comes from our tables, never from a peer.
+        # As dataclasses and namedtuple do: the text comes from our declarations, never from a peer.
         exec(compile(source, f"<encode {self._path}>", "exec"), self._names)  # noqa: S102
         function: Callable[..., None] = self._names["encode"]
         return function
@@ -89,7 +89,7 @@ class EncoderSource:
             self._tags(message, owner, out)
 
     def _fixed(self, run: list[WireField], owner: str, out: str) -> None:
-        """Write one append for a run of fields of fixed size."""
+        """Generate one append for neighbouring fields of fixed size."""
         if not run:
             return
         layout = Struct(">" + "".join(FIXED[str(field.type)] for field in run))
@@ -126,7 +126,7 @@ class EncoderSource:
         self._line(f"    {out}.append(0)")
 
     def _value(self, field: WireField, source: str, out: str) -> None:
-        """Write the append of an array, a string, records or a struct."""
+        """Generate the append of an array, a string, records or a struct."""
         if not field.is_array and isinstance(field.type, type):
             self._struct(field.type, source, out)
             return

@@ -1,10 +1,10 @@
-"""The numbers that Kafka answers with, what they mean, and which of our errors become which.
+"""Kafka's error codes, their messages, and the codes for our exceptions.
 
-A table from the wire's side. Rooms below `handlers` and `client` know no numbers; they raise the
-classes of `tailrace.errors`, and the edge asks `code_for`.
+Rooms below `handlers` and `client` do not use error codes; they raise the classes of
+`tailrace.errors`, and `handlers` calls `code_for`.
 
-Names, numbers and which of them are retriable are Kafka 4's. The messages are ours, and there is
-one for each error that Tailrace answers with.
+Names, numbers and retriability are those of Kafka 4. The messages are ours, one for each error that
+Tailrace answers with.
 """
 
 from enum import IntEnum
@@ -23,25 +23,25 @@ from tailrace.errors import (
 
 
 class MalformedMessageError(FatalError, ValueError):
-    """Bytes from a peer that are not a message; the connection cannot go on after them."""
+    """Bytes from a peer that are not a message; the connection cannot be used any more."""
 
     def __init__(self, rule: str, *, position: int) -> None:
         self.rule = rule
-        """What does not hold, as a sentence with its values."""
+        """The fault, as a sentence with its values."""
         self.position = position
-        """Bytes from the start of the view to the field at fault."""
+        """Position of the wrong field, in bytes from the start of the view."""
         super().__init__(f"position {position}: {rule}")
 
 
 class TooManyPartsError(MalformedMessageError):
-    """A message whose arrays have more elements together than the reader wants to make objects of.
+    """The arrays of a message have more elements together than the reader allows.
 
-    Nothing was made of the array that went beyond.
+    No objects were created for the array that exceeded the limit.
     """
 
 
 class UnencodableMessageError(FatalError, ValueError):
-    """A message of ours that this version cannot carry: a number too large, a null, a type."""
+    """A value does not fit its field in this version: number too large, null, or wrong type."""
 
 
 class ErrorCode(IntEnum):
@@ -185,12 +185,12 @@ class ErrorCode(IntEnum):
 
     @property
     def is_retriable(self) -> bool:
-        """Whether Kafka's own clients send the same request again after this answer."""
+        """Whether Kafka's clients retry the request after this error."""
         return self in _RETRIABLE
 
     @property
     def message(self) -> str:
-        """A sentence for people; the name in words for codes that we do not answer with."""
+        """The error as a sentence; the name in words for codes that Tailrace does not send."""
         return _MESSAGES.get(self) or self.name.lower().replace("_", " ")
 
 
@@ -240,7 +240,7 @@ _MESSAGES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "this broker does not have that topic or partition",
     ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader at the moment",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "this broker does not lead that partition",
-    ErrorCode.REQUEST_TIMED_OUT: "the request was not done in its time",
+    ErrorCode.REQUEST_TIMED_OUT: "the request was not completed within its timeout",
     ErrorCode.MESSAGE_TOO_LARGE: "the batch is larger than max.message.bytes",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "no broker coordinates that key",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "the name is not one that a topic may have",
@@ -262,7 +262,7 @@ _MESSAGES = {
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: "the producer sent that sequence number before",
     ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer has taken over that producer id",
     ErrorCode.KAFKA_STORAGE_ERROR: "the partition's directory is offline",
-    ErrorCode.UNKNOWN_PRODUCER_ID: "the log remembers nothing of that producer id",
+    ErrorCode.UNKNOWN_PRODUCER_ID: "the log has no state of that producer id",
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND: "the fetch session is not known; start a new one",
     ErrorCode.INVALID_FETCH_SESSION_EPOCH: "the fetch session is at another epoch",
     ErrorCode.TOPIC_DELETION_DISABLED: "delete.topic.enable is false",
@@ -275,7 +275,7 @@ _MESSAGES = {
 
 
 def code_for(error: TailraceError) -> ErrorCode:
-    """The code that the wire has for one of our errors; UNKNOWN_SERVER_ERROR for all others."""
+    """Kafka's error code for an exception; UNKNOWN_SERVER_ERROR for all others."""
     match error:
         case CorruptionError():
             return ErrorCode.CORRUPT_MESSAGE

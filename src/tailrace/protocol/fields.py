@@ -1,6 +1,6 @@
-"""How a field of a message travels: its wire type, its versions, its tag, its default.
+"""Declarations of the fields of messages: wire type, versions, tag and default.
 
-The table of an API is the dataclass itself. A field is declared once, in wire order:
+A message is declared as a dataclass, each field once and in wire order:
 
     topic_id: UUID = wire("uuid", since=10)
     partitions: tuple[Partition, ...] = wire_array(Partition, nullable_since=4)
@@ -9,7 +9,7 @@ The table of an API is the dataclass itself. A field is declared once, in wire o
 A class is the superset of all of its versions. A field that a version does not have keeps its
 default when that version is decoded, and is left out when it is encoded.
 
-Not here: bytes. `codec` turns these declarations into functions.
+`codec` turns these declarations into functions.
 
 Invariant: every field has a default, so a message of any version can be written with the
 fields of that version alone.
@@ -23,16 +23,16 @@ from uuid import UUID
 from tailrace.runtime.files import FileSlice
 
 Primitive = Literal["bool", "int8", "int16", "int32", "int64", "uuid", "string", "records"]
-"""The types of the wire that are not messages themselves; `records` is a nullable byte string."""
+"""The primitive wire types; `records` is a nullable byte string."""
 
 Buffer = bytes | bytearray | memoryview
-"""Bytes in memory; decoders give `records` as a memoryview of the frame."""
+"""Bytes in memory; decoders return `records` as a memoryview of the frame."""
 
 Records = Buffer | FileSlice
-"""What a `records` field may hold; bytes of a file are read when they are sent."""
+"""The values of a `records` field; bytes of a file are read when they are sent."""
 
 NO_UUID = UUID(int=0)
-"""How the wire says that there is no id."""
+"""The encoding of no id."""
 
 _DEFAULTS: dict[Primitive, object] = {
     "bool": False,
@@ -47,7 +47,7 @@ _DEFAULTS: dict[Primitive, object] = {
 
 
 class Message(Protocol):
-    """A request or a response: a dataclass of `wire` fields that knows where it turns flexible."""
+    """A request or a response: a dataclass of `wire` fields with its first flexible version."""
 
     flexible_since: ClassVar[int]
     """First version with compact lengths and tagged fields (KIP-482)."""
@@ -71,9 +71,9 @@ class WireField:
     nullable_since: int | None
     """First version in which the value may be None."""
     tag: int | None
-    """Number of the tagged field, for those that travel in the tag section."""
+    """Number of a tagged field; None for all others."""
     default: object
-    """What the field holds when a message does not say."""
+    """The value of the field in versions without it, or if the tag is absent."""
 
     def is_in(self, version: int) -> bool:
         """Whether this version of the message has the field."""
@@ -93,7 +93,7 @@ def wire(
     tag: int | None = None,
     default: object = ...,
 ) -> Any:  # noqa: ANN401 - as dataclasses.field: the annotation of the field is its type
-    """A dataclass field that travels as `kind`, in the versions `since` to `until`."""
+    """A dataclass field of wire type `kind`, in the versions `since` to `until`."""
     if default is ...:
         default = _DEFAULTS[kind] if isinstance(kind, str) else kind()
     return _declare(
@@ -117,7 +117,7 @@ def wire_array(
     nullable_since: int | None = None,
     tag: int | None = None,
 ) -> Any:  # noqa: ANN401 - as dataclasses.field: the annotation of the field is its type
-    """A dataclass field that travels as an array of `kind` and is held as a tuple."""
+    """A dataclass field of wire type array of `kind`; its value is a tuple."""
     return _declare(
         WireField(
             type=kind,
@@ -144,11 +144,11 @@ def wire_fields(message: type) -> tuple[WireField, ...]:
 
 
 def fields_in(message: type, version: int) -> tuple[WireField, ...]:
-    """The fields that travel in order in this version, without the tagged ones."""
+    """The fields of this version in wire order, without the tagged ones."""
     return tuple(f for f in wire_fields(message) if f.is_in(version) and f.tag is None)
 
 
 def tagged_fields_in(message: type, version: int) -> tuple[WireField, ...]:
-    """The fields that travel in the tag section of this version, by ascending tag."""
+    """The tagged fields of this version, by ascending tag."""
     tagged = [(f.tag, f) for f in wire_fields(message) if f.is_in(version) and f.tag is not None]
     return tuple(field for _, field in sorted(tagged, key=lambda pair: pair[0]))

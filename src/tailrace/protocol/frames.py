@@ -1,4 +1,4 @@
-"""One message on a connection: its size, its header, its body.
+"""Frames of a connection: size, header and body of a request or a response.
 
     request     int32 size | int16 api key | int16 version | int32 correlation id
                 | nullable string client id | tag section, if the version is flexible | body
@@ -7,12 +7,12 @@
 The size counts what follows it. The client id has an int16 length in every version; the header
 of an ApiVersions response never has a tag section (KIP-511).
 
-Not here: sockets, the order of answers, and which request waits for which response.
+Sockets, and the matching of responses to requests, are in `server` and `client`.
 
-Invariant: a field is read whole or the frame is refused. Bytes left over behind the body of a
-response mean that the peers do not agree on the version, so they are refused too. Behind that of
-a request they are passed over, as Apache Kafka does: librdkafka 2.16 ends a Metadata v13 request
-for all topics with three of them.
+Invariant: a field is read completely, or the frame is refused. Extra bytes after the body of a
+response mean that the peers disagree on the version, so they are refused too. Extra bytes after the
+body of a request are ignored, as in Apache Kafka: librdkafka 2.16 appends three to a Metadata v13
+request for all topics.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ M = TypeVar("M", bound=Message)
 R = TypeVar("R", Buffer, Records)
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
-"""Largest frame that is taken by default: Kafka's socket.request.max.bytes."""
+"""Default limit of a frame's size: Kafka's socket.request.max.bytes."""
 
 REQUEST_PARTS_MAX = 100_000
 """Most elements that the arrays of a request may have together: topics, partitions, settings.
@@ -50,7 +50,7 @@ _ERROR_CODE = Struct(">h")
 
 
 class RequestHeader(NamedTuple):
-    """Who asks what; `api_key` and `api_version` may be ones that are not served."""
+    """The header of a request; its `api_key` and `api_version` may not be served."""
 
     api_key: int
     api_version: int
@@ -68,8 +68,8 @@ def read_size(prefix: Buffer) -> int:
     """Bytes of the frame that follows these first four bytes.
 
     Raises:
-        MalformedMessageError: the size is negative or above `FRAME_BYTES_MAX`; nothing should be
-            allocated for it, and the connection cannot go on.
+        MalformedMessageError: the size is negative or above `FRAME_BYTES_MAX`; close the
+            connection.
     """
     (size,) = _SIZE.unpack_from(prefix)
     check_size(size, limit=FRAME_BYTES_MAX)
@@ -80,7 +80,7 @@ def check_size(size: int, *, limit: int) -> None:
     """Check the size that a frame claims; raises as `read_size` does."""
     if not 0 <= size <= limit:
         raise MalformedMessageError(
-            f"a frame claims {size} bytes; 0 to {limit} are taken", position=0
+            f"a frame claims {size} bytes; 0 to {limit} are allowed", position=0
         )
 
 
@@ -89,8 +89,8 @@ def read_request_header(
 ) -> tuple[RequestHeader, int]:
     """The header of a request frame without its size, and the position of the body.
 
-    A key or version that is not in `apis` gives a header too, which has what an answer needs. The
-    position then says nothing, since that version's header may be longer.
+    A key or version that is not in `apis` is no error, so that the caller can answer it. The
+    position is meaningless then, because that version's header may be longer.
 
     Raises:
         MalformedMessageError: the frame ends inside the header, or the client id is not text.
@@ -131,7 +131,7 @@ def _skip_tags(frame: memoryview, position: int) -> int:
 
 
 def decode_body(message: type[M], version: int, frame: memoryview, *, position: int) -> M:
-    """The body of a frame, which it fills to the last byte; records are views of the frame.
+    """The body of a frame, which must end with it; records are views of the frame.
 
     Raises:
         MalformedMessageError: the bytes are not this message, or more follow.
@@ -148,9 +148,9 @@ def decode_body(message: type[M], version: int, frame: memoryview, *, position: 
 def decode_request(
     header: RequestHeader, frame: memoryview, position: int, *, parts_max: int = REQUEST_PARTS_MAX
 ) -> Message:
-    """The body of a request whose header has an `api`, from where the header ended.
+    """The body of a request whose header has an `api`; `position` is the end of the header.
 
-    What follows the body is passed over; see the module's invariant.
+    Bytes after the body are ignored; see the module's invariant.
 
     Raises:
         MalformedMessageError: the bytes are not that request.
@@ -166,7 +166,7 @@ def decode_request(
 def request_buffers(
     api: Api, body: Message, *, version: int, correlation_id: int, client_id: str | None
 ) -> list[Buffer]:
-    """A whole request frame as buffers to send in order; `records` among them are the caller's.
+    """A request frame as a list of buffers to send; `records` are not copied.
 
     Raises:
         UnencodableMessageError: a value does not fit its field.
@@ -181,14 +181,14 @@ def request_buffers(
     head += name
     if api.is_flexible(version):
         head.append(0)
-    # No request has bytes of files.
+    # The records of a request are never in files.
     return _sized(cast("list[Buffer]", codec.gather(body, version, head)), head)
 
 
 def encode_request(
     api: Api, body: Message, *, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """A whole request frame; `request_buffers` in one piece.
+    """A request frame as bytes; as `request_buffers`.
 
     Raises:
         UnencodableMessageError: a value does not fit its field.
@@ -203,7 +203,7 @@ def encode_request(
 def response_buffers(
     api: Api, body: Message, *, version: int, correlation_id: int
 ) -> list[Records]:
-    """A whole response frame as buffers to send in order; `records` among them are the caller's.
+    """A response frame as a list of buffers to send; `records` are not copied.
 
     Raises:
         UnencodableMessageError: a value does not fit its field.
@@ -215,7 +215,7 @@ def response_buffers(
 
 
 def encode_response(api: Api, body: Message, *, version: int, correlation_id: int) -> bytes:
-    """A whole response frame; `response_buffers` in one piece, none of it in files.
+    """A response frame as bytes; as `response_buffers`, but no records may be in files.
 
     Raises:
         UnencodableMessageError: a value does not fit its field.
@@ -225,7 +225,7 @@ def encode_response(api: Api, body: Message, *, version: int, correlation_id: in
 
 
 def _sized(buffers: list[R], head: bytearray) -> list[R]:
-    """The buffers, the first of which is `head`, with the frame's size in its first bytes."""
+    """Write the frame's size into `head`, the first of the buffers; returns the buffers."""
     size = sum(map(len, buffers)) - SIZE_BYTES
     try:
         _SIZE.pack_into(head, 0, size)
@@ -235,7 +235,7 @@ def _sized(buffers: list[R], head: bytearray) -> list[R]:
 
 
 def read_correlation_id(frame: memoryview) -> int:
-    """The correlation id of a response frame without its size: which request it answers.
+    """The correlation id of a response frame without its size.
 
     Raises:
         MalformedMessageError: the frame has fewer than four bytes.
@@ -251,8 +251,9 @@ def read_correlation_id(frame: memoryview) -> int:
 def decode_response(api: Api, version: int, frame: memoryview) -> Message:
     """The body of a response frame without its size; records are views of the frame.
 
-    An ApiVersions response with UNSUPPORTED_VERSION is read as v0, whatever was asked (KIP-511). If
-    it is not v0 either, it names no versions: librdkafka's mock cluster (2.16) answers so.
+    An ApiVersions response with UNSUPPORTED_VERSION is read as v0, whatever the request's version
+    (KIP-511). If it is not v0 either, the result has no versions: librdkafka's mock cluster (2.16)
+    answers this way.
 
     Raises:
         MalformedMessageError: the bytes are not that response.

@@ -1,13 +1,14 @@
-"""The few things on the wire that need more than `struct`: varints, tags and ids.
+"""Wire primitives that need more than `struct`: varints, tag sections and uuids.
 
-    unsigned varint   7 bits a byte, low bits first, the high bit says "more": 300 is ac 02
+    unsigned varint   7 bits a byte, low bits first, the high bit set on all but the last: 300 is
+                      ac 02
     tag section       varint count, then count times: varint tag, varint size, size bytes
     uuid              16 bytes, all zero for "none"
 
-Not here: strings, arrays and structs, which `codec` writes out flat.
+Strings, arrays and structs are decoded inline (`decoders`).
 
-Invariant: a read never looks past the end of the view it was given, and skipping an unknown
-tagged field costs no memory.
+Invariant: a read never passes the end of its view, and skipping an unknown tagged field allocates
+no memory.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,8 +52,8 @@ def write_uvarint(out: bytearray, value: int) -> None:
 
 
 TAGS_MAX = 32
-"""Most tagged fields of one struct. No struct of Kafka 4 has more than five, and a hundred
-megabytes of unknown ones would take a minute to pass over."""
+"""Most tagged fields of one struct. No struct of Kafka 4 has more than five, and skipping a hundred
+megabytes of unknown ones would take a minute."""
 
 
 def read_tagged(
@@ -60,8 +61,7 @@ def read_tagged(
 ) -> tuple[dict[int, Any], int]:
     """Values of the known tagged fields of the section at `position`, and the position after it.
 
-    Unknown tags are skipped, whatever they hold (KIP-482). Of a tag that comes twice the last
-    one counts.
+    Unknown tags are skipped (KIP-482). If a tag occurs twice, the last one counts.
 
     Raises:
         MalformedMessageError: a field is longer than what remains, or than its own size; or there
@@ -72,7 +72,7 @@ def read_tagged(
     count, position = read_uvarint(view, position)
     if count > TAGS_MAX:
         raise MalformedMessageError(
-            f"a section claims {count} tagged fields, at most {TAGS_MAX} are taken",
+            f"a section claims {count} tagged fields, at most {TAGS_MAX} are allowed",
             position=position,
         )
     for _ in range(count):
@@ -107,5 +107,5 @@ def write_tagged(out: bytearray, tagged: tuple[tuple[int, bytearray], ...]) -> N
 
 @lru_cache(maxsize=4096)
 def uuid_from(data: bytes) -> UUID:
-    """The id in 16 bytes; kept, since making one costs as much as the rest of a small message."""
+    """The uuid of 16 bytes; cached, because creating one costs as much as a small message."""
     return UUID(bytes=data)

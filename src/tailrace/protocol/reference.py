@@ -1,7 +1,6 @@
-"""The served part of the protocol as a page to read, made from the tables that serve it.
+"""Generate docs/protocol.md, the reference of the served APIs, from their declarations.
 
-Not the page itself: a test compares docs/protocol.md with `describe()`, so that neither says
-what the other does not.
+A test compares docs/protocol.md with `describe()`.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
-"""The test kit, shipped with the product: doubles for every seam of `tailrace.runtime`.
+"""The test kit, part of the package: doubles for every seam of `tailrace.runtime`.
 
     with virtual_runtime() as outside:                 # memory disk, memory network, jumping clock
         outside.run(my_coroutine())
 
-It may import anything of Tailrace, and nothing of Tailrace imports it.
+It may import any module of Tailrace, and no other module imports it.
 """
 
 from tailrace.testing.clock import JumpingLoop, VirtualClock

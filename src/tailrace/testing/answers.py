@@ -1,6 +1,6 @@
-"""What the nodes of a `ScriptedCluster` answer: one function for each request, and all refusals.
+"""The responses of a `ScriptedCluster`: one function for each request, and all refusals.
 
-Not here: faults on the way (`script`), and connections (`cluster`).
+`script` has the faults, `cluster` the connections.
 """
 
 import re
@@ -69,7 +69,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class SentBatch(NamedTuple):
-    """A batch as it reached a node, whatever came of it."""
+    """A batch that reached a node, with the error code of its response."""
 
     at: float
     """Virtual seconds."""
@@ -85,7 +85,7 @@ class SentBatch(NamedTuple):
 def metadata(
     cluster: "ScriptedCluster", node: "ScriptedNode", body: MetadataRequest
 ) -> MetadataResponse:
-    """The living nodes, and who leads what."""
+    """The living nodes, and the leaders of the requested topics."""
     names = tuple(each.name or "" for each in body.topics or ())
     cluster.asked_topics.append(names)
     return MetadataResponse(
@@ -127,7 +127,7 @@ def _topic(cluster: "ScriptedCluster", name: str) -> MetadataResponseTopic:
 def produce(
     cluster: "ScriptedCluster", node: "ScriptedNode", body: ProduceRequest
 ) -> ProduceResponse | None:
-    """Append what this node leads; an error with acks=0 closes the connection, in place of it."""
+    """Append the batches that this node leads; an error with acks=0 closes the connections."""
 
     def appended(place: TopicPartition, data: Any) -> Appended:  # noqa: ANN401 - bytes or none
         return _append(cluster, node, place, name=body.transactional_id or "", data=data)
@@ -149,7 +149,7 @@ def _append(
     name: str,
     data: Any,  # noqa: ANN401 - bytes of some kind
 ) -> Appended:
-    """Append a batch if this node leads, and if its transaction is open and has the partition."""
+    """Append a batch if this node leads and its transaction, if any, is open with the partition."""
     led = cluster.partitions.get(place)
     if led is None:
         return Appended(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -175,7 +175,7 @@ def _each_batch(
     *,
     judge: Callable[[TopicPartition, Any], Appended],
 ) -> ProduceResponse:
-    """An answer with what `judge` says to each batch."""
+    """A response with the result of `judge` for each batch."""
     ends: dict[int, NodeEndpoint] = {}
     topics = []
     for topic in body.topic_data:
@@ -260,7 +260,7 @@ def find_coordinator(
     *,
     error: ErrorCode = ErrorCode.NONE,
 ) -> FindCoordinatorResponse:
-    """The one coordinator, as a list and as of before v4."""
+    """The coordinator, in the fields of v4 and in those before v4."""
     node_id = cluster.coordinator_id
     port = cluster.nodes[node_id].port
     if not error and not cluster.nodes[node_id].is_alive:
@@ -287,7 +287,7 @@ def find_coordinator(
 def add_partitions(
     cluster: "ScriptedCluster", node: "ScriptedNode", body: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    """Take partitions into the transaction."""
+    """Add partitions to the transaction."""
     name = body.v3_and_below_transactional_id
     producer = body.v3_and_below_producer_id, body.v3_and_below_producer_epoch
     error = _check(cluster, node, name, *producer)
@@ -325,7 +325,7 @@ def partitions_answer(body: AddPartitionsToTxnRequest, error: int) -> AddPartiti
 def add_offsets(
     cluster: "ScriptedCluster", node: "ScriptedNode", body: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
-    """Take a group's offsets into the transaction."""
+    """Add a group's offsets to the transaction."""
     error = _check(cluster, node, body.transactional_id, body.producer_id, body.producer_epoch)
     if not error:
         cluster.coordinator.add_group(body.transactional_id, body.group_id)
@@ -335,7 +335,7 @@ def add_offsets(
 def txn_offset_commit(
     cluster: "ScriptedCluster", node: "ScriptedNode", body: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
-    """Keep offsets until the transaction's end."""
+    """Keep offsets until the transaction ends."""
     error = _check(cluster, node, body.transactional_id, body.producer_id, body.producer_epoch)
     if not error:
         known = cluster.coordinator.transactions[body.transactional_id]
@@ -374,7 +374,7 @@ def offsets_answer(body: TxnOffsetCommitRequest, error: int) -> TxnOffsetCommitR
 def end_txn(
     cluster: "ScriptedCluster", node: "ScriptedNode", body: EndTxnRequest
 ) -> EndTxnResponse:
-    """Commit or abort."""
+    """Commit or abort the transaction."""
     error = _check(cluster, node, body.transactional_id, body.producer_id, body.producer_epoch)
     if not error:
         error = cluster.coordinator.end(body.transactional_id, is_commit=body.committed)
@@ -392,7 +392,7 @@ def _check(
 def sasl_handshake(
     cluster: "ScriptedCluster", node: "ScriptedNode", body: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
-    """PLAIN, which is taken."""
+    """Accept the mechanism PLAIN."""
     del cluster, node, body
     return SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",))
 
@@ -400,7 +400,7 @@ def sasl_handshake(
 def sasl_authenticate(
     cluster: "ScriptedCluster", node: "ScriptedNode", body: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse:
-    """Whether it is the cluster's password."""
+    """Accept the cluster's password, and refuse any other."""
     del node
     is_right = bytes(body.auth_bytes).rpartition(b"\0")[2] == cluster.password
     code = ErrorCode.NONE if is_right else ErrorCode.SASL_AUTHENTICATION_FAILED
@@ -419,7 +419,7 @@ ANSWERS: Final[dict[ApiKey, Callable[..., Message | None]]] = {
     ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit,
     ApiKey.END_TXN: end_txn,
 }
-"""Who answers what; ApiVersions is the cluster's own affair."""
+"""The function for each API; `ScriptedCluster` answers ApiVersions itself."""
 
 
 def refusal(
@@ -429,7 +429,7 @@ def refusal(
     *,
     fault: Fault,
 ) -> Message:
-    """The answer with the fault's error; other partitions of a Produce request are appended."""
+    """The response with the fault's error; other partitions of a Produce request are appended."""
     error = fault.error
     match body:
         case ProduceRequest():
@@ -464,7 +464,7 @@ def refusal(
 
 
 def spoiled(answer: ProduceResponse, fault: Fault) -> ProduceResponse:
-    """The answer to batches that were appended, with an error all the same."""
+    """The response to appended batches, with the fault's error in place of success."""
     return replace(
         answer,
         responses=tuple(

@@ -1,8 +1,8 @@
-"""An event loop whose time jumps: when nothing is left to do now, it is the next timer's time.
+"""An event loop on virtual time: when no callback is due, time jumps to the next timer.
 
-A test of a 30-second timeout takes no time, and always the same path. A loop that has neither
-work nor timers can never go on, and one that always has work to do now never comes to its timers;
-both say so instead of hanging.
+A test of a 30-second timeout takes no time, and is deterministic. A loop without callbacks and
+timers can never continue, and a loop that always has a callback never comes to its timers; both
+raise an error instead of hanging.
 """
 
 import asyncio
@@ -14,19 +14,19 @@ from typing import Any, Final, TypeVarTuple
 Ts = TypeVarTuple("Ts")
 
 TURNS_MAX: Final = 100_000
-"""Turns of the loop at one moment after which it is not going to come to the next."""
+"""Turns of the loop without progress of time after which an error is raised."""
 
 TURNS_PER_TICK: Final = 1000
-"""Turns after which the clock is one tick further, as a real one would be long before. Whoever
-waits for 0.1 + 0.2 seconds would find at 0.3 that a 2**-54 is left, and ask again for ever: the
-loop calls back for anything that is due within a tick."""
+"""Turns after which the clock advances one tick, as a real clock does much earlier. Otherwise a
+wait until 0.1 + 0.2 seconds would never end: at 0.3 the remainder is 2**-54, and the loop calls
+back for everything that is due within a tick."""
 
 TICK: Final = 1e-9
-"""Of the clocks that asyncio uses, in seconds."""
+"""Resolution of asyncio's clock, in seconds."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Never sleeps; tells the loop how long it would have slept."""
+    """A selector that never sleeps, and counts the time that it would have slept."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,17 +35,20 @@ class _JumpingSelector(selectors.SelectSelector):
         self._moment = 0.0
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        """Ready sockets now, of which only the loop's own self-pipe is ever watched."""
+        """The ready sockets; only the loop's own self-pipe is ever registered."""
         self._turns = self._turns + 1 if self._moment == self.slept else 0
         if self._turns == TURNS_MAX:
-            raise RuntimeError(f"the test can not go on: time stands still at {self.slept:.6f} s")
+            raise RuntimeError(
+                f"the test cannot continue: {TURNS_MAX} turns of the loop at {self.slept:.6f} s "
+                "without progress of time"
+            )
         if self._turns % TURNS_PER_TICK == TURNS_PER_TICK - 1:
             self.slept += TICK
         self._moment = self.slept
         ready = super().select(0)
         if not ready:
             if timeout is None:
-                raise RuntimeError("the test can not go on: no callback is due and no timer is set")
+                raise RuntimeError("the test cannot continue: no callback is due, no timer is set")
             self.slept += max(timeout, 0)
         return ready
 
@@ -65,7 +68,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """As asyncio's, by way of `around`."""
+        """As asyncio's, through `around`."""
         return super().call_soon(self._run, callback, args, context=context)
 
     def call_at(
@@ -75,7 +78,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """As asyncio's, by way of `around`."""
+        """As asyncio's, through `around`."""
         return super().call_at(when, self._run, callback, args, context=context)
 
     def _run(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
@@ -85,11 +88,11 @@ class JumpingLoop(asyncio.SelectorEventLoop):
             self.around(callback, arguments)
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Virtual seconds since the loop was created."""
         return self._jumping.slept
 
     def skip(self, seconds: float) -> None:
-        """Let time go by at once; timers that are due run when the loop comes to it."""
+        """Advance time at once; timers that are due run in the next turn of the loop."""
         self._jumping.slept += seconds
 
 
@@ -105,13 +108,13 @@ class VirtualClock:
         return self._start_ms + round(self._loop.time() * 1000)
 
     def monotonic_s(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Virtual seconds since the loop was created."""
         return self._loop.time()
 
     def pause(self, seconds: float) -> None:
-        """Let virtual time go by, without anything that is due meanwhile."""
+        """Advance virtual time, without running the timers that are due meanwhile."""
         self._loop.skip(seconds)
 
     def set(self, now_ms: int) -> None:
-        """Jump to a time of day, forwards or backwards; timers do not notice."""
+        """Set the time of day, forwards or backwards; timers are not affected."""
         self._start_ms = now_ms - round(self._loop.time() * 1000)

@@ -7,12 +7,12 @@
         ...a client with bootstrap.servers=cluster.bootstrap...
 
 Its nodes answer ApiVersions, Metadata, Produce and the requests of transactions as brokers do: one
-request of a connection after the other. Replicas are perfect: whoever leads a partition has all of
-its log. What goes wrong is said by `script`, `move`, `kill` and `revive`.
+request of a connection after the other. Replication is perfect: each new leader has the whole log.
+`script`, `move`, `kill` and `revive` cause faults.
 
-Not here: consumers, the log's rules (`partition_log`), transactions (`coordinator`).
+There are no consumers. `partition_log` has the rules of a log, `coordinator` the transactions.
 
-Invariant: everything happens in turns of the cluster's own loop, and nothing by chance.
+Invariant: everything runs on the cluster's own loop, without randomness.
 """
 
 from collections import deque
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
     from tailrace.protocol.errors import ErrorCode
 
 GARBAGE = b"\x7f\xff\xff\xffHTTP/1.1 400 Bad Request\r\n"
-"""Bytes that begin no frame."""
+"""Bytes that are not the start of a frame."""
 
 
 @dataclass(slots=True)
 class Led:
-    """A partition: its log, and who leads it."""
+    """A partition: its leader and its log."""
 
     leader: int
-    """-1: nobody."""
+    """The id of the leading node; -1 for none."""
     epoch: int = 0
     log: ScriptedLog = field(default_factory=ScriptedLog)
 
 
 @dataclass(slots=True, kw_only=True)
 class Request:
-    """A request that waits for its turn."""
+    """A received request that is not answered yet."""
 
     api: Api
     version: int
@@ -118,7 +118,7 @@ class Channel:
             self._next()
 
     def _next(self) -> None:
-        """Serve requests until one has to wait for its answer."""
+        """Serve requests until a response has to be delayed."""
         while self._requests and not self._is_busy and not self._is_lost and self.is_open:
             self._serve(self._requests.popleft())
 
@@ -194,11 +194,11 @@ class ScriptedNode:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it takes connections."""
+        """Whether it accepts connections."""
         return self._listener is not None
 
     def revive(self) -> None:
-        """Take connections, on the same port as before."""
+        """Accept connections again, on the same port as before."""
         if self._listener is None:
             self._listener = self.cluster.outside.network.listen(
                 self.cluster.host, self.port, self._accepted
@@ -206,7 +206,7 @@ class ScriptedNode:
             self.port = self._listener.port
 
     def kill(self) -> None:
-        """Close everything at once; what was not answered never is."""
+        """Close the port and all connections at once; pending requests are never answered."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
@@ -220,42 +220,42 @@ class ScriptedNode:
 
 
 class ScriptedCluster:
-    """Nodes 1 to `nodes`, their topics, and what goes wrong with them."""
+    """Nodes 1 to `nodes`, their topics, and their faults."""
 
     def __init__(self, outside: Outside, *, nodes: int = 1, host: str = "node") -> None:
         self.outside = outside
         self.host = host
-        """Where all nodes listen."""
+        """The host on which all nodes listen."""
         self.script = Script()
         self.partitions: dict[TopicPartition, Led] = {}
         self.coordinator = ScriptedCoordinator(lambda partition: self.partitions[partition].log)
         self.password = b"secret"
-        """For those who log in with PLAIN; nobody has to."""
+        """The password for SASL/PLAIN; authentication is optional."""
         self.coordinator_id = 1
         """The node that coordinates all transactions and groups."""
         self.gives_hints = True
-        """Whether a node that does not lead says who does (KIP-951)."""
+        """Whether a NOT_LEADER_OR_FOLLOWER response names the leader (KIP-951)."""
         self.topic_errors: dict[str, ErrorCode] = {}
-        """Topics that Metadata answers with an error."""
+        """Error codes of topics in Metadata responses."""
         self.throttle_ms = 0
-        """In every answer to Produce."""
+        """The throttle time in every Produce response."""
         self.versions: dict[ApiKey, int] = {}
-        """The last version that is served, where it is not the last one that there is; -1: none."""
+        """The last served version of an API, if it is not the last known one; -1: not served."""
         self.counts: dict[ApiKey, int] = {}
-        """Requests so far."""
+        """How many requests of each API were received."""
         self.asked_topics: list[tuple[str, ...]] = []
         """The topics of each Metadata request so far."""
         self.sent: list[SentBatch] = []
-        """Every batch so far, in the order in which they came."""
+        """Every received batch, in order."""
         self.nodes = {number: ScriptedNode(self, number) for number in range(1, nodes + 1)}
 
     @property
     def bootstrap(self) -> str:
-        """`bootstrap.servers` for it."""
+        """The value for `bootstrap.servers`."""
         return ",".join(f"{self.host}:{each.port}" for each in self.nodes.values())
 
     def create_topic(self, name: str, *, partitions: int = 1) -> None:
-        """Make a topic, or give it more partitions; nodes lead them by turns."""
+        """Create a topic, or add partitions to it; the nodes lead them in rotation."""
         ids = list(self.nodes)
         for number in range(partitions):
             place = TopicPartition(name, number)
@@ -273,13 +273,13 @@ class ScriptedCluster:
         return self.partitions[TopicPartition(topic, partition)].log
 
     def move(self, partition: TopicPartition, node_id: int) -> None:
-        """Let another node lead a partition; -1: nobody."""
+        """Make another node the leader of a partition; -1 for no leader."""
         led = self.partitions[partition]
         led.leader = node_id
         led.epoch += 1
 
     def kill(self, node_id: int) -> None:
-        """Let a node die; what it led, the next living one leads, if there is one."""
+        """Stop a node; living nodes become leaders of its partitions, if there are any."""
         self.nodes[node_id].kill()
         living = [each.id for each in self.nodes.values() if each.is_alive]
         for place, led in self.partitions.items():
@@ -289,11 +289,11 @@ class ScriptedCluster:
             self.coordinator_id = living[0]
 
     def revive(self, node_id: int) -> None:
-        """Let a node come back; it leads what it still led when it died."""
+        """Restart a node; it leads the partitions that it still leads."""
         self.nodes[node_id].revive()
 
     def heal(self) -> None:
-        """Nothing goes wrong any more, all nodes live, and every partition is led."""
+        """Remove all faults, restart all nodes, and give every partition a leader."""
         self.script.heal()
         self.throttle_ms = 0
         self.topic_errors.clear()
@@ -304,11 +304,11 @@ class ScriptedCluster:
                 self.move(place, 1)
 
     def count(self, api: ApiKey) -> int:
-        """How many requests of an API have come so far."""
+        """How many requests of an API were received."""
         return self.counts.get(api, 0)
 
     def act(self, node: ScriptedNode, request: Request, fault: Fault | None) -> Message | None:
-        """Carry a request out, and return its answer; None if it gets none."""
+        """Execute a request and return its response; None for no response."""
         key = request.api.key
         if fault is not None and fault.how is How.ERROR:
             return refusal(self, node, request.body, fault=fault)
@@ -330,7 +330,7 @@ class ScriptedCluster:
 
 
 def partitions_of(body: ProduceRequest) -> set[TopicPartition]:
-    """The partitions that a request has batches for."""
+    """The partitions of a Produce request."""
     return {
         TopicPartition(topic.name, each.index)
         for topic in body.topic_data

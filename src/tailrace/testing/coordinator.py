@@ -1,9 +1,9 @@
-"""`ScriptedCoordinator`: producer ids, transactions and the offsets of groups, as Kafka keeps them.
+"""`ScriptedCoordinator`: producer ids, transactions and the offsets of groups, as in Kafka.
 
-Classic transactions (KIP-98, KIP-360, KIP-447): partitions are added by the producer, the end
-writes a marker to each at once, and who gets the same transactional id again fences the one before.
+Classic transactions (KIP-98, KIP-360, KIP-447): the producer adds partitions, the end writes a
+marker to each at once, and a new producer with the same transactional id fences the old one.
 
-Not here: who answers a request, and what is lost on the way (`cluster`).
+`cluster` answers the requests and applies the faults.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ EPOCH_MAX = 32_767
 
 
 class Phase(Enum):
-    """Where a transaction is."""
+    """The state of a transaction."""
 
     EMPTY = "none was begun"
     ONGOING = "it has partitions or offsets"
@@ -28,17 +28,17 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class Transaction:
-    """What is known of a transactional id."""
+    """The state of a transactional id."""
 
     producer_id: int
     epoch: int = 0
     last_epoch: int = -1
-    """The epoch before, by which a repeated request for the next is known."""
+    """The previous epoch; an InitProducerId request with it is a repetition."""
     phase: Phase = Phase.EMPTY
     partitions: set[TopicPartition] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     offsets: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
-    """Those that wait for the end, by group."""
+    """Offsets that are committed at the end, by group."""
 
 
 class ScriptedCoordinator:
@@ -49,17 +49,17 @@ class ScriptedCoordinator:
         self.offsets: dict[tuple[str, TopicPartition], int] = {}
         """Committed offsets by group."""
         self.ends: list[bool] = []
-        """The ends of transactions so far: whether each was a commit."""
+        """For each ended transaction, whether it was committed."""
         self._log_of = log_of
         self._next_id = 1000
 
     def new_producer(self) -> int:
-        """An id that nobody has."""
+        """A new producer id."""
         self._next_id += 1
         return self._next_id
 
     def init(self, name: str, producer_id: int, epoch: int) -> tuple[ErrorCode, int, int]:
-        """An id and epoch for a transactional id; what was open is aborted."""
+        """Id and epoch for a transactional id; an open transaction is aborted."""
         known = self.transactions.get(name)
         if known is None:
             known = self.transactions[name] = Transaction(self.new_producer())
@@ -78,20 +78,20 @@ class ScriptedCoordinator:
         return ErrorCode.NONE, known.producer_id, known.epoch
 
     def check(self, name: str, producer_id: int, epoch: int) -> ErrorCode:
-        """Whether that is the producer that has the transactional id now."""
+        """NONE if this producer owns the transactional id now, else the error code."""
         known = self.transactions.get(name)
         if known is None or known.producer_id != producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return ErrorCode.NONE if known.epoch == epoch else ErrorCode.PRODUCER_FENCED
 
     def add(self, name: str, partitions: set[TopicPartition]) -> None:
-        """Take partitions into the transaction."""
+        """Add partitions to the transaction."""
         known = self.transactions[name]
         known.phase = Phase.ONGOING
         known.partitions |= partitions
 
     def add_group(self, name: str, group: str) -> None:
-        """Take a group's offsets into the transaction."""
+        """Add a group's offsets to the transaction."""
         known = self.transactions[name]
         known.phase = Phase.ONGOING
         known.groups.add(group)
@@ -102,7 +102,7 @@ class ScriptedCoordinator:
         return known is not None and known.phase is Phase.ONGOING and partition in known.partitions
 
     def end(self, name: str, *, is_commit: bool) -> ErrorCode:
-        """End the transaction; asking for the same end again changes nothing."""
+        """End the transaction; a repeated request for the same end changes nothing."""
         known = self.transactions[name]
         if known.phase is Phase.ONGOING:
             self._finish(known, is_commit=is_commit, epoch=known.epoch)

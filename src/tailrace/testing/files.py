@@ -1,12 +1,12 @@
-"""A disk in memory that can do what real ones do: lose what was not synced, tear, rot, fill, fail.
+"""A disk in memory with the faults of real disks: lost writes, torn writes, rot, full, errors.
 
-Reads fail too: any of them can be refused, give fewer bytes than there are, find the file changed
-by somebody else, or have to wait for the device (`make_cold`).
+Reads can fail too: they can be refused, return fewer bytes than there are, find the file changed by
+another process, or have to wait for the device (`make_cold`).
 
-It keeps two versions of everything: what a running process sees, and what is on the device. File
-content gets there by `sync`, names in a directory by `sync_directory`. After `crash` there is only
-one: what a killed process left, what a machine without power had on the device, or, with `chance`,
-anything in between that a real disk could have.
+It keeps two versions of everything: the one that a running process sees, and the one on the device.
+File content gets to the device by `sync`, names in a directory by `sync_directory`. After `crash`
+there is only one: all writes of a killed process; or the device after a power loss; or, with
+`chance`, any state in between that a real disk could have.
 """
 
 import errno
@@ -23,10 +23,11 @@ from tailrace.runtime.files import Buffer, may_wait
 if TYPE_CHECKING:
     from tailrace.testing.hanging import HangingDevice
 OnCall = Callable[[str, str], None]
-"""Is told of an operation and its path."""
+"""Called with an operation and its path."""
 
 SECTOR_BYTES = 64
-"""What reaches the device whole or not at all; smaller than a real sector, so that headers tear."""
+"""The unit that is written completely or not at all; smaller than a real sector, so that batch
+headers can be torn."""
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ class _Inode:
     on_device: bytes = b""
     modified_ms: int = 0
     is_cold: bool = False
-    """Whether the page cache does not have it."""
+    """Whether the content is not in the page cache."""
 
     def after_crash(self, *, keep_unsynced: bool, chance: random.Random | None) -> "_Inode":
         content = bytes(self.data) if keep_unsynced else self.on_device
@@ -44,7 +45,7 @@ class _Inode:
         return _Inode(bytearray(content), content, self.modified_ms)
 
     def _torn(self, chance: random.Random) -> bytes:
-        """A mixture, by sector, of what was synced and what was written since."""
+        """A mixture, by sector, of synced content and later writes."""
         old, new = self.on_device, bytes(self.data)
         size = chance.choice((len(old), len(new), chance.randint(*sorted((len(old), len(new))))))
         share = chance.choice((0.0, 0.5, 0.9, 1.0))
@@ -57,7 +58,8 @@ class _Inode:
 
 
 class _Directory:
-    """Names, and all the sets of names since the last sync: each could be on the device."""
+    """The names of a directory, and all sets of names since the last sync: each could be on the
+    device after a crash."""
 
     def __init__(self) -> None:
         self.entries: dict[str, _Node] = {}
@@ -117,25 +119,25 @@ class _Tree:
 
 
 class ProcessKilledError(BaseException):
-    """The process died here (`MemoryFiles.stop_at`); not an Exception, so nothing handles it."""
+    """The process was killed here (`MemoryFiles.stop_at`); no Exception, so nothing handles it."""
 
 
 @dataclass(slots=True, kw_only=True)
 class DiskFault:
-    """Which call fails, and how."""
+    """A fault: which calls fail, and how."""
 
     operation: str
-    """A method of `Files` or `File`: `write`, `sync`, `rename`, `read`, `list`, … To open a file
-    that exists is `open_existing`, to make one is `open`."""
+    """A method of `Files` or `File`: `write`, `sync`, `rename`, `read`, `list`, … Opening an
+    existing file is `open_existing`, creating one is `open`."""
     path_part: str = ""
-    """Only calls on paths that contain this."""
+    """Only calls on paths that contain this fail."""
     after: int = 0
-    """Calls that still go through before the fault."""
+    """How many calls succeed before the fault."""
     error: int = errno.EIO
     partial_bytes: int = 0
-    """Of a failing write, how many bytes reach the page cache all the same."""
+    """How many bytes of a failing write reach the page cache."""
     short_bytes: int | None = None
-    """Of a read: give at most so many bytes in place of an error, as if the file ended there."""
+    """A read returns at most this many bytes instead of an error, as if the file ended there."""
 
 
 class MemoryFile:
@@ -211,7 +213,7 @@ class MemoryFile:
         self._inode.on_device = bytes(self._inode.data)
 
     def close(self) -> None:
-        """Release the descriptor; those who share the file keep theirs."""
+        """Release the descriptor; objects from `share` keep theirs."""
         self._is_closed = True
 
     def _need_open(self, *, writable: bool = False) -> None:
@@ -220,14 +222,14 @@ class MemoryFile:
 
 
 class MemoryLock:
-    """A lock that lives as long as its process, which is the disk object."""
+    """A lock that is held until `release`, or until the disk object is replaced by `crash`."""
 
     def __init__(self, held: set[str], path: str) -> None:
         self._held = held
         self._path = path
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         self._held.discard(self._path)
 
 
@@ -242,22 +244,22 @@ class MemoryFiles:
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
-        """Bytes of file content that fit; more is ENOSPC. None: no limit."""
+        """Bytes of file content before ENOSPC; None for no limit."""
         self.faults: list[DiskFault] = []
         self.operations: list[tuple[str, str]] = []
         """Every call that changes the disk, in order: name and path."""
         self.on_call: OnCall | None = None
-        """Called with each of them, before it has any effect; see `watchdog`."""
+        """Called with each of these calls, before it has any effect; see `watchdog`."""
         self.reads: list[tuple[str, str]] = []
-        """Every call that only looks, in order: name and path."""
+        """Every call that only reads, in order: name and path."""
         self.on_read: OnCall | None = None
-        """Called before each of these, with name and path: somebody else has a turn."""
+        """Called before each read, with name and path, so that a test can change the disk."""
         self.stop_at: int | None = None
-        """Place in `operations` of the call at which the process dies; later ones die too."""
+        """Index in `operations` of the call at which the process is killed; later ones fail too."""
         self.hanging: HangingDevice | None = None
         """The part of the disk that hangs; see `Outside.hang`."""
         self.stop_partial_bytes = 0
-        """If the process dies in a write: how many bytes still reach the page cache."""
+        """How many bytes reach the page cache if the process is killed in a write."""
         self._tree = _Tree(_Directory())
         self._locks: set[str] = set()
 
@@ -266,39 +268,39 @@ class MemoryFiles:
     ) -> "MemoryFiles":
         """The disk after the process was killed (`keep_unsynced`) or the machine lost power.
 
-        With `chance`, a part of what was not synced is on the device after all: of each file some
-        sectors, of each directory the changes up to some point. Locks are gone either way. The old
-        object must not be used any more.
+        With `chance`, a part of the unsynced changes is on the device: some sectors of each file,
+        and the changes of each directory up to some point. Locks are released. The old object must
+        not be used any more.
         """
         after = MemoryFiles(capacity_bytes=self.capacity_bytes)
         after._tree = _Tree(self._tree.root.after_crash(keep_unsynced=keep_unsynced, chance=chance))
         return after
 
     def take_over(self, disk: "MemoryFiles") -> None:
-        """Have what another disk has, which must not be used any more."""
+        """Take the content of another disk, which must not be used any more."""
         self._tree = disk._tree
 
     def content(self, path: str) -> bytes:
-        """What a process would read from a file."""
+        """The content of a file as a process reads it."""
         return bytes(self._tree.file(path).data)
 
     def overwrite(self, path: str, data: bytes) -> None:
-        """Change a file behind everybody's back, on the device too: rot, or another's hand."""
+        """Change a file directly, on the device too: bit rot, or another process."""
         inode = self._tree.file(path)
         inode.data = bytearray(data)
         inode.on_device = data
 
     def make_cold(self, path_part: str = "") -> None:
-        """Take files whose path contains this out of the page cache.
+        """Remove files whose path contains `path_part` from the page cache.
 
-        A read that waits puts them back, and one that may not wait raises BlockingIOError.
+        A read that may wait loads them again; one that may not wait raises BlockingIOError.
         """
         for path, inode in _inodes_in(self._tree.root, ""):
             if path_part in path:
                 inode.is_cold = True
 
     def look(self, operation: str, path: str) -> int:
-        """Note a call that only looks; how many bytes it may give, or what a fault asks for."""
+        """Note a call that only reads; returns how many bytes it may return, or raises a fault."""
         if self.on_read is not None:
             self.on_read(operation, path)
         self.reads.append((operation, path))
@@ -310,7 +312,7 @@ class MemoryFiles:
         raise OSError(fault.error, os.strerror(fault.error), path)
 
     def count(self, operation: str, path: str) -> None:
-        """Note a call; raise what a matching fault asks for."""
+        """Note a call; raises the error of a matching fault."""
         self._note(operation, path)
         if self.hanging is not None:
             self.hanging.touch(operation, path)
@@ -321,7 +323,7 @@ class MemoryFiles:
             raise OSError(fault.error, os.strerror(fault.error), path)
 
     def allow_write(self, path: str, growth: int, size: int) -> _Allowed:
-        """How many bytes of a write go through, and the error behind them."""
+        """How many bytes of a write are stored, and the error that it raises after that."""
         self._note("write", path)
         if self.hanging is not None:
             self.hanging.touch("write", path)
@@ -365,12 +367,12 @@ class MemoryFiles:
         return isinstance(self._tree.find(path), _Directory)
 
     def exists(self, path: str) -> bool:
-        """Whether the path is anything at all."""
+        """Whether the path exists."""
         self.look("exists", posixpath.normpath(path))
         return self._tree.find(path) is not None
 
     def modified_ms(self, path: str) -> int:
-        """What `set_modified_ms` has set, or 0: this disk has no clock."""
+        """The time from `set_modified_ms`, or 0, because this disk has no clock."""
         self.look("modified_ms", posixpath.normpath(path))
         return self._tree.file(path).modified_ms
 
@@ -422,7 +424,7 @@ class MemoryFiles:
         directory.changed()
 
     def sync_directory(self, path: str) -> None:
-        """Put the directory's names on the device; a directory takes its own name along."""
+        """Put the directory's names on the device, and the directory's own name too."""
         directory = self._tree.directory(path)
         self.count("sync_directory", posixpath.normpath(path))
         directory.sync()

@@ -1,12 +1,12 @@
 """A device that hangs: calls on some paths neither return nor fail, until it is released.
 
     hanging = outside.hang("data2/")     from now on
-    …                                    work on threads waits; whatever does not touch it goes on
-    hanging.release()                    every call goes through, in the order of the threads
+    …                                    threads that use these paths wait; all others continue
+    hanging.release()                    every call continues, in the order of the threads
 
-Work that may wait for a device is then run on threads of its own, one at a time: the loop goes on
-when the thread has ended or hangs, so a test is the same every time. A call that hangs on the event
-loop itself is an error of what is tested, and ends it.
+Work of `Threads` then runs on real threads, one at a time: the loop continues when the thread has
+ended or hangs, so a test is deterministic. A call that hangs on the event loop itself is a bug of
+the tested code, and raises `HungLoopError`.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class HungLoopError(BaseException):
-    """The event loop has waited for a device that hangs; not an Exception, so nothing hides it."""
+    """The event loop called a device that hangs; no Exception, so nothing handles it."""
 
 
 class HangingDevice:
@@ -34,7 +34,7 @@ class HangingDevice:
         self._thread = threading.local()
 
     def release(self) -> None:
-        """Let all calls through from now on. On the loop's thread."""
+        """Let all calls continue from now on. On the loop's thread."""
         self._released.set()
         self._released_on_loop.set()
 
@@ -42,7 +42,7 @@ class HangingDevice:
         """Hang if the path is on the device.
 
         Raises:
-            HungLoopError: the caller is no worker thread.
+            HungLoopError: the caller is not a worker thread.
         """
         if self.path_part not in path or self._released.is_set():
             return

@@ -6,8 +6,8 @@
     disk.states.append(disk.copy())
     read(ChangingFiles(disk.states, at=7, to=3))
 
-A file that was opened before a change keeps its content, as one that was unlinked does. So a test
-runs a reader once for each place where a broker can come in between, and the broker itself once.
+A file that was opened before a change keeps its content, like an unlinked file. So a test runs the
+broker once, and the reader once for each point at which a change can come in between.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,17 +34,17 @@ class RecordingFiles(MemoryFiles):
 
 
 class ChangingFiles:
-    """The first of some states of a disk, and another one from a call on.
+    """A disk that changes from the first of `states` to another one between two calls.
 
-    Before the call of number `at`, from 0 on, the disk becomes the state `to`; with `is_stepwise`
-    it then goes on by one state with each call, up to the last.
+    Before call number `at`, counted from 0, the disk becomes state `to`. With `is_stepwise` it
+    then advances by one state with each call, up to the last.
     """
 
     def __init__(
         self, states: Sequence[MemoryFiles], *, at: int, to: int, is_stepwise: bool = False
     ) -> None:
         self.calls = 0
-        """How many there were."""
+        """How many calls there were."""
         self._states = states
         self._at = at
         self._to = to
@@ -52,7 +52,7 @@ class ChangingFiles:
 
     @property
     def has_changed(self) -> bool:
-        """Whether a call has met another state than the first."""
+        """Whether a call was made on a later state than the first."""
         return self.calls > self._at
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> Any:  # noqa: ANN401
@@ -61,7 +61,7 @@ class ChangingFiles:
         return _CountedFile(self, file)
 
     def count(self) -> MemoryFiles:
-        """Note a call; the disk that it is for."""
+        """Count a call; returns the disk for it."""
         late = self.calls - self._at
         self.calls += 1
         if late < 0:

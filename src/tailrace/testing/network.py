@@ -1,7 +1,7 @@
-"""A network in memory: connections that can be slow, late, cut, or give one byte at a time.
+"""A network in memory: connections can be slow, delayed, cut, or deliver one byte at a time.
 
-Bytes become readable in a later turn of the loop than the one that sent them, as on a real
-network; `delay_s` makes that later still, in virtual time.
+As on a real network, bytes become readable in a later turn of the loop than the one that sent them;
+`delay_s` adds virtual time.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from tailrace.runtime.files import Buffer
 from tailrace.runtime.network import AcceptedSocket, Socket
 
 WINDOW_BYTES = 256 * 1024
-"""What a peer may have sent without being read, about a kernel's socket buffer."""
+"""How many bytes may be sent and not yet received; about a kernel's socket buffer."""
 
 
 class MemorySocket:
-    """One end of a connection; made in pairs by `MemoryNetwork`."""
+    """One end of a connection; `MemoryNetwork` creates them in pairs."""
 
     def __init__(self, network: "MemoryNetwork", peer: str) -> None:
         self.loses_sends = False
-        """Whether what this end sends is taken and never arrives."""
+        """Whether sent bytes are accepted and never arrive."""
         self._network = network
         self._peer = peer
         self._other: MemorySocket | None = None
@@ -44,7 +44,7 @@ class MemorySocket:
 
     @property
     def is_peer_gone(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether the peer has closed, and all bytes were received."""
         return self._is_cut or (self._is_ended and not self._received)
 
     def receive_into(self, buffer: memoryview) -> int | None:
@@ -92,17 +92,17 @@ class MemorySocket:
             self._carry(other._end)
 
     def hold(self) -> None:
-        """Keep on the way what this end sends from now on, its end too."""
+        """Delay all bytes that this end sends from now on, and its close, until `release`."""
         self._held = [] if self._held is None else self._held
 
     def release(self) -> None:
-        """Let arrive what was held, in its order; nothing more is held."""
+        """Deliver the held bytes in order, and stop holding."""
         held, self._held = self._held or [], None
         for arrive in held:
             self._network.carry(arrive)
 
     def cut(self) -> None:
-        """Break the connection on both ends at once; bytes on the way are lost."""
+        """Break the connection on both ends at once; undelivered bytes are lost."""
         for end in (self, self._other):
             if end is not None:
                 end._is_cut = True
@@ -151,13 +151,13 @@ class MemorySocket:
         other = self._other
         if self._on_write is None or other is None:
             return
-        # As the kernel has it: a callback that found no room would be called without end.
+        # As the kernel: without room no callback, or it would be called forever.
         if self._is_cut or other._room_bytes > 0:
             self._on_write()
 
     @property
     def _room_bytes(self) -> int:
-        """What may still be sent to this end before it receives something."""
+        """How many bytes may be sent to this end before it receives some."""
         return WINDOW_BYTES - len(self._received) - self._coming_bytes
 
     @staticmethod
@@ -184,11 +184,11 @@ class MemoryListener:
         self._network = network
 
     def pause(self) -> None:
-        """Have new connections wait."""
+        """Let new connections wait."""
         self.is_paused = True
 
     def resume(self) -> None:
-        """Accept those that wait, and new ones."""
+        """Accept the waiting connections, and new ones."""
         self.is_paused = False
         while self.waiting and not self.is_paused:
             self.accepted(self.waiting.pop(0))
@@ -205,17 +205,17 @@ class MemoryNetwork:
     def __init__(self) -> None:
         self.ports: dict[int, MemoryListener] = {}
         self.delay_s = 0.0
-        """Virtual seconds that bytes are under way."""
+        """Virtual seconds until sent bytes arrive."""
         self.receive_bytes_max = 1 << 30
-        """Most bytes that one receive gives; 1 delivers byte by byte."""
+        """Most bytes that one receive returns; 1 delivers byte by byte."""
         self.unknown_hosts: set[str] = set()
-        """Names that no look-up finds."""
+        """Host names whose lookup fails."""
         self.silent_ports: set[int] = set()
-        """Ports where a connection is neither taken nor refused."""
+        """Ports where a connection is neither accepted nor refused."""
         self.connections: list[MemorySocket] = []
-        """Every connection's client end, in the order in which they were made."""
+        """The client end of every connection, in order of creation."""
         self.firsts: list[int] = []
-        """Which of the host's addresses each call of `connect` wanted to try first."""
+        """The argument `first` of each call of `connect`."""
         self._next_port = 20_000
         self._under_way: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -262,7 +262,7 @@ class MemoryNetwork:
         """A client's end of a new connection from an address to an open port, at once.
 
         Raises:
-            ConnectionRefusedError: nobody listens there.
+            ConnectionRefusedError: the port is not open.
         """
         listener = self.ports.get(port)
         if listener is None:
@@ -277,9 +277,10 @@ class MemoryNetwork:
         return ours
 
     def carry(self, arrive: Callable[[], None]) -> None:
-        """Have something happen on the other end, after the network's delay.
+        """Call `arrive` after the network's delay.
 
-        What arrives at the same time does so in its order, which the loop's timers do not promise.
+        Calls that are due at the same time keep their order, which the loop's timers do not
+        guarantee.
         """
         loop = asyncio.get_running_loop()
         at = loop.time() + self.delay_s

@@ -1,4 +1,4 @@
-"""The whole outside world as doubles, and a loop to run a test on."""
+"""Doubles for all seams, and an event loop to run a test on."""
 
 import asyncio
 import random
@@ -18,23 +18,23 @@ T = TypeVar("T")
 
 
 class InlineThreads:
-    """Runs work on the loop: no thread, no race, the same order every time."""
+    """Runs work on the loop: no thread, no race, always in the same order."""
 
     def __init__(self) -> None:
         self.seconds_per_run = 0.0
-        """Virtual time that goes by before each piece of work, as a slow device has it."""
+        """Virtual time that passes before each call, like that of a slow device."""
         self.hanging: HangingDevice | None = None
-        """What the work may hang on; it then has a thread of its own."""
+        """A device that calls may hang on; each call then has a thread of its own."""
         self.runs_at_once_max = 0
-        """Most pieces of work that were under way at the same time."""
+        """The most calls that were in progress at the same time."""
         self._runs = 0
         self.is_working = False
-        """Whether a piece of work is being done at this moment."""
+        """Whether a call is running at this moment."""
         self.worked_s = 0.0
-        """CPU time of all work so far, which a real pool would have spent on other threads."""
+        """CPU time of all calls so far, which real threads would have spent."""
 
     async def run(self, function: Callable[[], T]) -> T:
-        """The result of `function()`; as with a thread, a caller that is cancelled ends nothing."""
+        """The result of `function()`; as with a thread, a cancelled caller does not stop it."""
         self._runs += 1
         self.runs_at_once_max = max(self.runs_at_once_max, self._runs)
         if self.seconds_per_run:
@@ -56,7 +56,7 @@ class InlineThreads:
             return await self.hanging.run(function)
         start_s = time.thread_time()
         self.is_working = True
-        # A worker thread has no running loop: what needs one fails here as it does there.
+        # A worker thread has no running loop, so code that needs one must fail here too.
         loop = asyncio.get_running_loop()
         asyncio._set_running_loop(None)
         try:
@@ -72,7 +72,7 @@ class InlineThreads:
 
 def _discard_error(running: "asyncio.Future[T]") -> None:
     if not running.cancelled():
-        running.exception()  # The caller may be gone, and nobody else asks for it.
+        running.exception()  # Mark it as retrieved: the caller may be cancelled.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +87,11 @@ class Outside:
     runtime: Runtime
 
     async def pass_time(self, seconds: float) -> None:
-        """Let virtual time go by, and everything happen that is due until then."""
+        """Let virtual time pass, and run everything that is due until then."""
         await asyncio.sleep(seconds)
 
     def hang(self, path_part: str) -> HangingDevice:
-        """Have every change to paths that contain `path_part` hang, until it is released."""
+        """Make every change to paths that contain `path_part` hang until `release`."""
         self.files.hanging = self.threads.hanging = HangingDevice(path_part)
         return self.files.hanging
 

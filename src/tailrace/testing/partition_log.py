@@ -1,12 +1,12 @@
-"""`ScriptedLog`: the log of one partition as a Kafka leader keeps it, in memory.
+"""`ScriptedLog`: the log of one partition on a Kafka leader, in memory.
 
-It checks each batch's CRC and reads its records, and keeps the leader's rules for producers with an
-id (KIP-98, KIP-360): the next sequence number, the last five batches, epochs that never fall, and
-which records a transaction's end has made visible.
+It checks each batch's CRC and reads its records, and applies the leader's rules for producers with
+an id (KIP-98, KIP-360): the next sequence number, the last five batches, epochs that never fall. It
+also knows which records the end of a transaction has made visible.
 
-Not here: transactions of many partitions, and who leads (`cluster`).
+`cluster` has the leaders, `coordinator` the transactions over several partitions.
 
-Invariant: a record is in `records` if and only if a leader took it.
+Invariant: a record is in `records` if and only if a leader appended it.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ from tailrace.records.batch import Batch, CorruptBatchError, read_batches
 from tailrace.records.builder import records_of
 
 REMEMBERED = 5
-"""Batches of a producer by which a leader knows one that is sent again."""
+"""How many batches of a producer a leader remembers, to detect duplicates."""
 
 
 class AppendedRecord(NamedTuple):
@@ -35,7 +35,7 @@ class AppendedRecord(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What a leader says to a batch."""
+    """The result of an append: error code and base offset."""
 
     error: ErrorCode
     base_offset: int = -1
@@ -43,13 +43,13 @@ class Appended(NamedTuple):
 
 @dataclass(slots=True)
 class KnownProducer:
-    """What a leader knows of a producer."""
+    """The state of a producer on its leader."""
 
     epoch: int
     last_sequence: int = -1
-    """-1: nothing was written in this epoch."""
+    """-1 if nothing was written in this epoch."""
     batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-    """First and last sequence number and base offset of the newest."""
+    """First sequence, last sequence and base offset of the newest batches."""
 
 
 class ScriptedLog:
@@ -61,16 +61,16 @@ class ScriptedLog:
         self.start_offset = 0
         self.end_offset = 0
         self.batch_bytes_max = 1 << 30
-        """Larger batches are too large."""
+        """Larger batches get MESSAGE_TOO_LARGE."""
         self._outcomes: dict[int, bool] = {}
-        """Whether a transactional record was committed, by its offset; those without are open."""
+        """Whether a transactional record was committed, by offset; open ones have no entry."""
 
     def values(self) -> list[bytes | None]:
         """The values of all records, in order, whether visible or not."""
         return [each.value for each in self.records]
 
     def visible(self) -> list[AppendedRecord]:
-        """What a `read_committed` consumer sees: up to the first open transaction."""
+        """The records that a `read_committed` consumer gets: up to the first open transaction."""
         seen = []
         for each in self.records:
             if each.is_transactional and each.offset not in self._outcomes:
@@ -80,12 +80,12 @@ class ScriptedLog:
         return seen
 
     def forget_producers(self) -> None:
-        """As when the records of all producers were deleted, or too old."""
+        """Drop all producer state, as if all records were deleted."""
         self.producers.clear()
         self.start_offset = self.end_offset
 
     def append(self, data: Buffer) -> Appended:
-        """Take one batch, if the rules allow it."""
+        """Append one batch, if the rules allow it."""
         try:
             ((_, batch),) = read_batches(memoryview(data))
             batch.check()
@@ -119,7 +119,7 @@ class ScriptedLog:
         return Appended(ErrorCode.NONE, base_offset)
 
     def end_transaction(self, producer_id: int, epoch: int, *, is_commit: bool) -> None:
-        """Write the marker that makes the producer's open records visible, or never so."""
+        """Write the marker that commits or aborts the producer's open records."""
         self.end_offset += 1
         for each in self.records:
             if each.producer_id == producer_id and each.is_transactional:
@@ -129,10 +129,10 @@ class ScriptedLog:
             self.producers[producer_id] = KnownProducer(epoch)
 
     def _check(self, batch: Batch) -> Appended | None:
-        """Why a batch is not appended; notes the epoch of one that is."""
+        """The result for a batch that is not appended, or None; notes the epoch of one that is."""
         known = self.producers.get(batch.producer_id)
         if known is None:
-            # Kafka takes any number from a producer that it does not know (any more).
+            # Kafka accepts any sequence from a producer without state.
             self.producers[batch.producer_id] = KnownProducer(batch.producer_epoch)
             return None
         if batch.producer_epoch < known.epoch:

@@ -1,4 +1,4 @@
-"""A client of one memory connection, for tests: asks in protocol messages or in raw bytes."""
+"""A client for one memory connection, for tests: sends protocol messages or raw bytes."""
 
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Peer:
-    """Sends requests and reads their answers, in order."""
+    """Sends requests and reads their responses, in order."""
 
     def __init__(self, socket: MemorySocket) -> None:
         self.socket = socket
@@ -20,7 +20,7 @@ class Peer:
     async def ask(
         self, key: ApiKey, request: Message, answer: type[M], *, version: int | None = None
     ) -> M:
-        """The answer to a request, at the highest served version unless told otherwise."""
+        """Send a request and return its response; by default at the highest served version."""
         api = APIS[key]
         version = api.last_version if version is None else version
         self.send(key, request, version=version)
@@ -29,7 +29,7 @@ class Peer:
         return found
 
     def send(self, key: ApiKey, request: Message, *, version: int | None = None) -> None:
-        """Send a request and do not wait for the answer."""
+        """Send a request without waiting for the response."""
         api = APIS[key]
         self._correlation_id += 1
         frame = encode_request(

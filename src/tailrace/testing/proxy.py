@@ -1,23 +1,23 @@
-"""`Proxy`: stands between clients and a broker on real sockets, and disturbs what goes by.
+"""`Proxy`: forwards frames between clients and a broker on real sockets, and disturbs them.
 
     with Proxy("127.0.0.1:9092") as proxy:              # clients connect to proxy.address
         proxy.disturb(Direction.ANSWER, Action.HOLD, {ApiKey.END_TXN})
-        ...a commit: the broker does it, its answer stays in the proxy...
+        ...a commit: the broker executes it, its response stays in the proxy...
         proxy.wait_for_disturbed(1, timeout_s=10)
-        proxy.heal()                                     # the answer goes on
+        proxy.heal()                                     # the response is forwarded
         proxy.cut()                                      # all connections end, with a reset
 
-It reads frames, so that a request of one API, or the answer to it, can be meant; bytes of TLS are
-no frames. A broker sends its clients to its advertised listeners: give it one with the proxy's
-address, else the clients pass by the proxy after the first answer to Metadata.
+It parses frames, so that rules can select requests and responses of an API; it does not support
+TLS. Clients connect to the broker's advertised listeners: advertise the proxy's address, or clients
+bypass the proxy after the first Metadata response.
 
-    PASS        goes on
-    HOLD        waits until `heal` or another `disturb`, and all behind it on the connection too
-    BLACK_HOLE  is swallowed, and all behind it on the connection too; the connection stays open
-    HALF        half of the frame goes on, then the connection is closed
-    CUT         the connection is cut instead, with a reset
+    PASS        the frame is forwarded
+    HOLD        it waits until `heal` or another `disturb`, with all later ones of the connection
+    BLACK_HOLE  it is dropped, with all later ones of the connection, which stays open
+    HALF        half of the frame is forwarded, then the connection is closed
+    CUT         the connection is closed with a reset instead
 
-Not here: connections on virtual time, which are `tailrace.testing.cluster`'s.
+For connections on virtual time see `tailrace.testing.cluster`.
 
 Invariant: bytes of one direction of a connection keep their order.
 """
@@ -34,20 +34,20 @@ from typing import Final, Self, TypeVar
 from tailrace.protocol.apis import ApiKey
 
 _RESET: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER of 0 s: a close sends RST, as a machine that has lost its state does."""
+"""SO_LINGER of 0 s: a close sends RST, like a machine that has restarted."""
 
 T = TypeVar("T")
 
 
 class Direction(Enum):
-    """Where bytes go."""
+    """The direction of a frame."""
 
     REQUEST = "to the broker"
     ANSWER = "to the client"
 
 
 class Action(Enum):
-    """What happens to a frame."""
+    """The action on a frame."""
 
     PASS = "pass"  # noqa: S105 - no password
     HOLD = "hold"
@@ -57,21 +57,21 @@ class Action(Enum):
 
 
 class _Connection:
-    """One client's connection and ours to the broker."""
+    """One client's connection, and the proxy's connection to the broker for it."""
 
     def __init__(self, client: asyncio.StreamWriter, broker: asyncio.StreamWriter) -> None:
         self._ends = client, broker
         self._asked: dict[bytes, int] = {}
-        """The API of each request that was not answered, by its correlation id."""
+        """The API of each unanswered request, by correlation id."""
 
     def cut(self) -> None:
-        """End it on both sides with a reset; what is not sent yet is lost."""
+        """Reset both connections; unsent bytes are lost."""
         for end in self._ends:
             end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             end.transport.abort()
 
     def api_of(self, body: bytes, direction: Direction) -> int:
-        """The number of the API that a frame belongs to."""
+        """The API key of a frame; -1 if it is unknown."""
         if direction is Direction.ANSWER:
             return self._asked.pop(body[:4], -1)
         api = int.from_bytes(body[:2], "big")
@@ -80,15 +80,15 @@ class _Connection:
 
 
 class Proxy:
-    """A port of 127.0.0.1 that stands for a broker's.
+    """A port of 127.0.0.1 that forwards to a broker.
 
-    Its connections live on an event loop in a thread of its own; its methods are for any other.
+    Its connections run on an event loop in a thread of its own; call its methods on other threads.
     """
 
     def __init__(self, target: str, *, port: int = 0) -> None:
-        """Before `target`, a `host:port`; on a port of its own choice unless it is given one.
+        """Forwards to `target`, a `host:port`; port 0 takes any free one.
 
-        A connection that the target does not take is closed at once.
+        A client's connection is closed at once if the target refuses.
         """
         host, _, number = target.rpartition(":")
         self._target = host, int(number)
@@ -98,7 +98,7 @@ class Proxy:
         self._rules: dict[Direction, tuple[Action, frozenset[int] | None]] = {}
         self._connections: set[_Connection] = set()
         self._changed = asyncio.Event()
-        """Set, and replaced by a new one, when the rules change."""
+        """Set when the rules change, and then replaced by a new event."""
         self._disturbed_count = 0
         self._disturbed = threading.Condition()
         self._loop = asyncio.new_event_loop()
@@ -122,19 +122,19 @@ class Proxy:
     def disturb(
         self, direction: Direction, action: Action, apis: Collection[ApiKey] | None = None
     ) -> None:
-        """From now on, do this to frames that go this way: of these APIs, or all of them.
+        """Apply `action` to frames of these APIs, or of all, in one direction from now on.
 
-        It takes the place of what was said of that direction before.
+        It replaces the previous rule of that direction.
         """
         rule = action, None if apis is None else frozenset(map(int, apis))
         self._on_loop(lambda: self._rules.update({direction: rule}))
 
     def heal(self) -> None:
-        """Let everything pass, first of all what was held."""
+        """Remove all rules; held frames are forwarded first."""
         self._on_loop(self._rules.clear)
 
     def cut(self) -> None:
-        """End all connections of now with a reset; what was held is lost."""
+        """Reset all current connections; held frames are lost."""
 
         def cut() -> None:
             for each in self._connections:
@@ -143,14 +143,14 @@ class Proxy:
         self._on_loop(cut)
 
     def wait_for_disturbed(self, count: int, *, timeout_s: float) -> bool:
-        """Wait until `count` frames in all were disturbed; False if that takes too long."""
+        """Wait until `count` frames in total were disturbed; False after `timeout_s`."""
         with self._disturbed:
             return self._disturbed.wait_for(lambda: self._disturbed_count >= count, timeout_s)
 
     # -- on the loop --------------------------------------------------------------------------
 
     def _on_loop(self, change: Callable[[], T]) -> T:
-        """Change something on the loop, and let what is held look again."""
+        """Run `change` on the loop, and let held frames check the rules again."""
 
         async def make() -> T:
             made = change()
@@ -187,7 +187,7 @@ class Proxy:
             self._carry(connection, from_broker, writer, direction=Direction.ANSWER)
         )
         try:
-            # An end of either side is an end of both, as clients and brokers leave nothing half.
+            # If one side closes, close both: clients and brokers do not use half-open connections.
             await asyncio.wait({requests, answers}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._connections.discard(connection)
@@ -226,7 +226,7 @@ class Proxy:
             return
 
     async def _action_for(self, direction: Direction, api: int) -> Action:
-        """What to do to a frame, once that is not to wait any more."""
+        """The action for a frame, after waiting while the rule is HOLD."""
         is_counted = False
         while True:
             action, apis = self._rules.get(direction, (Action.PASS, None))

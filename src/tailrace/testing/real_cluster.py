@@ -5,8 +5,8 @@
         cluster.script.add(ApiKey.END_TXN, How.LOSE_REPLY)
         with Producer(bootstrap_servers=cluster.bootstrap) as producer: ...
 
-Time is real: a test that waits for a timeout sets a short one. What runs on virtual time is better
-there; see `cluster`.
+Time is real, so a test that waits for a timeout sets a short one. Prefer virtual time if possible;
+see `cluster`.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def real_cluster(*, nodes: int = 1) -> Iterator[ScriptedCluster]:
-    """A cluster on 127.0.0.1 that lives on a thread of its own until the end of the block."""
+    """A cluster on 127.0.0.1, on a thread of its own until the end of the block."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="cluster", daemon=True)
     thread.start()
 
     async def start() -> ScriptedCluster:
-        # A cluster asks its surroundings for these two.
+        # A cluster uses only these two attributes of `Outside`.
         outside = cast("Outside", SimpleNamespace(loop=loop, network=SocketNetwork()))
         return ScriptedCluster(outside, nodes=nodes, host="127.0.0.1")
 

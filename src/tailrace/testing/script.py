@@ -1,11 +1,9 @@
-"""`Script`: what goes wrong in a `ScriptedCluster`, and when.
+"""`Script`: the faults of a `ScriptedCluster`, and when they happen.
 
     cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     cluster.script.add(ApiKey.PRODUCE, How.CUT_AFTER, skip=2, partition=TopicPartition("t", 1))
 
-Each fault waits for the requests that it is for; of several the first that fits acts.
-
-Not here: what an undisturbed broker does (`cluster`).
+Each fault applies to matching requests; if several match, the first one applies.
 """
 
 from collections.abc import Callable
@@ -19,7 +17,7 @@ from tailrace.protocol.errors import ErrorCode
 
 
 class How(Enum):
-    """What a fault does to a request and its answer."""
+    """The effect of a fault on a request and its response."""
 
     ERROR = "an error is answered, and nothing is done"
     ERROR_AFTER = "it is done, and an error is answered"
@@ -36,7 +34,7 @@ class How(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Fault:
-    """One disturbance; see `Script.add`."""
+    """One fault; see `Script.add`."""
 
     api: ApiKey
     how: How
@@ -49,7 +47,7 @@ class Fault:
 
 
 class Script:
-    """The faults to come."""
+    """The faults that have not happened yet."""
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
@@ -68,9 +66,10 @@ class Script:
     ) -> None:
         """Disturb `times` requests of an API, after `skip` of them went undisturbed.
 
-        `error` is for those that answer one; in Produce for all batches, or that of `partition`
-        alone. With a partition, only requests that have it count. An answer comes `delay_s` later,
-        and holds up those behind it, as brokers do. `edit` makes another answer of the right one.
+        `error` is the error code of ERROR and ERROR_AFTER; in Produce for all batches, or only for
+        `partition`. With a partition, only requests with that partition match. The response is
+        delayed by `delay_s`, and later responses wait for it, as on brokers. `edit` changes the
+        correct response.
         """
         self.faults.append(
             Fault(
@@ -86,11 +85,11 @@ class Script:
         )
 
     def heal(self) -> None:
-        """Nothing goes wrong any more."""
+        """Remove all faults."""
         self.faults.clear()
 
     def next_fault(self, api: ApiKey, partitions: set[TopicPartition]) -> Fault | None:
-        """The fault that this request meets; it is used up by that."""
+        """The fault for a request, or None; counts down its `times`."""
         for fault in self.faults:
             if fault.api is not api or (fault.partition and fault.partition not in partitions):
                 continue

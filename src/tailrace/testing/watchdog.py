@@ -1,15 +1,14 @@
-"""Finds what holds up an event loop: callbacks that compute for too long, and calls that block.
+"""Finds what blocks an event loop: callbacks that compute for too long, and blocking calls.
 
     with Watchdog(outside) as watchdog:
         outside.run(produce_a_bomb())
     assert watchdog.findings == []
 
-Work is measured in CPU time of the loop's thread, so that a busy machine finds nothing. A call
-that waits for a device takes no CPU time and none at all on a memory disk, so the disk tells of
-each one that was made on the loop. What runs under `InlineThreads` counts as another thread's.
+Work is measured in CPU time of the loop's thread, so that a busy machine causes no findings. A call
+that waits for a device takes no CPU time, so the memory disk reports each one made on the loop.
+Work under `InlineThreads` counts as work of another thread.
 
-Not here: waits for the interpreter lock, which another thread holds; `make hostile` measures
-those from outside, in a real broker.
+Waits for the interpreter's lock are not found; `make hostile` measures those in a real broker.
 """
 
 import gc
@@ -20,20 +19,20 @@ from typing import Any, Final, Self
 from tailrace.testing.outside import Outside
 
 BUDGET_S: Final = 0.005
-"""What one callback may take (decision 23)."""
+"""CPU time that one callback may take, in seconds (decision 23)."""
 
 BLOCKING: Final = frozenset({"sync", "sync_directory", "remove_tree"})
-"""Calls of the disk that wait for its device, or for a directory of any size."""
+"""Calls of the disk that wait for its device, or that remove a directory of any size."""
 
 
 class Watchdog:
-    """Watches the loop of a virtual runtime, from `with` to the end of the block."""
+    """Watches the loop of a virtual runtime until the end of the `with` block."""
 
     def __init__(self, outside: Outside, *, budget_s: float = BUDGET_S) -> None:
         self.findings: list[str] = []
         """A sentence for each callback above the budget and each blocking call."""
         self.longest_s = 0.0
-        """CPU time of the longest callback, less what was done for worker threads."""
+        """CPU time of the longest callback, without the work of `InlineThreads`."""
         self._outside = outside
         self._budget_s = budget_s
         self._collects = False

@@ -67,7 +67,7 @@ def test_all_faults_are_told_together() -> None:
 
 def test_a_list_operation_on_one_value_is_refused() -> None:
     """Also when it is the only fault."""
-    with pytest.raises(ConfigError, match=r"retention\.ms: APPEND is for lists"):
+    with pytest.raises(ConfigError, match=r"retention\.ms: APPEND needs a list"):
         plan_configs({}, [change("retention.ms", APPEND, "1")], {})
 
 

@@ -1,5 +1,5 @@
-"""One module per API: its request, its response, and the structs inside of them.
+"""One module per API: its request, its response, and their nested structs.
 
-The classes are the tables of the protocol: `fields` says how to read a declaration, `apis` which
-versions are served. Names are Kafka's, attributes in snake case.
+The classes declare the wire format: see `fields` for the declarations, and `apis` for the served
+versions. Class names are Kafka's; attributes are Kafka's names in snake case.
 """

@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (25): a producer takes the offsets of a consumer group into its transaction.
+"""AddOffsetsToTxn (25): a producer adds the offsets of a consumer group to its transaction.
 
     v2   PRODUCER_FENCED                    v3   flexible
 
@@ -13,7 +13,7 @@ from tailrace.protocol.fields import wire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddOffsetsToTxnRequest:
-    """Take this group's offsets in."""
+    """Add the offsets of this group to the transaction."""
 
     flexible_since: ClassVar[int] = 3
 
@@ -29,11 +29,11 @@ class AddOffsetsToTxnRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddOffsetsToTxnResponse:
-    """Whether they are in."""
+    """Whether the offsets were added."""
 
     flexible_since: ClassVar[int] = 3
 
     throttle_time_ms: int = wire("int32")
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
     """0, or why not."""

@@ -1,9 +1,9 @@
-"""AddPartitionsToTxn (24): a producer takes partitions into its transaction, then writes to them.
+"""AddPartitionsToTxn (24): a producer adds partitions to its transaction before it writes to them.
 
     v2   PRODUCER_FENCED                    v3   flexible
 
-Up to v3, the versions of producers: from v4 on brokers ask each other, for many transactions at
-once (KIP-890).
+Only v0 to v3, which producers use: v4 and later are for brokers, with many transactions in one
+request (KIP-890).
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class AddPartitionsToTxnTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnRequest:
-    """Take these partitions in."""
+    """Add these partitions to the transaction."""
 
     flexible_since: ClassVar[int] = 3
 
@@ -40,7 +40,7 @@ class AddPartitionsToTxnRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnPartitionResult:
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = wire("int32")
     """The partition."""
@@ -50,7 +50,7 @@ class AddPartitionsToTxnPartitionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnTopicResult:
-    """What became of the partitions of one topic."""
+    """The results for the partitions of one topic."""
 
     name: str = wire("string")
     """The topic."""
@@ -62,12 +62,12 @@ class AddPartitionsToTxnTopicResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnResponse:
-    """What became of each; all are in, or none is."""
+    """The result for each partition: all are added, or none is."""
 
     flexible_since: ClassVar[int] = 3
 
     throttle_time_ms: int = wire("int32")
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     results_by_topic_v3_and_below: tuple[AddPartitionsToTxnTopicResult, ...] = wire_array(
         AddPartitionsToTxnTopicResult
     )

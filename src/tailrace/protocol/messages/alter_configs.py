@@ -1,9 +1,9 @@
-"""AlterConfigs (33): all settings that a topic is to have, in place of those it has.
+"""AlterConfigs (33): replaces all settings of topics or brokers.
 
 v2   flexible
 
-v1 changes when a client that is held back gets its answer, and no field (KIP-219).
-IncrementalAlterConfigs (44) came after it, and is what clients send today.
+v1 changes when a throttled client gets its response, and no field (KIP-219). Current clients send
+IncrementalAlterConfigs (44) instead.
 """
 
 from dataclasses import dataclass
@@ -48,25 +48,25 @@ class AlterConfigsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigsResourceResponse:
-    """What became of one resource."""
+    """The result for one resource."""
 
     error_code: int = wire("int16")
     """0, or why nothing was changed."""
     error_message: str | None = wire("string", nullable_since=0)
-    """The same for people."""
+    """The error message, or None."""
     resource_type: int = wire("int8")
-    """As it was asked for."""
+    """As in the request."""
     resource_name: str = wire("string")
-    """As it was asked for."""
+    """As in the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigsResponse:
-    """What became of the changes."""
+    """The results of the changes."""
 
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     responses: tuple[AlterConfigsResourceResponse, ...] = wire_array(AlterConfigsResourceResponse)
-    """The outcome, by resource."""
+    """The results, by resource."""

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (34): which log directory of a broker partitions are to be in.
+"""AlterReplicaLogDirs (34): moves partitions between the log directories of a broker.
 
 v2   flexible
 """
@@ -21,12 +21,12 @@ class AlterReplicaLogDirTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDir:
-    """What one directory is to have."""
+    """The partitions to move to one directory."""
 
     path: str = wire("string")
     """The directory, as DescribeLogDirs names it."""
     topics: tuple[AlterReplicaLogDirTopic, ...] = wire_array(AlterReplicaLogDirTopic)
-    """The partitions that are to be there, by topic."""
+    """The partitions to move there, by topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +41,17 @@ class AlterReplicaLogDirsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDirPartitionResult:
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = wire("int32")
     """The partition."""
     error_code: int = wire("int16")
-    """0 if it is there or on its way, or why not."""
+    """0 if it is there or moves there, or why not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDirTopicResult:
-    """What became of the partitions of one topic."""
+    """The results for the partitions of one topic."""
 
     topic_name: str = wire("string")
     """The topic."""
@@ -63,11 +63,11 @@ class AlterReplicaLogDirTopicResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaLogDirsResponse:
-    """Which moves have begun."""
+    """The result for each requested move."""
 
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     results: tuple[AlterReplicaLogDirTopicResult, ...] = wire_array(AlterReplicaLogDirTopicResult)
-    """The outcome, by topic and partition."""
+    """The results, by topic and partition."""

@@ -1,11 +1,11 @@
-"""ApiVersions (18): which requests a broker takes, in which versions.
+"""ApiVersions (18): the APIs and versions that a broker serves.
 
     v1   throttle time                      v3   flexible; client's name; features in tags
     v4   a feature may start at version 0 (KIP-584)
 
-The first question on a connection, so it has rules of its own (KIP-511): the response header
-never has tagged fields, and a request in a version that the broker does not know is answered
-with a v0 body that holds UNSUPPORTED_VERSION and the list.
+It is the first request on a connection, so it has special rules (KIP-511): the response header
+never has tagged fields, and a request with an unknown version gets a v0 response with
+UNSUPPORTED_VERSION and the list.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiVersionsRequest:
-    """Which requests do you take?"""
+    """Ask for the APIs and versions that the broker serves."""
 
     flexible_since: ClassVar[int] = 3
 
@@ -64,7 +64,7 @@ class FinalizedFeatureKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiVersionsResponse:
-    """The requests that the broker takes."""
+    """The APIs and versions that the broker serves."""
 
     flexible_since: ClassVar[int] = 3
 
@@ -73,7 +73,7 @@ class ApiVersionsResponse:
     api_keys: tuple[ApiVersion, ...] = wire_array(ApiVersion)
     """The requests."""
     throttle_time_ms: int = wire("int32", since=1)
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     supported_features: tuple[SupportedFeatureKey, ...] = wire_array(
         SupportedFeatureKey, since=3, tag=0
     )

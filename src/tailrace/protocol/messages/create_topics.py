@@ -17,7 +17,7 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableReplicaAssignment:
-    """Where the replicas of one partition are to stand."""
+    """The brokers for the replicas of one partition."""
 
     partition_index: int = wire("int32")
     """The partition."""
@@ -46,7 +46,7 @@ class CreatableTopic:
     replication_factor: int = wire("int16")
     """How many replicas; -1: the broker's default, or as in `assignments`."""
     assignments: tuple[CreatableReplicaAssignment, ...] = wire_array(CreatableReplicaAssignment)
-    """Where the replicas are to stand; empty: the broker chooses."""
+    """The brokers for the replicas; empty: the broker chooses."""
     configs: tuple[CreatableTopicConfig, ...] = wire_array(CreatableTopicConfig)
     """Settings other than the broker's."""
 
@@ -60,7 +60,7 @@ class CreateTopicsRequest:
     topics: tuple[CreatableTopic, ...] = wire_array(CreatableTopic)
     """The topics."""
     timeout_ms: int = wire("int32", default=60_000)
-    """How long to wait until they are there."""
+    """How long to wait until they are created, in milliseconds."""
     validate_only: bool = wire("bool")
     """Whether to check the request and create nothing."""
 
@@ -83,7 +83,7 @@ class CreatableTopicConfigs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableTopicResult:
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str = wire("string")
     """The topic."""
@@ -92,7 +92,7 @@ class CreatableTopicResult:
     error_code: int = wire("int16")
     """0, or why it was not created."""
     error_message: str | None = wire("string", nullable_since=0)
-    """The same for people."""
+    """The error message, or None."""
     topic_config_error_code: int = wire("int16", since=5, tag=0)
     """Why `configs` is missing, if it is."""
     num_partitions: int = wire("int32", since=5, default=-1)
@@ -107,11 +107,11 @@ class CreatableTopicResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicsResponse:
-    """What became of the topics."""
+    """The results for the topics."""
 
     flexible_since: ClassVar[int] = 5
 
     throttle_time_ms: int = wire("int32", since=2)
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     topics: tuple[CreatableTopicResult, ...] = wire_array(CreatableTopicResult)
-    """The outcome, by topic."""
+    """The results, by topic."""

@@ -1,4 +1,4 @@
-"""DeleteRecords (21): where the logs of partitions are to start from now on.
+"""DeleteRecords (21): raises the log start offset of partitions.
 
 v2   flexible
 """
@@ -11,17 +11,17 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRecordsPartition:
-    """What is to go from one partition."""
+    """The new log start of one partition."""
 
     partition_index: int = wire("int32")
     """The partition."""
     offset: int = wire("int64")
-    """The first offset that stays; -1: the high watermark."""
+    """The first offset that is kept; -1: the high watermark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRecordsTopic:
-    """What is to go from one topic."""
+    """The new log starts of one topic."""
 
     name: str = wire("string")
     """The topic."""
@@ -43,7 +43,7 @@ class DeleteRecordsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRecordsPartitionResult:
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = wire("int32")
     """The partition."""
@@ -55,7 +55,7 @@ class DeleteRecordsPartitionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRecordsTopicResult:
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str = wire("string")
     """The topic."""
@@ -65,11 +65,11 @@ class DeleteRecordsTopicResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRecordsResponse:
-    """Where the logs start now."""
+    """The log starts after the request."""
 
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     topics: tuple[DeleteRecordsTopicResult, ...] = wire_array(DeleteRecordsTopicResult)
-    """The outcome, by topic and partition."""
+    """The results, by topic and partition."""

@@ -1,4 +1,4 @@
-"""DeleteTopics (20): topics to remove, with their records.
+"""DeleteTopics (20): deletes topics with their records.
 
 v1   throttle time                      v5   a message for each error (KIP-599)
 v4   flexible                           v6   topics by id (KIP-516)
@@ -34,30 +34,30 @@ class DeleteTopicsRequest:
     topic_names: tuple[str, ...] = wire_array("string", until=5)
     """The topics, up to v5."""
     timeout_ms: int = wire("int32")
-    """How long to wait until they are gone."""
+    """How long to wait until they are deleted, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletableTopicResult:
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str | None = wire("string", nullable_since=6)
-    """The topic; None when an id was given that nobody knows."""
+    """The topic; None for an unknown id."""
     topic_id: UUID = wire("uuid", since=6)
     """Its id."""
     error_code: int = wire("int16")
-    """0, or why it is still there."""
+    """0, or why it was not deleted."""
     error_message: str | None = wire("string", since=5, nullable_since=5, default=None)
-    """The same for people."""
+    """The error message, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicsResponse:
-    """What became of the topics."""
+    """The results for the topics."""
 
     flexible_since: ClassVar[int] = 4
 
     throttle_time_ms: int = wire("int32", since=1)
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     responses: tuple[DeletableTopicResult, ...] = wire_array(DeletableTopicResult)
-    """The outcome, by topic."""
+    """The results, by topic."""

@@ -3,7 +3,7 @@
     v1   sources and synonyms (KIP-226)     v4   flexible
     v3   types and documentation (KIP-569)
 
-v2 changes when a client that is held back gets its answer, and no field (KIP-219).
+v2 changes when a throttled client gets its response, and no field (KIP-219).
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class DescribeConfigsResource:
     resource_name: str = wire("string")
     """Its name; a broker's is its number."""
     configuration_keys: tuple[str, ...] | None = wire_array("string", nullable_since=0)
-    """The settings that are wanted; None: all."""
+    """The requested settings; None: all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,17 +33,17 @@ class DescribeConfigsRequest:
     resources: tuple[DescribeConfigsResource, ...] = wire_array(DescribeConfigsResource)
     """The topics and brokers."""
     include_synonyms: bool = wire("bool", since=1)
-    """Whether to tell all values that could count, not only the one that does."""
+    """Whether to list all values of each setting, not only the effective one."""
     include_documentation: bool = wire("bool", since=3)
-    """Whether to tell what each setting does."""
+    """Whether to include the documentation of each setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeConfigsSynonym:
-    """A value that counts for a setting, or would if those before it were not there."""
+    """A value of a setting; values before it in the list take precedence."""
 
     name: str = wire("string", since=1)
-    """The setting that has the value: a topic's, or the broker's that is its default."""
+    """The setting with this value: the topic's, or the broker's default for it."""
     value: str | None = wire("string", since=1, nullable_since=1)
     """The value, as text; None when it is secret."""
     source: int = wire("int8", since=1)
@@ -65,9 +65,9 @@ class DescribeConfigsResourceResult:
     is_sensitive: bool = wire("bool")
     """Whether the value is secret."""
     synonyms: tuple[DescribeConfigsSynonym, ...] = wire_array(DescribeConfigsSynonym, since=1)
-    """All values that could count, the one that does first."""
+    """All values of the setting, the effective one first."""
     config_type: int = wire("int8", since=3)
-    """Kind of value, by Kafka's number."""
+    """Type of the value, by Kafka's number."""
     documentation: str | None = wire("string", since=3, nullable_since=3)
     """What the setting does."""
 
@@ -79,11 +79,11 @@ class DescribeConfigsResult:
     error_code: int = wire("int16")
     """0, or why there are none."""
     error_message: str | None = wire("string", nullable_since=0)
-    """The same for people."""
+    """The error message, or None."""
     resource_type: int = wire("int8")
-    """As it was asked for."""
+    """As in the request."""
     resource_name: str = wire("string")
-    """As it was asked for."""
+    """As in the request."""
     configs: tuple[DescribeConfigsResourceResult, ...] = wire_array(DescribeConfigsResourceResult)
     """Its settings."""
 
@@ -95,6 +95,6 @@ class DescribeConfigsResponse:
     flexible_since: ClassVar[int] = 4
 
     throttle_time_ms: int = wire("int32")
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     results: tuple[DescribeConfigsResult, ...] = wire_array(DescribeConfigsResult)
     """The settings, by resource."""

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (35): what the log directories of a broker hold.
+"""DescribeLogDirs (35): the log directories of a broker and their partitions.
 
 v2   flexible
 v3   an error of the whole request
@@ -13,7 +13,7 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribableLogDirTopic:
-    """Partitions of one topic that are asked about."""
+    """The requested partitions of one topic."""
 
     topic: str = wire("string")
     """The topic."""
@@ -23,14 +23,14 @@ class DescribableLogDirTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsRequest:
-    """Say what the directories hold."""
+    """Ask for the contents of the log directories."""
 
     flexible_since: ClassVar[int] = 2
 
     topics: tuple[DescribableLogDirTopic, ...] | None = wire_array(
         DescribableLogDirTopic, nullable_since=0
     )
-    """The partitions that are asked about; None for all."""
+    """The requested partitions; None for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class DescribeLogDirsPartition:
     offset_lag: int = wire("int64")
     """Offsets that a copy is behind its log, or a log behind the high watermark."""
     is_future_key: bool = wire("bool")
-    """Whether it is a copy that takes the place of its log in time."""
+    """Whether it is a copy that will replace its log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,21 +66,21 @@ class DescribeLogDirsResult:
     log_dir: str = wire("string")
     """Its path."""
     topics: tuple[DescribeLogDirsTopic, ...] = wire_array(DescribeLogDirsTopic)
-    """What it holds."""
+    """Its partitions, by topic."""
     total_bytes: int = wire("int64", since=4, default=-1)
-    """Size of the volume; -1 where it is not known."""
+    """Size of the volume in bytes; -1 if unknown."""
     usable_bytes: int = wire("int64", since=4, default=-1)
-    """Room on the volume; -1 where it is not known."""
+    """Free bytes on the volume; -1 if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsResponse:
-    """What the directories hold."""
+    """The contents of the log directories."""
 
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16", since=3)
     """0, or why there is no answer."""
     results: tuple[DescribeLogDirsResult, ...] = wire_array(DescribeLogDirsResult)

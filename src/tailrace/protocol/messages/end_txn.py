@@ -2,8 +2,8 @@
 
     v2   PRODUCER_FENCED                    v3   flexible
 
-v4 adds an error and changes no field. v5 is not here: with it the coordinator bumps the epoch at
-the end of every transaction, which is another protocol (KIP-890).
+v4 adds an error and changes no field. v5 is not implemented: with it the coordinator bumps the
+epoch at the end of every transaction (KIP-890), and the producer must follow that.
 """
 
 from dataclasses import dataclass
@@ -30,11 +30,11 @@ class EndTxnRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTxnResponse:
-    """Whether the coordinator has written down the end."""
+    """Whether the coordinator has ended the transaction."""
 
     flexible_since: ClassVar[int] = 3
 
     throttle_time_ms: int = wire("int32")
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
     """0, or why not."""

@@ -7,8 +7,8 @@
     v11  rack, preferred replica (KIP-392)  v18  high watermark of a follower (KIP-1166)
     v12  flexible; diverging epoch (KIP-595)
 
-The broker encodes a response with `codec.gather`, which leaves the records where they are; the
-client's decoder gives views of its frame.
+The broker encodes a response with `codec.gather`, which does not copy the records; a client's
+decoder returns views of its frame.
 """
 
 # ruff: noqa: RUF009 - `wire` makes a dataclass field, as dataclasses.field does.
@@ -23,7 +23,7 @@ from tailrace.protocol.messages.leadership import LeaderIdAndEpoch, NodeEndpoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaState:
-    """Which follower asks."""
+    """The follower that sends the request."""
 
     replica_id: int = wire("int32", default=-1)
     """The broker; -1: a consumer."""
@@ -33,12 +33,12 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPartition:
-    """From where and how much of one partition."""
+    """The fetch offset and limits of one partition."""
 
     partition: int = wire("int32")
     """The partition."""
     current_leader_epoch: int = wire("int32", since=9, default=-1)
-    """The leader epoch that the client believes in; -1: it does not say."""
+    """The leader epoch that the client knows; -1: not sent."""
     fetch_offset: int = wire("int64")
     """Offset of the first record wanted."""
     last_fetched_epoch: int = wire("int32", since=12, default=-1)
@@ -84,7 +84,7 @@ class FetchRequest:
     flexible_since: ClassVar[int] = 12
 
     cluster_id: str | None = wire("string", since=12, nullable_since=12, tag=0, default=None)
-    """The cluster that the client believes to speak to."""
+    """The id of the cluster that the client expects."""
     replica_id: int = wire("int32", until=14, default=-1)
     """The follower that asks; -1: a consumer."""
     replica_state: ReplicaState = wire(ReplicaState, since=15, tag=1)
@@ -92,7 +92,7 @@ class FetchRequest:
     max_wait_ms: int = wire("int32")
     """How long to wait for `min_bytes`."""
     min_bytes: int = wire("int32")
-    """Bytes that are worth an answer."""
+    """Bytes of records to wait for."""
     max_bytes: int = wire("int32", default=2**31 - 1)
     """Most bytes in the answer; one batch may be larger (KIP-74)."""
     isolation_level: int = wire("int8")
@@ -131,12 +131,12 @@ class SnapshotId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortedTransaction:
-    """A transaction whose records a reader of committed ones leaves out."""
+    """A transaction whose records a read_committed consumer drops."""
 
     producer_id: int = wire("int64")
-    """Who wrote it."""
+    """Its producer id."""
     first_offset: int = wire("int64")
-    """Its first record."""
+    """The offset of its first record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,15 +154,15 @@ class PartitionData:
     log_start_offset: int = wire("int64", since=5, default=-1)
     """The first offset of the log."""
     diverging_epoch: EpochEndOffset = wire(EpochEndOffset, since=12, tag=0)
-    """Where the logs of leader and follower part, if they do."""
+    """Where the logs of leader and follower diverge, if they do."""
     current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, since=12, tag=1)
-    """Who leads, if it is not this broker."""
+    """The leader, if it is not this broker."""
     snapshot_id: SnapshotId = wire(SnapshotId, since=12, tag=2)
     """A snapshot to fetch instead."""
     aborted_transactions: tuple[AbortedTransaction, ...] | None = wire_array(
         AbortedTransaction, since=4, nullable_since=4
     )
-    """Aborted transactions among the records; None when uncommitted records were asked for."""
+    """Aborted transactions among the records; None for read_uncommitted."""
     preferred_read_replica: int = wire("int32", since=11, default=-1)
     """A nearer replica to read from; -1: none."""
     records: Records | None = wire("records", nullable_since=0)
@@ -192,7 +192,7 @@ class FetchResponse:
     flexible_since: ClassVar[int] = 12
 
     throttle_time_ms: int = wire("int32", since=1)
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16", since=7)
     """0, or what is wrong with the session."""
     session_id: int = wire("int32", since=7)
@@ -200,4 +200,4 @@ class FetchResponse:
     responses: tuple[FetchableTopicResponse, ...] = wire_array(FetchableTopicResponse)
     """The records."""
     node_endpoints: tuple[NodeEndpoint, ...] = wire_array(NodeEndpoint, since=16, tag=0)
-    """Where the leaders named in `current_leader` listen."""
+    """Addresses of the leaders in `current_leader`."""

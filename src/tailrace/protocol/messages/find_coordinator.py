@@ -14,7 +14,7 @@ from tailrace.protocol.fields import wire, wire_array
 
 
 class CoordinatorKeyType(IntEnum):
-    """What a key names."""
+    """Kinds of coordinator keys."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -23,21 +23,21 @@ class CoordinatorKeyType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindCoordinatorRequest:
-    """Who coordinates these keys?"""
+    """Ask for the coordinators of these keys."""
 
     flexible_since: ClassVar[int] = 3
 
     key: str = wire("string", until=3)
     """The key, up to v3."""
     key_type: int = wire("int8", since=1)
-    """What the keys name: a `CoordinatorKeyType`."""
+    """The kind of the keys: a `CoordinatorKeyType`."""
     coordinator_keys: tuple[str, ...] = wire_array("string", since=4)
     """The keys, from v4."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordinator:
-    """Who coordinates one key."""
+    """The coordinator of one key."""
 
     key: str = wire("string", since=4)
     """The key."""
@@ -50,21 +50,21 @@ class Coordinator:
     error_code: int = wire("int16", since=4)
     """0, or why there is none."""
     error_message: str | None = wire("string", since=4, nullable_since=4)
-    """The same for people."""
+    """The error message, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindCoordinatorResponse:
-    """Who coordinates: one broker up to v3, one for each key from v4."""
+    """The coordinators: one broker up to v3, one for each key from v4."""
 
     flexible_since: ClassVar[int] = 3
 
     throttle_time_ms: int = wire("int32", since=1)
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16", until=3)
     """0, or why there is none."""
     error_message: str | None = wire("string", since=1, until=3, nullable_since=1)
-    """The same for people."""
+    """The error message, or None."""
     node_id: int = wire("int32", until=3)
     """The broker."""
     host: str = wire("string", until=3)

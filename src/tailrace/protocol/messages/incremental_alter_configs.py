@@ -50,11 +50,11 @@ class IncrementalAlterConfigsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncrementalAlterConfigsResponse:
-    """What became of the changes."""
+    """The results of the changes."""
 
     flexible_since: ClassVar[int] = 1
 
     throttle_time_ms: int = wire("int32")
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     responses: tuple[AlterConfigsResourceResponse, ...] = wire_array(AlterConfigsResourceResponse)
-    """The outcome, by resource."""
+    """The results, by resource."""

@@ -14,18 +14,18 @@ from tailrace.protocol.fields import wire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducerIdRequest:
-    """Give me an id."""
+    """Ask for a producer id."""
 
     flexible_since: ClassVar[int] = 2
 
     transactional_id: str | None = wire("string", nullable_since=0)
-    """The transactional id; None: the producer is idempotent and no more."""
+    """The transactional id; None for a producer that is only idempotent."""
     transaction_timeout_ms: int = wire("int32")
     """How long a transaction may stay open."""
     producer_id: int = wire("int64", since=3, default=-1)
-    """The id that the producer has, when it asks for a new epoch."""
+    """The current id of a producer that asks for a new epoch."""
     producer_epoch: int = wire("int16", since=3, default=-1)
-    """The epoch that it has."""
+    """Its current epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class InitProducerIdResponse:
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
     """0, or why there is none."""
     producer_id: int = wire("int64", default=-1)

@@ -1,7 +1,7 @@
-"""Who leads a partition and where brokers listen: structs that Produce and Fetch answers share.
+"""Leader and endpoint structs that Produce and Fetch responses share.
 
-Both travel in tagged fields (KIP-951), so that a client which asked the wrong broker need not
-ask for metadata as well.
+Both are tagged fields (KIP-951), so that a client that asked the wrong broker need not send a
+Metadata request.
 """
 
 from dataclasses import dataclass

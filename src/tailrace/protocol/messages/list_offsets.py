@@ -16,19 +16,19 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffsetsPartition:
-    """The question about one partition."""
+    """The requested timestamp of one partition."""
 
     partition_index: int = wire("int32")
     """The partition."""
     current_leader_epoch: int = wire("int32", since=4, default=-1)
-    """The leader epoch that the client believes in; -1: it does not say."""
+    """The leader epoch that the client knows; -1: not sent."""
     timestamp: int = wire("int64")
     """Milliseconds since 1970, or a `SpecialTimestamp`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffsetsTopic:
-    """The questions about one topic."""
+    """The requested timestamps of one topic."""
 
     name: str = wire("string")
     """The topic."""
@@ -38,7 +38,7 @@ class ListOffsetsTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffsetsRequest:
-    """Which offsets have these partitions at these times?"""
+    """Ask for the offsets of these partitions at these times."""
 
     flexible_since: ClassVar[int] = 6
 
@@ -47,14 +47,14 @@ class ListOffsetsRequest:
     isolation_level: int = wire("int8", since=2)
     """0: the end is the high watermark; 1: it is the last stable offset."""
     topics: tuple[ListOffsetsTopic, ...] = wire_array(ListOffsetsTopic)
-    """The questions."""
+    """The requested timestamps, by topic."""
     timeout_ms: int = wire("int32", since=10)
-    """How long a look into tiered storage may take."""
+    """How long a lookup in tiered storage may take, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffsetsPartitionResponse:
-    """The answer about one partition."""
+    """The offset of one partition."""
 
     partition_index: int = wire("int32")
     """The partition."""
@@ -70,7 +70,7 @@ class ListOffsetsPartitionResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffsetsTopicResponse:
-    """The answers about one topic."""
+    """The offsets of one topic."""
 
     name: str = wire("string")
     """The topic."""
@@ -80,11 +80,11 @@ class ListOffsetsTopicResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffsetsResponse:
-    """The offsets that were asked for."""
+    """The requested offsets."""
 
     flexible_since: ClassVar[int] = 6
 
     throttle_time_ms: int = wire("int32", since=2)
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     topics: tuple[ListOffsetsTopicResponse, ...] = wire_array(ListOffsetsTopicResponse)
-    """The answers."""
+    """The offsets, by topic."""

@@ -1,4 +1,4 @@
-"""Metadata (3): brokers, topics, and who leads which partition.
+"""Metadata (3): brokers, topics, and the leaders of partitions.
 
 v1   controller, all topics by null     v9   flexible
 v4   creation of topics on request      v10  topic ids (KIP-516)
@@ -16,7 +16,7 @@ from uuid import UUID
 from tailrace.protocol.fields import wire, wire_array
 
 NO_OPERATIONS = -(2**31)
-"""In place of a set of authorized operations: they were not asked for."""
+"""The value for authorized operations that were not requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class MetadataRequestTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRequest:
-    """Which brokers are there, and who leads these topics?"""
+    """Ask for the brokers, and for the leaders of these topics."""
 
     flexible_since: ClassVar[int] = 9
 
@@ -72,13 +72,13 @@ class MetadataResponsePartition:
     leader_id: int = wire("int32")
     """The broker that leads; -1: none."""
     leader_epoch: int = wire("int32", since=7, default=-1)
-    """How often the lead has changed."""
+    """The leader epoch of the partition."""
     replica_nodes: tuple[int, ...] = wire_array("int32")
     """All replicas; the first is the preferred leader."""
     isr_nodes: tuple[int, ...] = wire_array("int32")
     """The replicas that are in sync."""
     offline_replicas: tuple[int, ...] = wire_array("int32", since=5)
-    """The replicas that are not there."""
+    """The offline replicas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class MetadataResponseTopic:
     error_code: int = wire("int16")
     """0, or what is wrong with the topic."""
     name: str | None = wire("string", nullable_since=12)
-    """The topic; None when an id was asked for that nobody knows."""
+    """The topic; None for an unknown id."""
     topic_id: UUID = wire("uuid", since=10)
     """The topic's id."""
     is_internal: bool = wire("bool", since=1)
@@ -101,12 +101,12 @@ class MetadataResponseTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponse:
-    """The cluster, as far as it was asked for."""
+    """The brokers and the requested topics."""
 
     flexible_since: ClassVar[int] = 9
 
     throttle_time_ms: int = wire("int32", since=3)
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     brokers: tuple[MetadataResponseBroker, ...] = wire_array(MetadataResponseBroker)
     """All live brokers."""
     cluster_id: str | None = wire("string", since=2, nullable_since=2, default=None)
@@ -114,7 +114,7 @@ class MetadataResponse:
     controller_id: int = wire("int32", since=1, default=-1)
     """The broker that creates and deletes topics; -1: not known."""
     topics: tuple[MetadataResponseTopic, ...] = wire_array(MetadataResponseTopic)
-    """The topics that were asked for."""
+    """The requested topics."""
     cluster_authorized_operations: int = wire("int32", since=8, until=10, default=NO_OPERATIONS)
     """What the client may do with the cluster, as bits."""
     error_code: int = wire("int16", since=13)

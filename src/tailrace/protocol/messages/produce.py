@@ -1,12 +1,12 @@
-"""Produce (0): batches of records for partitions, and where they went.
+"""Produce (0): appends batches of records to partitions.
 
     v3   format v2 only, transactional id   v9   flexible
     v5   log start offset                   v10  leader and endpoints in tags (KIP-951)
     v7   zstd may be used                   v11  transaction errors (KIP-890)
     v8   errors per record (KIP-467)        v13  topic ids in place of names (KIP-516)
 
-A decoded request holds its records as views of the frame: nothing is copied, and the frame lives
-as long as a view does.
+The records of a decoded request are views of the frame: nothing is copied, and a view keeps the
+frame in memory.
 """
 
 # ruff: noqa: RUF009 - `wire` makes a dataclass field, as dataclasses.field does.
@@ -59,17 +59,17 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchIndexAndErrorMessage:
-    """A record that made its batch fail."""
+    """A record that its batch was refused for."""
 
     batch_index: int = wire("int32")
-    """Place of the record in its batch."""
+    """Index of the record in its batch."""
     batch_index_error_message: str | None = wire("string", nullable_since=0, default=None)
     """What is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProduceResponse:
-    """What became of the records for one partition."""
+    """The result for the records of one partition."""
 
     index: int = wire("int32")
     """The partition."""
@@ -84,16 +84,16 @@ class PartitionProduceResponse:
     record_errors: tuple[BatchIndexAndErrorMessage, ...] = wire_array(
         BatchIndexAndErrorMessage, since=8
     )
-    """The records that made the batch fail."""
+    """The records that the batch was refused for."""
     error_message: str | None = wire("string", since=8, nullable_since=8, default=None)
-    """Why the batch was not appended, for people."""
+    """The error message, or None."""
     current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, since=10, tag=0)
-    """Who leads, if it is not this broker."""
+    """The leader, if it is not this broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicProduceResponse:
-    """What became of the records for one topic."""
+    """The result for the records of one topic."""
 
     name: str = wire("string", until=12)
     """The topic by name, up to v12."""
@@ -105,13 +105,13 @@ class TopicProduceResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceResponse:
-    """What became of the batches; not sent for acks 0."""
+    """The results for the batches; not sent for acks 0."""
 
     flexible_since: ClassVar[int] = 9
 
     responses: tuple[TopicProduceResponse, ...] = wire_array(TopicProduceResponse)
-    """The outcome, by topic."""
+    """The results, by topic."""
     throttle_time_ms: int = wire("int32", since=1)
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     node_endpoints: tuple[NodeEndpoint, ...] = wire_array(NodeEndpoint, since=10, tag=0)
-    """Where the leaders named in `current_leader` listen."""
+    """Addresses of the leaders in `current_leader`."""

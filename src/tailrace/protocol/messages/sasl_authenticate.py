@@ -28,9 +28,9 @@ class SaslAuthenticateResponse:
     flexible_since: ClassVar[int] = 2
 
     error_code: int = wire("int16")
-    """0, or why the client is not who it says."""
+    """0, or why the authentication failed."""
     error_message: str | None = wire("string", nullable_since=0)
-    """The same for people."""
+    """The error message, or None."""
     auth_bytes: Buffer = wire("records", default=b"")
     """The token, in the mechanism's own format."""
     session_lifetime_ms: int = wire("int64", since=1)

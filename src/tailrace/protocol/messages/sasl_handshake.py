@@ -1,6 +1,7 @@
-"""SaslHandshake (17): which SASL mechanism follows on this connection.
+"""SaslHandshake (17): chooses the SASL mechanism of a connection.
 
-v1 changes no field: after v0 the tokens travel bare, after v1 in `SaslAuthenticate` (KIP-152).
+v1 changes no field: after v0 the tokens are sent without a Kafka header, after v1 in
+`SaslAuthenticate` (KIP-152).
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslHandshakeRequest:
-    """Let me authenticate with this mechanism."""
+    """Ask to authenticate with this mechanism."""
 
     flexible_since: ClassVar[int] = 32_767
     """In no version."""

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (28): offsets of a consumer group that count when the transaction is committed.
+"""TxnOffsetCommit (28): offsets of a consumer group that are committed with the transaction.
 
     v2   leader epochs (KIP-320)            v3   flexible; the member that consumed (KIP-447)
 
@@ -22,7 +22,7 @@ class TxnOffsetCommitRequestPartition:
     committed_leader_epoch: int = wire("int32", since=2, default=-1)
     """Leader epoch of the last consumed record; -1 if it is not known."""
     committed_metadata: str | None = wire("string", nullable_since=0)
-    """The client's own words."""
+    """Metadata that the client stores with the offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +63,17 @@ class TxnOffsetCommitRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitResponsePartition:
-    """What became of the offset of one partition."""
+    """The result for the offset of one partition."""
 
     partition_index: int = wire("int32")
     """The partition."""
     error_code: int = wire("int16")
-    """0, or why it is not taken."""
+    """0, or why it was not accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitResponseTopic:
-    """What became of the offsets of one topic."""
+    """The results for the offsets of one topic."""
 
     name: str = wire("string")
     """The topic."""
@@ -85,11 +85,11 @@ class TxnOffsetCommitResponseTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitResponse:
-    """What became of each offset."""
+    """The results for all offsets."""
 
     flexible_since: ClassVar[int] = 3
 
     throttle_time_ms: int = wire("int32")
-    """How long the client is held back by a quota."""
+    """How long a quota throttles the client, in milliseconds."""
     topics: tuple[TxnOffsetCommitResponseTopic, ...] = wire_array(TxnOffsetCommitResponseTopic)
     """The offsets, by topic."""
