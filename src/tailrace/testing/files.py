@@ -58,8 +58,10 @@ class _Inode:
 
 
 class _Directory:
-    """The names of a directory, and all sets of names since the last sync: each could be on the
-    device after a crash."""
+    """The names of a directory, and all sets of names since the last sync.
+
+    Each of these sets could be on the device after a crash.
+    """
 
     def __init__(self) -> None:
         self.entries: dict[str, _Node] = {}
