@@ -16,7 +16,7 @@ from tailrace.records.control import build_end_marker
 from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage.config import log_config
-from tailrace.storage.folder import Folder
+from tailrace.storage.folder import PartitionFolder
 from tailrace.storage.recovery import open_log
 from tailrace.storage.removals import Removals
 from tests.wire.clients import CLIENTS, TIMEOUT_S, Sent
@@ -66,7 +66,7 @@ def with_transactions(folder: Path) -> None:
     folder.mkdir(parents=True)
     files = DiskFiles()
     log = open_log(
-        Folder(
+        PartitionFolder(
             partition=TopicPartition("t", 0),
             path=str(folder),
             files=files,

@@ -45,7 +45,7 @@ from tailrace.storage.checkpoints import (
 from tailrace.storage.cleaner.swap import finish_swaps
 from tailrace.storage.config import LogConfig, log_config
 from tailrace.storage.directories import unusable
-from tailrace.storage.folder import Folder
+from tailrace.storage.folder import PartitionFolder
 from tailrace.storage.recovery import INDEX_SUFFIXES, Cut, open_log
 from tailrace.storage.removals import Removals
 from tailrace.storage.set_aside import copy_parts, keep_bytes, move_file, parts
@@ -352,7 +352,7 @@ def _rebuild(
     cuts: list[Cut] = []
     starts = read_offset_checkpoint(files, f"{root}/{names.LOG_START_OFFSETS}")
     log = open_log(
-        Folder(
+        PartitionFolder(
             partition=plan.partition,
             path=plan.folder,
             files=files,

@@ -24,7 +24,7 @@ from tailrace.storage.checkpoints import read_partition_metadata, write_partitio
 from tailrace.storage.config import DAY_MS, LogConfig
 from tailrace.storage.directories import LogDirectory, UnusableDirectoryError, unusable
 from tailrace.storage.directory_offsets import DirectoryOffsets
-from tailrace.storage.folder import Folder
+from tailrace.storage.folder import PartitionFolder
 from tailrace.storage.log import Log, has_failed
 from tailrace.storage.recovery import open_log
 from tailrace.storage.removals import Removals
@@ -363,8 +363,8 @@ class DirectoryLogs:
         """Checkpoint the cleaner offset of a partition, as `DirectoryOffsets.note_cleaned`."""
         self.offsets.note_cleaned(partition, offset, log=log)
 
-    def _folder(self, partition: TopicPartition, path: str) -> Folder:
-        return Folder(
+    def _folder(self, partition: TopicPartition, path: str) -> PartitionFolder:
+        return PartitionFolder(
             partition=partition,
             path=path,
             files=self.files,

@@ -12,7 +12,7 @@ from tailrace.storage.removals import Removals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Folder:
+class PartitionFolder:
     """Where a log keeps its files."""
 
     partition: TopicPartition

@@ -37,7 +37,7 @@ from tailrace.storage.appends import (
 )
 from tailrace.storage.config import LogConfig
 from tailrace.storage.epochs import LeaderEpochs
-from tailrace.storage.folder import Folder
+from tailrace.storage.folder import PartitionFolder
 from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.index.transaction import AbortedTransaction
 from tailrace.storage.positions import Positions, ReadLimit
@@ -73,7 +73,7 @@ class Log:
     def __init__(
         self,
         *,
-        folder: Folder,
+        folder: PartitionFolder,
         config: LogConfig,
         segments: Segments,
         positions: Positions,

@@ -50,7 +50,7 @@ from tailrace.storage import evidence, names, set_aside
 from tailrace.storage.cleaner import swap
 from tailrace.storage.config import DAY_MS, LogConfig
 from tailrace.storage.epochs import LeaderEpochs, open_leader_epochs, write_epochs
-from tailrace.storage.folder import Folder
+from tailrace.storage.folder import PartitionFolder
 from tailrace.storage.index import offset as offset_index
 from tailrace.storage.index import time as time_index
 from tailrace.storage.index.time import TimestampOffset
@@ -98,7 +98,7 @@ class Cut:
 
 
 def open_log(
-    folder: Folder,
+    folder: PartitionFolder,
     *,
     config: LogConfig,
     is_clean: bool,
@@ -137,7 +137,7 @@ class _Opening:
 
     def __init__(
         self,
-        folder: Folder,
+        folder: PartitionFolder,
         *,
         config: LogConfig,
         is_clean: bool,

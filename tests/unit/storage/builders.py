@@ -7,7 +7,7 @@ from tailrace.model import Codec, TopicPartition
 from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.runtime.files import Files
 from tailrace.storage.config import LogConfig, log_config
-from tailrace.storage.folder import Folder
+from tailrace.storage.folder import PartitionFolder
 from tailrace.storage.log import Appended, Log
 from tailrace.storage.recovery import Cut, open_log
 from tailrace.storage.removals import Removals
@@ -60,9 +60,9 @@ class SetClock:
         self.time_ms += round(seconds * 1000)
 
 
-def folder_at(files: Files, *, clock: SetClock | None = None) -> Folder:
+def folder_at(files: Files, *, clock: SetClock | None = None) -> PartitionFolder:
     """The partition's folder, which has to be there, and the seams around it."""
-    return Folder(
+    return PartitionFolder(
         partition=PARTITION,
         path=FOLDER,
         files=files,
