@@ -151,7 +151,7 @@ def test_a_marker_of_an_older_epoch_is_refused() -> None:
     """The transaction stays open."""
     known = states()
     append(known, in_transaction(epoch=5), 99)
-    with pytest.raises(InvalidProducerEpochError, match="epoch 3, and epoch 5"):
+    with pytest.raises(InvalidProducerEpochError, match="epoch 3, and the log has epoch 5"):
         known.check(marker(COMMIT, epoch=3), origin=AppendOrigin.COORDINATOR)
     assert unstable(known) == 99
 
@@ -164,7 +164,9 @@ def test_a_marker_of_an_older_coordinator_is_refused() -> None:
     assert producer(known).coordinator_epoch == 1
     assert append(known, marker(epoch=5, coordinator_epoch=1), 101) is None
     assert append(known, marker(epoch=5, coordinator_epoch=2), 102) is None
-    with pytest.raises(CoordinatorFencedError, match="epoch 1, and one of epoch 2") as raised:
+    with pytest.raises(
+        CoordinatorFencedError, match="epoch 1, and the log has a marker of coordinator epoch 2"
+    ) as raised:
         known.check(marker(epoch=5, coordinator_epoch=1), origin=AppendOrigin.COORDINATOR)
     error = raised.value
     assert (error.producer_id, error.epoch, error.known_epoch) == (7, 1, 2)
@@ -193,7 +195,7 @@ def test_old_markers_from_the_leader_are_logged_and_taken(
     completed = append(known, old, 100, origin=AppendOrigin.REPLICATION)
     assert completed == (7, 99, 100, True)
     assert "producer 7 sent epoch 4" in caplog.text
-    assert "the coordinator of producer 7 has epoch 2" in caplog.text
+    assert "the coordinator of producer 7 sent a marker with epoch 2" in caplog.text
     assert (producer(known).epoch, producer(known).coordinator_epoch) == (4, 2)
 
 

@@ -292,5 +292,5 @@ def test_a_batch_whose_base_offset_is_wrong_is_not_handed_out_before_the_error()
     files.overwrite(path(0, ".log"), bytes(data))
     batches = open_log_reader(files, FOLDER).batches(0, 6)
     assert next(batches).base_offset == 0
-    with pytest.raises(CorruptionError, match="offsets 258 to 259 where"):
+    with pytest.raises(CorruptionError, match="offsets 258 to 259, and only"):
         next(batches)
