@@ -58,7 +58,7 @@ from tailrace.replication.flushes import Flushed
 from tailrace.replication.partition import Partition, UnknownPartitionError
 from tailrace.replication.validation import is_short
 from tailrace.runtime.slices import Slices
-from tailrace.storage.log import Appended, is_flush_due
+from tailrace.storage.log import LogAppendInfo, is_flush_due
 
 ZSTD_SINCE = 7
 SHORT_COUNT_MAX = 32
@@ -304,7 +304,12 @@ def _failed(index: int, error: TailraceError | OSError) -> _Outcome:
 
 
 def _appended(
-    services: Services, partition: Partition, appended: Appended, *, index: int, is_durable: bool
+    services: Services,
+    partition: Partition,
+    appended: LogAppendInfo,
+    *,
+    index: int,
+    is_durable: bool,
 ) -> _Outcome:
     answer = PartitionProduceResponse(
         index=index,

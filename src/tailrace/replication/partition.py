@@ -21,7 +21,7 @@ from tailrace.replication.waiting import Watched
 from tailrace.runtime.files import CutMeanwhileError
 from tailrace.storage.appends import PlannedAppend
 from tailrace.storage.directories import unusable
-from tailrace.storage.log import Appended, Log
+from tailrace.storage.log import Log, LogAppendInfo
 from tailrace.storage.manager import is_shortage
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
@@ -77,7 +77,7 @@ class Partition:
         self._on_failure = on_failure
         self.appended.changed()
 
-    def append(self, records: memoryview, *, now_ms: int) -> Appended:
+    def append(self, records: memoryview, *, now_ms: int) -> LogAppendInfo:
         """Append as leader and wake waiting fetches; raises as `Log.append` does.
 
         A full disk is logged once, and logged again when an append works.
@@ -86,13 +86,13 @@ class Partition:
             lambda: self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
         )
 
-    def append_planned(self, planned: PlannedAppend, *, now_ms: int) -> Appended:
+    def append_planned(self, planned: PlannedAppend, *, now_ms: int) -> LogAppendInfo:
         """As `append`, for a batch that `plan_append` has checked; see `Log.append_planned`."""
         return self._append(
             lambda: self.log.append_planned(planned, leader_epoch=self.leader_epoch, now_ms=now_ms)
         )
 
-    def _append(self, append: Callable[[], Appended]) -> Appended:
+    def _append(self, append: Callable[[], LogAppendInfo]) -> LogAppendInfo:
         try:
             appended = append()
         except OSError as error:

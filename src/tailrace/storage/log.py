@@ -53,7 +53,7 @@ SYNC_FAILED = "an earlier flush has failed; restart the broker to recover"
 CLOSED = "the log is closed"
 
 
-class Appended(NamedTuple):
+class LogAppendInfo(NamedTuple):
     """The result of an append: the offsets of the batch."""
 
     base_offset: int
@@ -130,7 +130,7 @@ class Log:
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: VerificationGuard | None = None,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """Append one batch as leader; `records` is stamped in place and must be writable.
 
         When this returns the batch is in the page cache; consumers can read it once the high
@@ -168,7 +168,7 @@ class Log:
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: VerificationGuard | None = None,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """Append a batch that `plan_append` has checked earlier.
 
         It is appended at the current log end, which may differ from the planned one, and
@@ -215,7 +215,7 @@ class Log:
                 now_ms=now_ms,
             )
         time = planned.log_append_time_or_none
-        return Appended(
+        return LogAppendInfo(
             base_offset=planned.base_offset,
             last_offset=planned.last_offset,
             log_append_time=NO_TIMESTAMP if time is None else time,
@@ -635,8 +635,8 @@ def _sync_in_service(segments: Segments, segment: Segment, sync: Callable[[], No
             raise
 
 
-def _appended_before(known: KnownBatch, *, log_start_offset: int) -> Appended:
-    return Appended(
+def _appended_before(known: KnownBatch, *, log_start_offset: int) -> LogAppendInfo:
+    return LogAppendInfo(
         base_offset=known.base_offset,
         last_offset=known.last_offset,
         log_append_time=known.timestamp,

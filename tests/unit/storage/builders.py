@@ -8,7 +8,7 @@ from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.runtime.files import Files
 from tailrace.storage.config import LogConfig, log_config
 from tailrace.storage.folder import PartitionFolder
-from tailrace.storage.log import Appended, Log
+from tailrace.storage.log import Log, LogAppendInfo
 from tailrace.storage.recovery import Cut, open_log
 from tailrace.storage.removals import Removals
 from tailrace.testing import MemoryFiles
@@ -92,7 +92,7 @@ def open_at(
     )
 
 
-def append(log: Log, data: bytearray, *, epoch: int = 0, now_ms: int = NOW) -> Appended:
+def append(log: Log, data: bytearray, *, epoch: int = 0, now_ms: int = NOW) -> LogAppendInfo:
     """Append one batch, as the only replica: it is readable at once."""
     appended = log.append(memoryview(data), leader_epoch=epoch, now_ms=now_ms)
     log.advance_high_watermark(log.end_offset)

@@ -3,7 +3,7 @@
 from tailrace.model import AppendOrigin
 from tailrace.records.batch import stamp
 from tailrace.records.control import build_end_marker
-from tailrace.storage.log import Appended, Log
+from tailrace.storage.log import Log, LogAppendInfo
 from tests.unit.storage.builders import NOW, batch
 
 
@@ -16,7 +16,7 @@ class TransactionalProducer:
         self.epoch = epoch
         self._sequence = 0
 
-    def append(self, count: int = 1, *, value: bytes = b"value") -> Appended:
+    def append(self, count: int = 1, *, value: bytes = b"value") -> LogAppendInfo:
         """A batch of `count` records in the transaction, which it may begin."""
         data = batch(
             *[value] * count,
@@ -30,7 +30,7 @@ class TransactionalProducer:
 
     def end(
         self, *, is_commit: bool, coordinator_epoch: int = 0, epoch: int | None = None
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """The marker of a transaction's end, as the coordinator writes it."""
         data = build_end_marker(
             self.producer_id,
@@ -43,16 +43,16 @@ class TransactionalProducer:
             memoryview(data), leader_epoch=0, now_ms=NOW, origin=AppendOrigin.COORDINATOR
         )
 
-    def commit(self) -> Appended:
+    def commit(self) -> LogAppendInfo:
         """End the transaction; its records count."""
         return self.end(is_commit=True)
 
-    def abort(self) -> Appended:
+    def abort(self) -> LogAppendInfo:
         """End the transaction; its records do not count."""
         return self.end(is_commit=False)
 
 
-def append_plain(log: Log, count: int = 1) -> Appended:
+def append_plain(log: Log, count: int = 1) -> LogAppendInfo:
     """A batch of `count` records of no producer; moves no high watermark."""
     return log.append(memoryview(batch(*[b"plain"] * count)), leader_epoch=0, now_ms=NOW)
 
