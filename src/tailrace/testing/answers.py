@@ -59,7 +59,7 @@ from tailrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from tailrace.records.batch import Batch
-from tailrace.testing.partition_log import Appended
+from tailrace.testing.partition_log import ScriptedAppend
 from tailrace.testing.script import Fault
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def produce(
 ) -> ProduceResponse | None:
     """Append the batches that this node leads; an error with acks=0 closes the connections."""
 
-    def appended(place: TopicPartition, data: Any) -> Appended:  # noqa: ANN401 - bytes or none
+    def appended(place: TopicPartition, data: Any) -> ScriptedAppend:  # noqa: ANN401 - bytes or none
         return _append(cluster, node, place, name=body.transactional_id or "", data=data)
 
     answer = _each_batch(cluster, node, body, judge=appended)
@@ -148,13 +148,13 @@ def _append(
     *,
     name: str,
     data: Any,  # noqa: ANN401 - bytes of some kind
-) -> Appended:
+) -> ScriptedAppend:
     """Append a batch if this node leads and its transaction, if any, is open with the partition."""
     led = cluster.partitions.get(place)
     if led is None:
-        return Appended(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return ScriptedAppend(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if led.leader != node.id:
-        return Appended(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return ScriptedAppend(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     batch = Batch(memoryview(data))
     if batch.is_transactional:
         known = cluster.coordinator.transactions.get(name)
@@ -162,9 +162,9 @@ def _append(
             batch.producer_id,
             batch.producer_epoch,
         ):
-            return Appended(ErrorCode.INVALID_PRODUCER_EPOCH)
+            return ScriptedAppend(ErrorCode.INVALID_PRODUCER_EPOCH)
         if not cluster.coordinator.has(name, place):
-            return Appended(ErrorCode.INVALID_TXN_STATE)
+            return ScriptedAppend(ErrorCode.INVALID_TXN_STATE)
     return led.log.append(data)
 
 
@@ -173,7 +173,7 @@ def _each_batch(
     node: "ScriptedNode",
     body: ProduceRequest,
     *,
-    judge: Callable[[TopicPartition, Any], Appended],
+    judge: Callable[[TopicPartition, Any], ScriptedAppend],
 ) -> ProduceResponse:
     """A response with the result of `judge` for each batch."""
     ends: dict[int, NodeEndpoint] = {}
@@ -434,9 +434,9 @@ def refusal(
     match body:
         case ProduceRequest():
 
-            def judge(place: TopicPartition, data: Any) -> Appended:  # noqa: ANN401
+            def judge(place: TopicPartition, data: Any) -> ScriptedAppend:  # noqa: ANN401
                 if fault.partition in {None, place}:
-                    return Appended(error)
+                    return ScriptedAppend(error)
                 return _append(cluster, node, place, name=body.transactional_id or "", data=data)
 
             return _each_batch(cluster, node, body, judge=judge)

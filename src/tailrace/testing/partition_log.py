@@ -34,7 +34,7 @@ class AppendedRecord(NamedTuple):
     is_transactional: bool
 
 
-class Appended(NamedTuple):
+class ScriptedAppend(NamedTuple):
     """The result of an append: error code and base offset."""
 
     error: ErrorCode
@@ -84,16 +84,16 @@ class ScriptedLog:
         self.producers.clear()
         self.start_offset = self.end_offset
 
-    def append(self, data: Buffer) -> Appended:
+    def append(self, data: Buffer) -> ScriptedAppend:
         """Append one batch, if the rules allow it."""
         try:
             ((_, batch),) = read_batches(memoryview(data))
             batch.check()
             records = list(records_of(batch))
         except (CorruptBatchError, ValueError):
-            return Appended(ErrorCode.CORRUPT_MESSAGE)
+            return ScriptedAppend(ErrorCode.CORRUPT_MESSAGE)
         if len(memoryview(data)) > self.batch_bytes_max:
-            return Appended(ErrorCode.MESSAGE_TOO_LARGE)
+            return ScriptedAppend(ErrorCode.MESSAGE_TOO_LARGE)
         if batch.producer_id >= 0:
             refused = self._check(batch)
             if refused is not None:
@@ -116,7 +116,7 @@ class ScriptedLog:
             known = self.producers[batch.producer_id]
             known.last_sequence = batch.last_sequence
             known.batches.append((batch.base_sequence, batch.last_sequence, base_offset))
-        return Appended(ErrorCode.NONE, base_offset)
+        return ScriptedAppend(ErrorCode.NONE, base_offset)
 
     def end_transaction(self, producer_id: int, epoch: int, *, is_commit: bool) -> None:
         """Write the marker that commits or aborts the producer's open records."""
@@ -128,7 +128,7 @@ class ScriptedLog:
         if known is None or known.epoch < epoch:
             self.producers[producer_id] = KnownProducer(epoch)
 
-    def _check(self, batch: Batch) -> Appended | None:
+    def _check(self, batch: Batch) -> ScriptedAppend | None:
         """The result for a batch that is not appended, or None; notes the epoch of one that is."""
         known = self.producers.get(batch.producer_id)
         if known is None:
@@ -136,15 +136,15 @@ class ScriptedLog:
             self.producers[batch.producer_id] = KnownProducer(batch.producer_epoch)
             return None
         if batch.producer_epoch < known.epoch:
-            return Appended(ErrorCode.INVALID_PRODUCER_EPOCH)
+            return ScriptedAppend(ErrorCode.INVALID_PRODUCER_EPOCH)
         if batch.producer_epoch > known.epoch:
             if batch.base_sequence != 0:
-                return Appended(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+                return ScriptedAppend(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
             self.producers[batch.producer_id] = KnownProducer(batch.producer_epoch)
             return None
         for first, last, base_offset in known.batches:
             if (first, last) == (batch.base_sequence, batch.last_sequence):
-                return Appended(ErrorCode.NONE, base_offset)
+                return ScriptedAppend(ErrorCode.NONE, base_offset)
         if batch.base_sequence != (known.last_sequence + 1) % (1 << 31):
-            return Appended(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            return ScriptedAppend(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         return None
