@@ -56,7 +56,7 @@ class BatchPlace(NamedTuple):
     size: int
 
 
-class CheckedBatch(NamedTuple):
+class VerifiedBatch(NamedTuple):
     """Header fields and position of a batch whose checksum is right."""
 
     position: int
@@ -251,7 +251,7 @@ class RecordsFile:
         magic = layout.FRAME.unpack_from(view)[-1]
         return Batch(view) if magic == layout.MAGIC else converted(view)
 
-    def checked(self) -> Iterator[CheckedBatch]:
+    def checked(self) -> Iterator[VerifiedBatch]:
         """The header fields of every batch, after a check of its checksum; for whole files.
 
         Equivalent to `batches` with `Batch.check`, and several times as fast.
@@ -286,7 +286,7 @@ class RecordsFile:
                 check_large(self._file, self.path, position=position)
             if delta < 0 or record_count < 0:
                 break
-            yield CheckedBatch(
+            yield VerifiedBatch(
                 position, end, base_offset, base_offset + delta, max_timestamp, leader_epoch,
                 producer_id, view,
             )  # fmt: skip
@@ -297,7 +297,7 @@ class RecordsFile:
                 batch.check()
             except CorruptionError as error:
                 raise error.located(path=self.path, position=place) from error
-            yield CheckedBatch(
+            yield VerifiedBatch(
                 place, place + batch.size, batch.base_offset, batch.last_offset,
                 batch.max_timestamp, batch.leader_epoch, batch.producer_id, batch.view,
             )  # fmt: skip
