@@ -31,7 +31,7 @@ from tailrace.records.batch import Batch, LegacyEntry
 from tailrace.records.builder import Record, records_of
 from tailrace.records.codecs import compress, decompress, with_lz4_checksum
 from tailrace.runtime.files import Buffer
-from tailrace.storage.cleaner.run import Choice, Run
+from tailrace.storage.cleaner.run import RetainedRecords, Run
 
 _ENTRY: Final = Struct(">qiIBB")
 _FRAME: Final = Struct(">qiI")
@@ -45,7 +45,7 @@ class Change(NamedTuple):
     batch: Batch
     place: int
     """Index of the batch in its run."""
-    choice: Choice
+    choice: RetainedRecords
     attributes: int
     base_timestamp: int
     max_timestamp: int
@@ -56,7 +56,9 @@ class Change(NamedTuple):
         return self.choice.kept
 
 
-def change_of(batch: Batch, place: int, choice: Choice, *, horizon_ms: int | None) -> Change:
+def change_of(
+    batch: Batch, place: int, choice: RetainedRecords, *, horizon_ms: int | None
+) -> Change:
     """The new header fields of a batch of a run.
 
     `horizon_ms` is its new delete horizon; None keeps the old one, if any. The base timestamp is

@@ -42,7 +42,7 @@ from tailrace.storage.cleaner.batches import (
 )
 from tailrace.storage.cleaner.output import Output, discard, open_cleaned
 from tailrace.storage.cleaner.passes import Pace, SegmentPass, Source
-from tailrace.storage.cleaner.run import KEEPS_ALL, Choice, Run
+from tailrace.storage.cleaner.run import KEEPS_ALL, RetainedRecords, Run
 from tailrace.storage.cleaner.transactions import CleanedTransactions
 from tailrace.storage.config import LogConfig
 from tailrace.storage.producers import ProducerStates
@@ -150,7 +150,7 @@ class _Met(NamedTuple):
     """Whether it decompresses to more than the limit of the process: it is kept unchanged."""
 
 
-_NOTHING: Final = Choice(0, 0, 0, 0, 0, 0)
+_NOTHING: Final = RetainedRecords(0, 0, 0, 0, 0, 0)
 
 
 class GroupRewriter:

@@ -20,7 +20,7 @@ KEEPS_ALL: Final = -(2**63)
 _UNWRITTEN: Final = (0,) * (BATCH_ROW_SIZE - BatchRow.KEPT)
 
 
-class Choice(NamedTuple):
+class RetainedRecords(NamedTuple):
     """Counts of the kept records of a batch: the fields of a `BatchRow` from KEPT to SIZE."""
 
     kept: int
@@ -90,10 +90,10 @@ class Run:
             self._views = [memoryview(b"".join(self._views))]
         return self._views[0] if self._views else memoryview(b"")
 
-    def choice(self, place: int) -> Choice:
+    def choice(self, place: int) -> RetainedRecords:
         """The counts of the kept records of a batch, after `KeyMap.choose`."""
         row = BATCH_ROW_SIZE * place
-        return Choice._make(self.rows[row + BatchRow.KEPT : row + BatchRow.SIZE + 1])
+        return RetainedRecords._make(self.rows[row + BatchRow.KEPT : row + BatchRow.SIZE + 1])
 
     def kept_of(self, place: int) -> bytearray:
         """The bytes of `keeps` for one batch, after `KeyMap.choose`."""
