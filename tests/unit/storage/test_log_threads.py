@@ -17,8 +17,8 @@ from tailrace.runtime.files import DiskFiles
 from tailrace.storage.cleaner.worker import (
     CleanerConfig,
     CleaningJob,
-    Exchange,
     LogCleaner,
+    SegmentExchange,
 )
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.directory_logs import DirectoryLogs
@@ -68,7 +68,7 @@ class Cleaning:
         self._job: CleaningJob | None = None
         self._mapped: Future[list[tuple[Segment, ...]]] | None = None
         self._groups: list[tuple[Segment, ...]] = []
-        self._rewritten: Future[Exchange] | None = None
+        self._rewritten: Future[SegmentExchange] | None = None
         self._settled: Future[None] | None = None
         self._noted: Future[None] | None = None
 

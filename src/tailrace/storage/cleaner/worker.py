@@ -147,7 +147,7 @@ class Throttle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class SegmentExchange:
     """Published new segments, and the old ones that they replace."""
 
     new: tuple[Segment, ...]
@@ -192,7 +192,7 @@ class CleaningJob:
         self._end_offset = self._round.map_keys()
         return self._round.groups()
 
-    def rewrite(self, group: Sequence[Segment]) -> Exchange:
+    def rewrite(self, group: Sequence[Segment]) -> SegmentExchange:
         """Write and publish the new segment of a group; `exchange` must follow. Any thread.
 
         If a segment has to be split first, the result is the split, and the round ends after its
@@ -217,9 +217,9 @@ class CleaningJob:
             raise
         self._is_exchange_open = True
         swap.publish(files, path, *new)
-        return Exchange(new=tuple(new), old=tuple(old))
+        return SegmentExchange(new=tuple(new), old=tuple(old))
 
-    def exchange(self, planned: Exchange) -> None:
+    def exchange(self, planned: SegmentExchange) -> None:
         """Replace the old segments of the log by the new ones. Owner's thread.
 
         Raises:
