@@ -12,7 +12,7 @@ from tailrace.storage.producers import (
     InvalidProducerEpochError,
     InvalidTransactionStateError,
     KnownBatch,
-    OutOfOrderSequenceError,
+    ProducerSequenceError,
     ProducerStates,
 )
 from tailrace.storage.segments import Segments
@@ -172,7 +172,7 @@ class Model:
             return self.known.check(batch, origin=origin) or ""
         except InvalidProducerEpochError:
             return "epoch"
-        except OutOfOrderSequenceError:
+        except ProducerSequenceError:
             return "sequence"
         except InvalidTransactionStateError:
             return "transaction"

@@ -45,7 +45,7 @@ from tailrace.storage.producers import (
     CoordinatorFencedError,
     InvalidProducerEpochError,
     InvalidTransactionStateError,
-    OutOfOrderSequenceError,
+    ProducerSequenceError,
 )
 
 MESSAGE_CHARACTERS_MAX = 8000
@@ -67,7 +67,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     InvalidReplicationError: ErrorCode.INVALID_REPLICATION_FACTOR,
     ConfigError: ErrorCode.INVALID_CONFIG,
     InvalidProducerEpochError: ErrorCode.INVALID_PRODUCER_EPOCH,
-    OutOfOrderSequenceError: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ProducerSequenceError: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     InvalidTransactionStateError: ErrorCode.INVALID_TXN_STATE,
     CoordinatorFencedError: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     UnknownPartitionError: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -141,7 +141,7 @@ class Log:
         Raises:
             CorruptionError, InvalidRecordError, InvalidTimestampError, RecordTooLargeError,
             UnsupportedCodecError: as `appends.plan_append`; the log is unchanged.
-            InvalidProducerEpochError, OutOfOrderSequenceError, InvalidTransactionStateError,
+            InvalidProducerEpochError, ProducerSequenceError, InvalidTransactionStateError,
             CoordinatorFencedError: as `ProducerStates.check`; the log is unchanged.
             OSError: the device is full or failing; the log is unchanged. One exception: if the end
                 of an aborted transaction cannot be written to the transaction index, the log

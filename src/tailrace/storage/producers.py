@@ -66,7 +66,7 @@ __all__ = [
     "KnownBatch",
     "KnownProducer",
     "OpenTransaction",
-    "OutOfOrderSequenceError",
+    "ProducerSequenceError",
     "ProducerStates",
     "open_producers",
 ]
@@ -98,7 +98,7 @@ class InvalidProducerEpochError(FatalError, ValueError):
         )
 
 
-class OutOfOrderSequenceError(FatalError, ValueError):
+class ProducerSequenceError(FatalError, ValueError):
     """A batch neither follows the last one of its producer nor repeats one of the last five."""
 
     def __init__(self, producer_id: int, *, sequence: int, expected: int) -> None:
@@ -230,7 +230,7 @@ class ProducerStates:
 
         Raises:
             InvalidProducerEpochError: the log has a newer epoch of the producer.
-            OutOfOrderSequenceError: it does not follow the last batch, does not begin at
+            ProducerSequenceError: it does not follow the last batch, does not begin at
                 sequence 0 in a new epoch, or is ahead of one that is being verified.
             InvalidTransactionStateError: it has no transaction, and one is open; or it begins a
                 transaction that needs verification, and `guard` is not the producer's.
@@ -248,7 +248,7 @@ class ProducerStates:
                 return repeated
             lowest = self.verifications.lowest_sequence_or_none(batch)
             if lowest is not None:
-                raise OutOfOrderSequenceError(
+                raise ProducerSequenceError(
                     batch.producer_id, sequence=batch.base_sequence, expected=lowest
                 )
         else:
@@ -607,7 +607,7 @@ def _check_sequence(batch: Batch, known: KnownProducer) -> KnownBatch | None:
         for each in known.batches:
             if each.last_sequence == last and each.first_sequence == first:
                 return each
-    raise OutOfOrderSequenceError(batch.producer_id, sequence=first, expected=expected)
+    raise ProducerSequenceError(batch.producer_id, sequence=first, expected=expected)
 
 
 def _check_epoch(batch: Batch, known: KnownProducer, origin: AppendOrigin) -> None:

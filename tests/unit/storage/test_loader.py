@@ -16,7 +16,7 @@ from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.index.transaction import AbortedTransaction
 from tailrace.storage.log import Log
-from tailrace.storage.producers import OutOfOrderSequenceError
+from tailrace.storage.producers import ProducerSequenceError
 from tailrace.storage.reads import aborted_between
 from tailrace.storage.segment import Segment
 from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError
@@ -230,7 +230,7 @@ def test_producers_outlive_records_deleted_within_a_segment() -> None:
     assert (again.start_offset, [each.offset for each in records(again)]) == (1, [1])
     found = again.producers.items()
     assert [(each, known.last_sequence) for each, known in found] == [(1, 0), (2, 0)]
-    with pytest.raises(OutOfOrderSequenceError):
+    with pytest.raises(ProducerSequenceError):
         append(again, of_producer(2, producer_id=1))
     append(again, of_producer(1, producer_id=1))
 

@@ -9,7 +9,7 @@ from tailrace.model import Codec, SpecialTimestamp
 from tailrace.records.batch import read_batches
 from tailrace.storage.config import DAY_MS
 from tailrace.storage.log import Log
-from tailrace.storage.producers import InvalidProducerEpochError, OutOfOrderSequenceError
+from tailrace.storage.producers import InvalidProducerEpochError, ProducerSequenceError
 from tailrace.storage.snapshots import decode_snapshot
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import (
@@ -453,7 +453,7 @@ def test_a_refused_or_failed_batch_leaves_no_trace_in_the_sequence() -> None:
     files = MemoryFiles()
     log = open_at(files)
     append(log, sequenced(0, b"a", epoch=1))
-    with pytest.raises(OutOfOrderSequenceError):
+    with pytest.raises(ProducerSequenceError):
         append(log, sequenced(2, b"gap", epoch=1))
     with pytest.raises(InvalidProducerEpochError):
         append(log, sequenced(0, b"old"))

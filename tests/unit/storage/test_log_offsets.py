@@ -7,7 +7,7 @@ from tailrace.model import Codec, SpecialTimestamp
 from tailrace.records.batch import read_batches
 from tailrace.storage.log import Log
 from tailrace.storage.positions import ReadLimit
-from tailrace.storage.producers import InvalidProducerEpochError, OutOfOrderSequenceError
+from tailrace.storage.producers import InvalidProducerEpochError, ProducerSequenceError
 from tailrace.storage.recovery import open_log
 from tailrace.storage.shrink import retention_facts, truncate_fully_and_start_at, truncate_to
 from tailrace.storage.snapshots import list_snapshots
@@ -261,10 +261,10 @@ def test_a_batch_sent_again_is_known_among_the_last_five() -> None:
     first, again = append(log, idempotent(6, 3)), append(log, idempotent(6, 3))
     assert (again.base_offset, again.last_offset) == (first.base_offset, first.last_offset)
     assert first.last_offset - first.base_offset == 2
-    with pytest.raises(OutOfOrderSequenceError):
+    with pytest.raises(ProducerSequenceError):
         append(log, idempotent(7, 2))
     assert append(log, idempotent(2)).base_offset == 2
-    with pytest.raises(OutOfOrderSequenceError):
+    with pytest.raises(ProducerSequenceError):
         append(log, idempotent(1))
     first, again = append(log, idempotent(9)), append(log, idempotent(9))
     assert (again.base_offset, again.last_offset) == (first.base_offset, first.last_offset)
@@ -275,7 +275,7 @@ def test_a_gap_and_an_old_epoch_are_refused() -> None:
     """The log is as before."""
     log = open_at(MemoryFiles(), config=BIG)
     append(log, idempotent(0, epoch=1))
-    with pytest.raises(OutOfOrderSequenceError):
+    with pytest.raises(ProducerSequenceError):
         append(log, idempotent(2, epoch=1))
     with pytest.raises(InvalidProducerEpochError):
         append(log, idempotent(0, epoch=0))

@@ -15,7 +15,7 @@ from tailrace.storage.producers import (
     InvalidProducerEpochError,
     InvalidTransactionStateError,
     OpenTransaction,
-    OutOfOrderSequenceError,
+    ProducerSequenceError,
     ProducerStates,
 )
 from tests.unit.storage.builders import NOW
@@ -129,7 +129,7 @@ def test_after_a_bump_only_sequence_zero_is_taken() -> None:
     append(known, in_transaction(1), 1)
     append(known, marker(ABORT, epoch=1), 2)
     for epoch in (1, 2):
-        with pytest.raises(OutOfOrderSequenceError, match="where 0 is due"):
+        with pytest.raises(ProducerSequenceError, match="where 0 is due"):
             known.check(in_transaction(2, epoch=epoch))
     append(known, in_transaction(0, epoch=1), 3)
     assert (producer(known).epoch, producer(known).last_sequence) == (1, 0)

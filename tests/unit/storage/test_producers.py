@@ -11,7 +11,7 @@ from tailrace.records.batch import Batch
 from tailrace.storage.producers import (
     EXPIRATION_MS,
     InvalidProducerEpochError,
-    OutOfOrderSequenceError,
+    ProducerSequenceError,
     ProducerStates,
 )
 from tests.unit.storage.builders import FOLDER, NOW
@@ -42,7 +42,7 @@ def test_the_next_sequence_is_taken_and_a_gap_refused() -> None:
     known = states()
     note(known, sent(0, count=3))
     assert known.check(sent(3)) is None
-    with pytest.raises(OutOfOrderSequenceError, match="sequence 4 where 3 is due") as raised:
+    with pytest.raises(ProducerSequenceError, match="sequence 4 where 3 is due") as raised:
         known.check(sent(4))
     assert (raised.value.producer_id, raised.value.sequence, raised.value.expected) == (7, 4, 3)
     assert known.check(sent(4, producer_id=8)) is None
@@ -58,7 +58,7 @@ def test_one_of_the_last_five_is_known_by_both_of_its_ends() -> None:
         assert found is not None
         assert (found.base_offset, found.last_offset) == (100 + 2 * number, 101 + 2 * number)
     for other in (batches[0], sent(2), sent(3), sent(2, count=3), sent(11)):
-        with pytest.raises(OutOfOrderSequenceError):
+        with pytest.raises(ProducerSequenceError):
             known.check(other)
 
 
@@ -67,7 +67,7 @@ def test_a_new_epoch_begins_at_zero_and_ends_the_old_one() -> None:
     known = states()
     note(known, sent(0), sent(1))
     for sequence in (1, 2):
-        with pytest.raises(OutOfOrderSequenceError, match=f"sequence {sequence} where 0 is due"):
+        with pytest.raises(ProducerSequenceError, match=f"sequence {sequence} where 0 is due"):
             known.check(sent(sequence, epoch=1))
     assert known.check(sent(0, epoch=3)) is None
     note(known, sent(0, epoch=3), offset=2)
@@ -92,7 +92,7 @@ def test_after_the_largest_sequence_comes_zero(count: int) -> None:
     duplicate = known.check(sent(first, count=count))
     assert duplicate is not None
     assert (duplicate.first_sequence, duplicate.base_offset) == (first, 0)
-    with pytest.raises(OutOfOrderSequenceError, match=f"where {following} is due"):
+    with pytest.raises(ProducerSequenceError, match=f"where {following} is due"):
         known.check(sent(following + 1))
 
 
@@ -135,7 +135,7 @@ def test_a_gap_is_refused_from_a_client_and_taken_from_the_leader() -> None:
     """The follower counts on from what it was given."""
     known = states()
     append(known, sent(0), 0)
-    with pytest.raises(OutOfOrderSequenceError):
+    with pytest.raises(ProducerSequenceError):
         known.check(sent(3))
     assert producer(known).last_sequence == 0
     append(known, sent(3), 1, origin=REPLICATION)
@@ -179,7 +179,7 @@ def test_a_batch_of_a_client_without_a_sequence_repeats_nothing() -> None:
     struct.pack_into(">i", data, layout.BASE_SEQUENCE_POSITION, -1)
     unnumbered = Batch(memoryview(data))
     append(known, unnumbered, 5, origin=AppendOrigin.COORDINATOR)
-    with pytest.raises(OutOfOrderSequenceError, match="sequence -1 where 0 is due"):
+    with pytest.raises(ProducerSequenceError, match="sequence -1 where 0 is due"):
         known.check(unnumbered)
 
 
@@ -191,7 +191,7 @@ def test_a_producer_of_whom_only_a_marker_is_known_begins_at_zero() -> None:
     assert (producer(known).last_sequence, producer(known).last_offset) == (-1, -1)
     with pytest.raises(InvalidProducerEpochError):
         known.check(sent(0, epoch=0))
-    with pytest.raises(OutOfOrderSequenceError):
+    with pytest.raises(ProducerSequenceError):
         known.check(sent(17, epoch=2))
     append(known, sent(0, epoch=2), 39)
     assert producer(known).epoch == 2
@@ -204,7 +204,7 @@ def test_an_idle_producer_is_forgotten_after_a_day() -> None:
     known = states()
     append(known, sent(0, epoch=5), 1)
     known.expire(NOW + EXPIRATION_MS - 1)
-    with pytest.raises(OutOfOrderSequenceError):
+    with pytest.raises(ProducerSequenceError):
         known.check(sent(4, epoch=5))
     known.expire(NOW + EXPIRATION_MS)
     assert len(known) == 0
@@ -244,7 +244,7 @@ def test_a_producer_read_at_the_start_has_a_day_from_the_first_call_on() -> None
     known = reloaded(files, log_end=2)
     known.expire(NOW)
     known.expire(NOW + EXPIRATION_MS - 1)
-    with pytest.raises(OutOfOrderSequenceError):
+    with pytest.raises(ProducerSequenceError):
         known.check(sent(9))
     known.expire(NOW + EXPIRATION_MS)
     append(known, sent(9), 2)

@@ -9,7 +9,7 @@ import pytest
 from tailrace.errors import CorruptionError
 from tailrace.model import SpecialTimestamp
 from tailrace.storage.log import Log
-from tailrace.storage.producers import OutOfOrderSequenceError
+from tailrace.storage.producers import ProducerSequenceError
 from tailrace.storage.snapshots import KnownBatch, KnownProducer, encode_snapshot
 from tailrace.testing import DiskFault, MemoryFiles
 
@@ -454,7 +454,7 @@ def test_the_sequence_goes_on_after_a_stop(is_kill: bool) -> None:  # noqa: FBT0
         stop_cleanly(log)
     log = open_at(files, is_clean=not is_kill)
     assert append(log, sequenced(11)).base_offset == 11
-    with pytest.raises(OutOfOrderSequenceError):
+    with pytest.raises(ProducerSequenceError):
         append(log, sequenced(13))
     assert append(log, sequenced(12)).base_offset == 12
     assert log.end_offset == 13

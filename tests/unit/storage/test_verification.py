@@ -8,7 +8,7 @@ from tailrace.storage.log import Log
 from tailrace.storage.producers import (
     EXPIRATION_MS,
     InvalidTransactionStateError,
-    OutOfOrderSequenceError,
+    ProducerSequenceError,
 )
 from tailrace.storage.verification import VerificationGuard
 from tailrace.testing import MemoryFiles
@@ -99,7 +99,7 @@ def test_no_batch_gets_ahead_of_one_that_is_being_verified(is_required: bool) ->
     guard = known.begin_verification(PRODUCER, epoch=0, sequence=0, now_ms=NOW)
     entry = known.verifications.get(PRODUCER)
     known.verifications.is_required = is_required
-    with pytest.raises(OutOfOrderSequenceError, match="sequence 4 where 0 is due"):
+    with pytest.raises(ProducerSequenceError, match="sequence 4 where 0 is due"):
         known.check(sent(4, is_transactional=True), guard=guard)
     assert known.verifications.get(PRODUCER) is entry
     assert known.check(sent(0, is_transactional=True), guard=guard) is None
