@@ -48,7 +48,7 @@ other broker: its cleaner would drop them when it gets the topic back."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
-class InvalidTopicError(FatalError, ValueError):
+class InvalidTopicNameError(FatalError, ValueError):
     """A topic name that Kafka does not allow."""
 
 
@@ -108,7 +108,7 @@ class Controller:
         Changes nothing.
 
         Raises:
-            InvalidTopicError: the name is empty, too long, `.` or `..`, or has other characters
+            InvalidTopicNameError: the name is empty, too long, `.` or `..`, or has other characters
                 than letters, digits, dot, underscore and dash.
             ReservedTopicError: it is the name of Kafka's metadata log.
             TopicExistsError: the name is taken, or differs only in dots and underscores.
@@ -251,7 +251,9 @@ class Controller:
         folded = name.replace(".", "_")
         for other in self.image.topics:
             if other.replace(".", "_") == folded:
-                raise InvalidTopicError(f"topic {name} collides with {other}: only . and _ differ")
+                raise InvalidTopicNameError(
+                    f"topic {name} collides with {other}: only . and _ differ"
+                )
 
     def _become(self, image: ClusterImage) -> None:
         try:
@@ -265,15 +267,15 @@ def check_topic_name(name: str) -> None:
     """Check a name against Kafka's rules.
 
     Raises:
-        InvalidTopicError: see `Controller.plan_topic`.
+        InvalidTopicNameError: see `Controller.plan_topic`.
     """
     if not name or len(name) > TOPIC_NAME_BYTES_MAX or name in (".", ".."):
-        raise InvalidTopicError(
+        raise InvalidTopicNameError(
             f"{name[:40]!r} is no topic name: a name has 1 to {TOPIC_NAME_BYTES_MAX} characters, "
             "and . and .. are not allowed"
         )
     if _LEGAL_NAME.fullmatch(name) is None:
-        raise InvalidTopicError(
+        raise InvalidTopicNameError(
             f"{name[:40]!r} is no topic name: letters, digits, dot, underscore and dash are allowed"
         )
 

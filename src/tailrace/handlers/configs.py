@@ -119,7 +119,7 @@ def find_topic(services: Services, name: str) -> Topic:
 
     Raises:
         InvalidRequestError: the name is empty; there are no settings for all topics together.
-        InvalidTopicError: the name is not allowed.
+        InvalidTopicNameError: the name is not allowed.
         UnknownPartitionError: there is no such topic.
     """
     if not name:

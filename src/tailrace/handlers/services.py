@@ -9,7 +9,7 @@ from tailrace.cluster.controller import (
     Controller,
     InvalidPartitionsError,
     InvalidReplicationError,
-    InvalidTopicError,
+    InvalidTopicNameError,
     ReservedTopicError,
     TopicExistsError,
 )
@@ -60,7 +60,7 @@ _CODES: dict[type[Exception], ErrorCode] = {
     FencedLeaderEpochError: ErrorCode.FENCED_LEADER_EPOCH,
     UnknownLeaderEpochError: ErrorCode.UNKNOWN_LEADER_EPOCH,
     InvalidRequestError: ErrorCode.INVALID_REQUEST,
-    InvalidTopicError: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    InvalidTopicNameError: ErrorCode.INVALID_TOPIC_EXCEPTION,
     ReservedTopicError: ErrorCode.INVALID_REQUEST,
     TopicExistsError: ErrorCode.TOPIC_ALREADY_EXISTS,
     InvalidPartitionsError: ErrorCode.INVALID_PARTITIONS,

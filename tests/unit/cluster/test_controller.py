@@ -46,10 +46,10 @@ def test_a_topic_outlasts_a_crash_from_the_moment_it_is_added() -> None:
 @pytest.mark.parametrize(
     ("name", "error"),
     [
-        ("", room.InvalidTopicError), (".", room.InvalidTopicError), ("..", room.InvalidTopicError),
-        ("a" * 250, room.InvalidTopicError), ("a/b", room.InvalidTopicError),
-        ("a b", room.InvalidTopicError), ("\u00e4", room.InvalidTopicError),
-        ("taken.name", room.TopicExistsError), ("taken_name", room.InvalidTopicError),
+        ("", room.InvalidTopicNameError), (".", room.InvalidTopicNameError), ("..", room.InvalidTopicNameError),
+        ("a" * 250, room.InvalidTopicNameError), ("a/b", room.InvalidTopicNameError),
+        ("a b", room.InvalidTopicNameError), ("\u00e4", room.InvalidTopicNameError),
+        ("taken.name", room.TopicExistsError), ("taken_name", room.InvalidTopicNameError),
     ],
 )  # fmt: skip
 def test_names_that_cannot_be_had(name: str, error: type[Exception]) -> None:
