@@ -42,7 +42,7 @@ class ScriptedAppend(NamedTuple):
 
 
 @dataclass(slots=True)
-class KnownProducer:
+class ScriptedProducer:
     """The state of a producer on its leader."""
 
     epoch: int
@@ -57,7 +57,7 @@ class ScriptedLog:
 
     def __init__(self) -> None:
         self.records: list[AppendedRecord] = []
-        self.producers: dict[int, KnownProducer] = {}
+        self.producers: dict[int, ScriptedProducer] = {}
         self.start_offset = 0
         self.end_offset = 0
         self.batch_bytes_max = 1 << 30
@@ -126,21 +126,21 @@ class ScriptedLog:
                 self._outcomes.setdefault(each.offset, is_commit)
         known = self.producers.get(producer_id)
         if known is None or known.epoch < epoch:
-            self.producers[producer_id] = KnownProducer(epoch)
+            self.producers[producer_id] = ScriptedProducer(epoch)
 
     def _check(self, batch: Batch) -> ScriptedAppend | None:
         """The result for a batch that is not appended, or None; notes the epoch of one that is."""
         known = self.producers.get(batch.producer_id)
         if known is None:
             # Kafka accepts any sequence from a producer without state.
-            self.producers[batch.producer_id] = KnownProducer(batch.producer_epoch)
+            self.producers[batch.producer_id] = ScriptedProducer(batch.producer_epoch)
             return None
         if batch.producer_epoch < known.epoch:
             return ScriptedAppend(ErrorCode.INVALID_PRODUCER_EPOCH)
         if batch.producer_epoch > known.epoch:
             if batch.base_sequence != 0:
                 return ScriptedAppend(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-            self.producers[batch.producer_id] = KnownProducer(batch.producer_epoch)
+            self.producers[batch.producer_id] = ScriptedProducer(batch.producer_epoch)
             return None
         for first, last, base_offset in known.batches:
             if (first, last) == (batch.base_sequence, batch.last_sequence):
