@@ -22,7 +22,7 @@ from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.cleaner import plan as cleaning
 from tailrace.storage.config import LogConfig
 from tailrace.storage.listing import SegmentFiles, settled
-from tailrace.storage.retention import SegmentFacts, explain_retention
+from tailrace.storage.retention import RetentionFacts, explain_retention
 from tailrace.storage.walk import walk_headers
 
 
@@ -136,7 +136,7 @@ class _Facts(NamedTuple):
     watermark: int
     stable: int
     end: int
-    segments: list[SegmentFacts]
+    segments: list[RetentionFacts]
     cleaning: cleaning.LogFacts | None
     """None where nothing is compacted, or nothing is there."""
 
@@ -182,11 +182,11 @@ def _checkpoint(files: Files, root: str, name: str) -> dict[TopicPartition, int]
         return {}  # It counts as empty, as for a broker.
 
 
-def _facts(files: Files, segment: SegmentFiles, limit: int) -> SegmentFacts:
+def _facts(files: Files, segment: SegmentFiles, limit: int) -> RetentionFacts:
     timestamp = newest_timestamp(files, segment)
     if timestamp is None or limit > segment.base_offset:
         timestamp = _newest_behind(files, segment, -1 if timestamp is None else timestamp)
-    return SegmentFacts(
+    return RetentionFacts(
         base_offset=segment.base_offset,
         next_base_offset=limit,
         size_bytes=segment.size,
@@ -211,8 +211,8 @@ def _newest_behind(files: Files, segment: SegmentFiles, timestamp: int) -> int:
 
 
 def _cleaning_facts(
-    files: Files, segment: SegmentFiles, fact: SegmentFacts
-) -> cleaning.SegmentFacts:
+    files: Files, segment: SegmentFiles, fact: RetentionFacts
+) -> cleaning.RetentionFacts:
     first = None
     file = files.open(segment.path, read_only=True)
     try:
@@ -222,7 +222,7 @@ def _cleaning_facts(
         first = None
     finally:
         file.close()
-    return cleaning.SegmentFacts(
+    return cleaning.RetentionFacts(
         base_offset=segment.base_offset,
         size_bytes=segment.size,
         largest_timestamp_ms=fact.timestamp_ms,

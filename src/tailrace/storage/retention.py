@@ -32,7 +32,7 @@ from tailrace.storage.config import DAY_MS, LogConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentFacts:
+class RetentionFacts:
     """What the rules need of one segment; a log's segments are in order, the active one last."""
 
     base_offset: int
@@ -80,7 +80,7 @@ class Explanation:
 
 
 def plan_retention(
-    facts: Sequence[SegmentFacts],
+    facts: Sequence[RetentionFacts],
     *,
     config: LogConfig,
     log_start: int,
@@ -107,7 +107,7 @@ def plan_retention(
 
 
 def explain_retention(
-    facts: Sequence[SegmentFacts],
+    facts: Sequence[RetentionFacts],
     *,
     config: LogConfig,
     log_start: int,
@@ -165,7 +165,7 @@ def _rules(config: LogConfig) -> list[Reason]:
 
 def _breaches(
     reason: Reason,
-    segments: Sequence[SegmentFacts],
+    segments: Sequence[RetentionFacts],
     *,
     config: LogConfig,
     log_start: int,
@@ -184,7 +184,7 @@ def _breaches(
 
 
 def _why_it_goes(
-    segment: SegmentFacts,
+    segment: RetentionFacts,
     reason: Reason,
     config: LogConfig,
     *,
@@ -204,7 +204,7 @@ def _why_it_goes(
     assert_never(reason)
 
 
-def _wait_for_time(older: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> str:
+def _wait_for_time(older: Sequence[RetentionFacts], config: LogConfig, now_ms: int) -> str:
     """When the last of these segments is deleted by age: not before the youngest of them."""
     if config.retention_ms < 0:
         return "never too old, retention.ms is -1"
@@ -217,7 +217,7 @@ def _wait_for_time(older: Sequence[SegmentFacts], config: LogConfig, now_ms: int
     return text
 
 
-def _wait_for_size(older: Sequence[SegmentFacts], config: LogConfig, log_bytes: int) -> str:
+def _wait_for_size(older: Sequence[RetentionFacts], config: LogConfig, log_bytes: int) -> str:
     """How much must be written until the last of these segments is deleted by size."""
     if config.retention_bytes < 0:
         return "never too much, retention.bytes is -1"
@@ -226,11 +226,11 @@ def _wait_for_size(older: Sequence[SegmentFacts], config: LogConfig, log_bytes: 
     return f"{has}, so it goes when {_size(missing)} more are written"
 
 
-def _last_offset(segment: SegmentFacts) -> str:
+def _last_offset(segment: RetentionFacts) -> str:
     return f"its last offset, {segment.next_base_offset - 1},"
 
 
-def _age(segment: SegmentFacts, now_ms: int) -> str:
+def _age(segment: RetentionFacts, now_ms: int) -> str:
     age_ms = now_ms - segment.timestamp_ms
     if age_ms < 0:
         return f"its newest record is {_duration(-age_ms)} in the future"

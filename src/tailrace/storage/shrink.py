@@ -16,8 +16,8 @@ from tailrace.storage.log import Log
 from tailrace.storage.retention import (
     Deletion,
     Explanation,
+    RetentionFacts,
     RetentionPlan,
-    SegmentFacts,
     explain_retention,
     plan_retention,
 )
@@ -129,12 +129,12 @@ def explain(log: Log, now_ms: int) -> list[Explanation]:
     )
 
 
-def retention_facts(log: Log) -> list[SegmentFacts]:
+def retention_facts(log: Log) -> list[RetentionFacts]:
     """The facts that retention decides from, for each segment, oldest first."""
     segments = tuple(log.segments)
     ends = [*(each.base_offset for each in segments[1:]), log.end_offset]
     return [
-        SegmentFacts(
+        RetentionFacts(
             base_offset=each.base_offset,
             next_base_offset=end,
             size_bytes=each.size,

@@ -7,8 +7,8 @@ import pytest
 from tailrace.storage.config import DAY_MS, LogConfig, log_config
 from tailrace.storage.retention import (
     Reason,
+    RetentionFacts,
     RetentionPlan,
-    SegmentFacts,
     explain_retention,
     plan_retention,
 )
@@ -30,13 +30,13 @@ def config(
     )
 
 
-def log(*sizes: int, ages_ms: Sequence[int] = ()) -> list[SegmentFacts]:
+def log(*sizes: int, ages_ms: Sequence[int] = ()) -> list[RetentionFacts]:
     """Segments of ten offsets each with these sizes; an empty one has no offset."""
-    facts: list[SegmentFacts] = []
+    facts: list[RetentionFacts] = []
     for number, size in enumerate(sizes):
         base = facts[-1].next_base_offset if facts else 0
         facts.append(
-            SegmentFacts(
+            RetentionFacts(
                 base_offset=base,
                 next_base_offset=base + (10 if size else 0),
                 size_bytes=size,
@@ -47,7 +47,7 @@ def log(*sizes: int, ages_ms: Sequence[int] = ()) -> list[SegmentFacts]:
 
 
 def plan(
-    facts: list[SegmentFacts],
+    facts: list[RetentionFacts],
     settings: LogConfig,
     *,
     log_start: int = 0,
@@ -70,7 +70,7 @@ def gone(planned: RetentionPlan) -> list[tuple[int, Reason]]:
 
 
 def sentences(
-    facts: list[SegmentFacts],
+    facts: list[RetentionFacts],
     settings: LogConfig,
     *,
     log_start: int = 0,
