@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 
-from tailrace.storage.cleaner.plan import LogFacts, SegmentFacts
+from tailrace.storage.cleaner.plan import CleanableSegment, LogFacts
 from tailrace.storage.index.offset import ENTRY as OFFSET_ENTRY
 from tailrace.storage.index.time import ENTRY as TIME_ENTRY
 from tailrace.storage.positions import Positions
 from tailrace.storage.segment import Segment
 
 
-def segment_facts(segment: Segment) -> SegmentFacts:
+def segment_facts(segment: Segment) -> CleanableSegment:
     """The facts of one segment.
 
     Raises:
         CorruptionError: the log does not begin with a batch.
         OSError: the file's time cannot be read.
     """
-    return SegmentFacts(
+    return CleanableSegment(
         base_offset=segment.base_offset,
         size_bytes=segment.size,
         largest_timestamp_ms=segment.largest_timestamp_or_modified_ms(),

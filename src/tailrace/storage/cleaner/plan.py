@@ -19,7 +19,7 @@ from tailrace.storage.config import LogConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentFacts:
+class CleanableSegment:
     """The facts of one segment that a plan needs."""
 
     base_offset: int
@@ -39,7 +39,7 @@ class LogFacts:
     log_start: int
     last_stable: int
     log_end: int
-    segments: tuple[SegmentFacts, ...]
+    segments: tuple[CleanableSegment, ...]
 
     @property
     def active_base(self) -> int:
@@ -147,14 +147,14 @@ def choose_filthiest(plans: Mapping[TopicPartition, CleaningPlan]) -> TopicParti
 
 
 def group_segments(
-    segments: Sequence[SegmentFacts], *, config: LogConfig, first_uncleanable: int
-) -> list[tuple[SegmentFacts, ...]]:
+    segments: Sequence[CleanableSegment], *, config: LogConfig, first_uncleanable: int
+) -> list[tuple[CleanableSegment, ...]]:
     """Group the segments so that each group fits one new segment even if no record is removed.
 
     The next base offset limits the offsets of a segment, and `first_uncleanable` those of the last
     one; the real last offsets would have to be read.
     """
-    groups: list[tuple[SegmentFacts, ...]] = []
+    groups: list[tuple[CleanableSegment, ...]] = []
     limits = [segment.base_offset for segment in segments[1:]] + [first_uncleanable]
     for segment, limit in zip(segments, limits, strict=True):
         if groups and _fits(groups[-1], segment, limit=limit, config=config):
@@ -165,7 +165,7 @@ def group_segments(
 
 
 def _fits(
-    group: tuple[SegmentFacts, ...], segment: SegmentFacts, *, limit: int, config: LogConfig
+    group: tuple[CleanableSegment, ...], segment: CleanableSegment, *, limit: int, config: LogConfig
 ) -> bool:
     merged = (*group, segment)
     # An empty segment needs no offset in the index. If its range counted, compaction would leave an
@@ -179,14 +179,14 @@ def _fits(
     )
 
 
-def _inactive_from(log: LogFacts, offset: int) -> tuple[SegmentFacts, ...]:
+def _inactive_from(log: LogFacts, offset: int) -> tuple[CleanableSegment, ...]:
     """The segments from the one with `offset` up to the active one, which is excluded."""
     return _between(log.segments, offset, log.active_base)
 
 
 def _between(
-    segments: tuple[SegmentFacts, ...], start: int, limit: int
-) -> tuple[SegmentFacts, ...]:
+    segments: tuple[CleanableSegment, ...], start: int, limit: int
+) -> tuple[CleanableSegment, ...]:
     """The segments with offsets from `start` to below `limit`, according to their base offsets."""
     if start >= limit:
         return ()

@@ -8,9 +8,9 @@ from tailrace.config.settings import INT32_MAX
 from tailrace.model import TopicPartition
 from tailrace.storage.cleaner.facts import log_facts
 from tailrace.storage.cleaner.plan import (
+    CleanableSegment,
     CleaningPlan,
     LogFacts,
-    SegmentFacts,
     choose_filthiest,
     group_segments,
     plan_cleaning,
@@ -37,7 +37,7 @@ def facts(
         last_stable=end if last_stable is None else last_stable,
         log_end=end,
         segments=tuple(
-            SegmentFacts(
+            CleanableSegment(
                 base_offset=base,
                 size_bytes=sizes[place] if sizes else 100,
                 largest_timestamp_ms=timestamps[place] if timestamps else NOW,
@@ -215,9 +215,9 @@ def test_a_log_that_is_not_due_is_never_chosen() -> None:
     assert choose_filthiest({}) is None
 
 
-def segment(base: int, size: int = 100, index: int = 24) -> SegmentFacts:
+def segment(base: int, size: int = 100, index: int = 24) -> CleanableSegment:
     """A segment with entries in both indexes."""
-    return SegmentFacts(
+    return CleanableSegment(
         base_offset=base,
         size_bytes=size,
         largest_timestamp_ms=NOW,
@@ -226,7 +226,7 @@ def segment(base: int, size: int = 100, index: int = 24) -> SegmentFacts:
     )
 
 
-def groups_of(segments: Sequence[SegmentFacts], end: int, **given: object) -> list[list[int]]:
+def groups_of(segments: Sequence[CleanableSegment], end: int, **given: object) -> list[list[int]]:
     """Base offsets by group."""
     large = {"segment_bytes": INT32_MAX, "segment_index_bytes": INT32_MAX}
     config = settings(**{**large, **given})
@@ -249,7 +249,9 @@ def test_groups_are_bounded_by_log_bytes_and_by_index_bytes() -> None:
 def test_a_time_index_bounds_a_group_as_well() -> None:
     """Its entries are larger than those of the offset index."""
     segments = [
-        SegmentFacts(base_offset=base, size_bytes=1, largest_timestamp_ms=NOW, time_index_bytes=36)
+        CleanableSegment(
+            base_offset=base, size_bytes=1, largest_timestamp_ms=NOW, time_index_bytes=36
+        )
         for base in (0, 10, 20)
     ]
     assert groups_of(segments, 30, segment_index_bytes=72) == [[0, 10], [20]]
