@@ -46,7 +46,8 @@ def test_a_topic_outlasts_a_crash_from_the_moment_it_is_added() -> None:
 @pytest.mark.parametrize(
     ("name", "error"),
     [
-        ("", room.InvalidTopicNameError), (".", room.InvalidTopicNameError), ("..", room.InvalidTopicNameError),
+        ("", room.InvalidTopicNameError), (".", room.InvalidTopicNameError),
+        ("..", room.InvalidTopicNameError),
         ("a" * 250, room.InvalidTopicNameError), ("a/b", room.InvalidTopicNameError),
         ("a b", room.InvalidTopicNameError), ("\u00e4", room.InvalidTopicNameError),
         ("taken.name", room.TopicExistsError), ("taken_name", room.InvalidTopicNameError),

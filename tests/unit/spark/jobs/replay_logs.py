@@ -13,7 +13,7 @@ from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.runtime.files import DiskFiles
 from tailrace.spark.jobs.replay_target import OvertakenError, TargetSettings
-from tailrace.storage.producers import OutOfOrderSequenceError, ProducerStates
+from tailrace.storage.producers import ProducerSequenceError, ProducerStates
 
 
 class BrokenConnectionError(Exception):
@@ -65,7 +65,7 @@ class Logs:
         """As a broker does it; gives the base offset.
 
         Raises:
-            OutOfOrderSequenceError: the sequence number is not the producer's next one.
+            ProducerSequenceError: the sequence number is not the producer's next one.
         """
         buffer = bytearray(data)
         stamp(memoryview(buffer), base_offset=self.end(partition), leader_epoch=0)
@@ -100,7 +100,7 @@ class Logs:
         for partition, data in sent:
             try:
                 self.append(partition, data)
-            except OutOfOrderSequenceError:
+            except ProducerSequenceError:
                 return  # What comes behind it on the connection is out of order, too.
 
     def deliver_late(self) -> None:
@@ -164,7 +164,7 @@ class Connection:
         partition, data, placed = self._queue.popleft()
         try:
             placed(self._logs.append(partition, data))
-        except OutOfOrderSequenceError as error:
+        except ProducerSequenceError as error:
             self._queue.clear()
             raise OvertakenError(str(error)) from error
 
