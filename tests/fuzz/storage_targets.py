@@ -18,7 +18,7 @@ from tailrace.storage import checkpoints, names
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.index.offset import open_offset_index
 from tailrace.storage.index.time import open_time_index
-from tailrace.storage.index.transaction import AbortedTransaction, open_transaction_index
+from tailrace.storage.index.transaction import AbortedTxn, open_transaction_index
 from tailrace.storage.reader import open_log_reader
 from tailrace.storage.snapshots import (
     KnownBatch,
@@ -182,7 +182,7 @@ def read_transaction_index(data: bytes) -> object:
     middle = entries[len(entries) // 2].last_offset if entries else 0
     index.truncate_to(middle)
     kept = tuple(entry for entry in entries if entry.last_offset < middle)
-    index.append(AbortedTransaction(1, middle, middle, middle))
+    index.append(AbortedTxn(1, middle, middle, middle))
     assert open_transaction_index(files, "index", base_offset=0).entries()[:-1] == kept
     return len(entries)
 

@@ -12,7 +12,7 @@ from tailrace.records.batch import Batch, read_batches
 from tailrace.records.builder import records_of
 from tailrace.records.control import ControlType, EndTransactionMarker, build_end_marker
 from tailrace.storage.config import LogConfig
-from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.log import Log
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reader import open_log_reader
@@ -233,7 +233,7 @@ class Model:
                 assert not found.aborted
 
     def check_committed(
-        self, got: list[Batch], shown: list[Entry], told: tuple[AbortedTransaction, ...]
+        self, got: list[Batch], shown: list[Entry], told: tuple[AbortedTxn, ...]
     ) -> None:
         """What a consumer keeps of the batches, by the aborts it is told, was committed."""
         aborted = [each for each in self.transactions() if each.is_aborted]

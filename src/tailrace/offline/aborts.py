@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.producers import EndedTransaction
 from tailrace.runtime.files import Files
-from tailrace.storage.index.transaction import ENTRY, VERSION, AbortedTransaction
+from tailrace.storage.index.transaction import ENTRY, VERSION, AbortedTxn
 
 
 def check_aborts(
@@ -41,7 +41,7 @@ def check_aborts(
     seen = set()
     before = base_offset - 1
     for number, (version, *fields) in enumerate(ENTRY.iter_unpack(memoryview(data)[:whole])):
-        entry, position = AbortedTransaction(*fields), number * ENTRY.size
+        entry, position = AbortedTxn(*fields), number * ENTRY.size
         if version == VERSION and entry.last_offset >= limit_offset and not is_sound:
             continue
         fault = _fault(version, entry, before=before, limit_offset=limit_offset)
@@ -63,9 +63,7 @@ def check_aborts(
             )
 
 
-def _fault(
-    version: int, entry: AbortedTransaction, *, before: int, limit_offset: int
-) -> str | None:
+def _fault(version: int, entry: AbortedTxn, *, before: int, limit_offset: int) -> str | None:
     if version != VERSION:
         return f"has version {version}, not {VERSION}"
     if not before < entry.last_offset < limit_offset:
@@ -84,7 +82,7 @@ def _fault(
 
 
 def _disagreement(
-    entry: AbortedTransaction, marker: EndedTransaction | None, *, is_sound: bool
+    entry: AbortedTxn, marker: EndedTransaction | None, *, is_sound: bool
 ) -> str | None:
     if marker is None:
         return f"has no abort marker at offset {entry.last_offset}" if is_sound else None

@@ -15,7 +15,7 @@ from tailrace.offline.walk import position_near
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage import names
-from tailrace.storage.index.transaction import AbortedTransaction, TransactionIndex
+from tailrace.storage.index.transaction import AbortedTxn, TransactionIndex
 from tailrace.storage.listing import SegmentFiles, open_sibling
 from tailrace.storage.snapshots import list_snapshots, read_snapshot, snapshot_path
 from tailrace.storage.walk import walk_batches
@@ -24,7 +24,7 @@ from tailrace.storage.walk import walk_batches
 class AbortedRecords:
     """The aborted transactions of a partition; tells which batches belong to one."""
 
-    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+    def __init__(self, aborted: Sequence[AbortedTxn]) -> None:
         self._by_producer: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for each in aborted:
             self._by_producer[each.producer_id].append((each.first_offset, each.last_offset))
@@ -48,7 +48,7 @@ def find_aborted(files: Files, segments: Sequence[SegmentFiles], offset: int) ->
         CorruptionError: an index is damaged.
         OSError: an index cannot be read.
     """
-    found: list[AbortedTransaction] = []
+    found: list[AbortedTxn] = []
     for segment in segments:
         file = open_sibling(files, segment, names.TRANSACTION_INDEX_SUFFIX)
         path = segment.sibling(names.TRANSACTION_INDEX_SUFFIX)

@@ -39,7 +39,7 @@ from tailrace.storage.config import LogConfig
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.folder import PartitionFolder
 from tailrace.storage.index.time import TimestampOffset
-from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.positions import Positions, ReadLimit
 from tailrace.storage.producers import KnownBatch, ProducerStates
 from tailrace.storage.reads import ReadSlice
@@ -48,7 +48,7 @@ from tailrace.storage.segment import Segment, SegmentAppend, open_segment
 from tailrace.storage.segments import Segments
 from tailrace.storage.verification import VerificationGuard
 
-NO_ABORTS: tuple[AbortedTransaction, ...] = ()
+NO_ABORTS: tuple[AbortedTxn, ...] = ()
 SYNC_FAILED = "an earlier flush has failed; restart the broker to recover"
 CLOSED = "the log is closed"
 
@@ -538,7 +538,7 @@ class Log:
         )
         if completed is not None:
             if completed.is_aborted:
-                aborted = AbortedTransaction(
+                aborted = AbortedTxn(
                     producer_id=completed.producer_id,
                     first_offset=completed.first_offset,
                     last_offset=completed.last_offset,

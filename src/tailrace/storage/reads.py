@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tailrace.model import NO_TIMESTAMP
 from tailrace.records.batch import Batch
 from tailrace.storage.index.time import TimestampOffset
-from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.records_file import BatchPlace, LogSlice
 from tailrace.storage.segment import Segment, max_timestamp_from
 from tailrace.storage.segments import Segments
@@ -26,7 +26,7 @@ class ReadSlice:
     log_start_offset: int
     high_watermark: int
     last_stable_offset: int
-    aborted: tuple[AbortedTransaction, ...] = ()
+    aborted: tuple[AbortedTxn, ...] = ()
     """The aborted transactions whose batches a read_committed consumer must drop."""
 
     def read(self) -> memoryview:
@@ -128,7 +128,7 @@ def batches_from(segments: Segments, offset: int) -> Iterator[Batch]:
 
 def aborted_between(
     segments: Iterable[Segment], start_offset: int, limit_offset: int
-) -> tuple[AbortedTransaction, ...]:
+) -> tuple[AbortedTxn, ...]:
     """The aborted transactions with a record from `start_offset` up to below `limit_offset`.
 
     `segments` are those from the one with `start_offset` on. A transaction is in the index of the
@@ -137,7 +137,7 @@ def aborted_between(
     Raises:
         CorruptionError: a transaction index is damaged.
     """
-    found: list[AbortedTransaction] = []
+    found: list[AbortedTxn] = []
     for segment in segments:
         aborted, is_complete = segment.transactions.collect(start_offset, limit_offset)
         found += aborted

@@ -54,7 +54,7 @@ from tailrace.storage.folder import PartitionFolder
 from tailrace.storage.index import offset as offset_index
 from tailrace.storage.index import time as time_index
 from tailrace.storage.index.time import TimestampOffset
-from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.log import Log
 from tailrace.storage.positions import Positions
 from tailrace.storage.producers import ProducerStates, open_producers
@@ -535,7 +535,7 @@ def _note_producer(segment: Segment, batch: Batch, producers: ProducerStates) ->
         return
     if completed.is_aborted:
         segment.transactions.append(
-            AbortedTransaction(
+            AbortedTxn(
                 producer_id=completed.producer_id,
                 first_offset=completed.first_offset,
                 last_offset=completed.last_offset,

@@ -14,7 +14,7 @@ from tailrace.storage import shrink
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.index.time import TimestampOffset
-from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.log import Log
 from tailrace.storage.producers import ProducerSequenceError
 from tailrace.storage.reads import aborted_between
@@ -84,7 +84,7 @@ def with_aborts(files: MemoryFiles) -> Log:
     return log
 
 
-def aborts(log: Log) -> list[AbortedTransaction]:
+def aborts(log: Log) -> list[AbortedTxn]:
     """All aborted transactions of a log."""
     return list(aborted_between(log.segments, log.start_offset, log.end_offset))
 

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.model import SpecialTimestamp
 from tailrace.records.batch import read_batches
-from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.log import Log
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.producers import CoordinatorFencedError, InvalidProducerEpochError
@@ -147,7 +147,7 @@ def test_a_read_of_committed_records_behind_each_append_is_empty() -> None:
         producer.abort()
 
 
-EXPECTED = (AbortedTransaction(1, 0, 29, 8), AbortedTransaction(2, 8, 74, 36))
+EXPECTED = (AbortedTxn(1, 0, 29, 8), AbortedTxn(2, 8, 74, 36))
 """What the four interleaved transactions leave in the index."""
 
 
@@ -350,7 +350,7 @@ def test_an_aborted_transaction_is_told_for_each_of_its_segments() -> None:
     assert bases(log) == [0, 3, 6]
     for offset in (0, 3, 6):
         found = log.read(offset, bytes_max=2048, is_first_whole=True, limit=ReadLimit.LAST_STABLE)
-        assert found.aborted == (AbortedTransaction(137, 0, 6, 7),)
+        assert found.aborted == (AbortedTxn(137, 0, 6, 7),)
     plain = log.read(0, bytes_max=2048, is_first_whole=True)
     assert plain.aborted == ()
 
@@ -402,7 +402,7 @@ def test_a_start_knows_what_is_open(is_clean: bool) -> None:  # noqa: FBT001
         stop_cleanly(again)
     last = open_at(files, config=BIG, is_clean=is_clean)
     assert unstable(last) is None
-    assert last.segments.active.transactions.entries() == (AbortedTransaction(137, 0, 3, 4),)
+    assert last.segments.active.transactions.entries() == (AbortedTxn(137, 0, 3, 4),)
 
 
 @pytest.mark.parametrize("cut", [truncate_to, truncate_fully_and_start_at])
@@ -445,7 +445,7 @@ def test_a_truncation_drops_the_aborts_behind_it() -> None:
     producer.abort()
     raise_to_end(log)
     truncate_to(log, 6)
-    assert log.segments.active.transactions.entries() == (AbortedTransaction(1, 0, 3, 4),)
+    assert log.segments.active.transactions.entries() == (AbortedTxn(1, 0, 3, 4),)
     assert log.positions.last_stable == unstable(log) == 4
 
 

@@ -45,7 +45,7 @@ from tailrace.storage.cleaner.transactions import (
     MetTransactions,
     OpenTransactions,
 )
-from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.records_file import open_records_file
 
 LOAD_KERNELS_BYTES: Final = 8 * 1024 * 1024
@@ -63,7 +63,7 @@ class SourceFile:
     base_offset: int
     limit_offset: int
     modified_ms: int
-    aborted: tuple[AbortedTransaction, ...]
+    aborted: tuple[AbortedTxn, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tailrace.errors import CorruptionError, RetriableError
 from tailrace.records.batch import Batch
 from tailrace.storage.cleaner.run import RUN_BYTES, Run
-from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.reads import aborted_between
 from tailrace.storage.records_file import RecordsFile
 from tailrace.storage.segment import Segment
@@ -40,7 +40,7 @@ class Source:
     limit_offset: int
     """Base offset of the next segment."""
     modified_ms: int
-    aborted: tuple[AbortedTransaction, ...]
+    aborted: tuple[AbortedTxn, ...]
     """The aborted transactions with a record in it."""
 
 

@@ -16,7 +16,7 @@ from tailrace.errors import CorruptionError
 from tailrace.records.batch import Batch
 from tailrace.records.builder import records_of
 from tailrace.records.control import ControlType, read_control_type
-from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.index.transaction import AbortedTxn
 
 
 class OpenTransactions(NamedTuple):
@@ -52,11 +52,11 @@ class CleanedTransactions:
 
     def __init__(self, before: OpenTransactions = NOTHING_OPEN) -> None:
         """`before` are the transactions that are open where the pass begins."""
-        self.retained: list[AbortedTransaction] = []
+        self.retained: list[AbortedTxn] = []
         """Aborted transactions whose marker was kept. The caller writes them to the index of the
         new segment and clears the list."""
-        self._ahead: list[tuple[int, AbortedTransaction]] = []
-        self._aborted: dict[int, AbortedTransaction] = {}
+        self._ahead: list[tuple[int, AbortedTxn]] = []
+        self._aborted: dict[int, AbortedTxn] = {}
         self._with_data = set(before.aborted)
         """Producers with data of an open transaction that will be aborted."""
         self._committed = set(before.committed)
@@ -65,7 +65,7 @@ class CleanedTransactions:
         self._commit_markers: set[int] = set()
         """Producers whose commit marker the pass has read."""
 
-    def add_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
+    def add_aborted(self, aborted: Iterable[AbortedTxn]) -> None:
         """Adds the aborted transactions of the next range of the log."""
         for each in aborted:
             heapq.heappush(self._ahead, (each.first_offset, each))
@@ -139,7 +139,7 @@ class CleanedTransactions:
             self._aborted.setdefault(aborted.producer_id, aborted)
 
 
-def _contradiction(marker: str, batch: Batch, aborted: AbortedTransaction) -> CorruptionError:
+def _contradiction(marker: str, batch: Batch, aborted: AbortedTxn) -> CorruptionError:
     return CorruptionError(
         f"{marker} marker of producer {batch.producer_id} contradicts the transaction index, where "
         f"its transaction from offset {aborted.first_offset} is aborted at {aborted.last_offset}",

@@ -32,7 +32,7 @@ assert ENTRY.size == 34
 VERSION = 0
 
 
-class AbortedTransaction(NamedTuple):
+class AbortedTxn(NamedTuple):
     """One transaction that ended in an abort; fields in the order of the drawing."""
 
     producer_id: int
@@ -53,7 +53,7 @@ class TransactionIndex:
         self._count = size // ENTRY.size
         self._odd_bytes = size % ENTRY.size
 
-    def append(self, aborted: AbortedTransaction) -> None:
+    def append(self, aborted: AbortedTxn) -> None:
         """Add an entry; the first one creates the file. In the page cache when this returns.
 
         Raises:
@@ -79,7 +79,7 @@ class TransactionIndex:
         self._count += 1
         self._odd_bytes = 0
 
-    def entries(self) -> tuple[AbortedTransaction, ...]:
+    def entries(self) -> tuple[AbortedTxn, ...]:
         """Every whole entry, in order of last offsets.
 
         Raises:
@@ -100,9 +100,7 @@ class TransactionIndex:
             last_offset = entry.last_offset
         return tuple(found)
 
-    def collect(
-        self, fetch_offset: int, limit_offset: int
-    ) -> tuple[list[AbortedTransaction], bool]:
+    def collect(self, fetch_offset: int, limit_offset: int) -> tuple[list[AbortedTxn], bool]:
         """The entries that overlap offsets from `fetch_offset` up to below `limit_offset`.
 
         The flag says whether these are all: it is True if an entry has a last stable offset at or
@@ -170,7 +168,7 @@ class TransactionIndex:
         if self._file is not None:
             self._file.close()
 
-    def _read(self, start: int) -> list[AbortedTransaction]:
+    def _read(self, start: int) -> list[AbortedTxn]:
         if self._file is None:
             return []
         count, position = self._count, start * ENTRY.size
@@ -187,7 +185,7 @@ class TransactionIndex:
                     path=self.path,
                     position=number * ENTRY.size,
                 )
-            found.append(AbortedTransaction(*fields))
+            found.append(AbortedTxn(*fields))
         return found
 
     def _cut(self, count: int) -> None:

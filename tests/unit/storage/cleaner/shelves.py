@@ -29,7 +29,7 @@ from tailrace.storage.cleaner.rewrite import (
     SegmentOverflowError,
 )
 from tailrace.storage.config import LogConfig, log_config
-from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.names import DELETED_SUFFIX
 from tailrace.storage.reader import open_log_reader
 from tailrace.storage.segment import Segment, SegmentAppend, open_segment
@@ -150,7 +150,7 @@ class Shelf:
         self.producers.setdefault(producer_id, ProducerEnd(None, 0))
         if kind is ControlType.ABORT and first is not None:
             stable = min(self.transactions.values(), default=offset + 1)
-            aborted = AbortedTransaction(producer_id, first, offset, stable)
+            aborted = AbortedTxn(producer_id, first, offset, stable)
             self.segments[-1].transactions.append(aborted)
 
     def commit(self, producer_id: int) -> None:
@@ -329,7 +329,7 @@ class Shelf:
             if not batch.is_control and batch.has_producer
         }
 
-    def aborted(self) -> list[AbortedTransaction]:
+    def aborted(self) -> list[AbortedTxn]:
         """Every aborted transaction in the indexes."""
         return [entry for each in self.segments for entry in each.transactions.entries()]
 

@@ -5,14 +5,14 @@ import pytest
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import ControlType, EndTransactionMarker
-from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.producers import open_producers
 from tailrace.storage.segments import Segments
 from tests.unit.storage.cleaner.shelves import FOLDER, LATER, NOW, RETENTION_MS, Shelf
 
 pytestmark = pytest.mark.usefixtures("engine")
 
-ABORTED = [AbortedTransaction(1, 8, 10, 11), AbortedTransaction(2, 11, 16, 17)]
+ABORTED = [AbortedTxn(1, 8, 10, 11), AbortedTxn(2, 11, 16, 17)]
 
 
 def in_two_passes(shelf: Shelf, first_dirty: int, now_ms: int = NOW) -> int:
@@ -262,7 +262,7 @@ def test_an_abort_marker_stays_behind_an_empty_batch_until_the_producer_writes_a
     shelf.append_transaction(1, 2, 3)
     shelf.abort(1)
     shelf.roll()
-    indexed = [AbortedTransaction(1, 0, 2, 3)]
+    indexed = [AbortedTxn(1, 0, 2, 3)]
     dirty = shelf.clean(0).end
     for now_ms in (NOW, LATER):
         assert shelf.aborted() == indexed

@@ -9,7 +9,7 @@ import pytest
 from tailrace.errors import CorruptionError
 from tailrace.storage.index.transaction import (
     ENTRY,
-    AbortedTransaction,
+    AbortedTxn,
     TransactionIndex,
     open_transaction_index,
 )
@@ -18,10 +18,10 @@ from tailrace.testing import DiskFault, MemoryFiles
 DOCUMENT = Path(__file__).parents[4] / "docs" / "formats" / "indexes.md"
 NAME = "00000000000000000000.txnindex"
 FOUR = (
-    AbortedTransaction(0, 0, 10, 11),
-    AbortedTransaction(1, 5, 15, 13),
-    AbortedTransaction(2, 18, 35, 25),
-    AbortedTransaction(3, 32, 50, 40),
+    AbortedTxn(0, 0, 10, 11),
+    AbortedTxn(1, 5, 15, 13),
+    AbortedTxn(2, 18, 35, 25),
+    AbortedTxn(3, 32, 50, 40),
 )
 
 
@@ -63,7 +63,7 @@ def test_there_is_no_file_before_the_first_abort() -> None:
 def test_the_bytes_of_an_entry() -> None:
     """Version, producer id, first, last and last stable offset, big endian, 34 bytes."""
     files = MemoryFiles()
-    opened(files).append(AbortedTransaction(983493, 137, 299, 200))
+    opened(files).append(AbortedTxn(983493, 137, 299, 200))
     assert files.content(NAME) == struct.pack(">hqqqq", 0, 983493, 137, 299, 200)
 
 
@@ -75,13 +75,13 @@ def test_the_bytes_of_the_document() -> None:
     files = MemoryFiles()
     index = opened(files, base_offset=170)
     for _, cells in rows:
-        index.append(AbortedTransaction(*(int(cell) for cell in cells)))
+        index.append(AbortedTxn(*(int(cell) for cell in cells)))
     assert files.content(NAME) == bytes.fromhex("".join(each for each, _ in rows))
 
 
 def test_an_entry_is_read_back_as_it_was_written() -> None:
     """Every field, from the bytes in the file."""
-    written = AbortedTransaction(983493, 137, 299, 200)
+    written = AbortedTxn(983493, 137, 299, 200)
     files = MemoryFiles()
     opened(files).append(written)
     [read] = opened(files).entries()
@@ -94,7 +94,7 @@ def test_an_index_opened_again_goes_on_behind_its_entries() -> None:
     """What was there stays, what is appended follows."""
     files = MemoryFiles()
     filled(files).close()
-    later = AbortedTransaction(4, 45, 60, 45)
+    later = AbortedTxn(4, 45, 60, 45)
     again = opened(files)
     again.append(later)
     assert again.entries() == (*FOUR, later)
@@ -104,7 +104,7 @@ def test_an_equal_last_offset_is_refused() -> None:
     """No two transactions end with one marker; the index is as it was."""
     index = filled(MemoryFiles())
     with pytest.raises(ValueError, match="cannot follow"):
-        index.append(AbortedTransaction(9, 40, 50, 51))
+        index.append(AbortedTxn(9, 40, 50, 51))
     assert index.entries() == FOUR
 
 
@@ -114,7 +114,7 @@ def test_a_smaller_last_offset_is_refused() -> None:
     filled(files).close()
     index = opened(files)
     with pytest.raises(ValueError, match="cannot follow"):
-        index.append(AbortedTransaction(9, 40, 49, 51))
+        index.append(AbortedTxn(9, 40, 49, 51))
     assert index.entries() == FOUR
 
 
@@ -127,7 +127,7 @@ def test_a_smaller_last_offset_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_collect_gives_what_overlaps_and_whether_it_is_all(
-    fetch_offset: int, limit_offset: int, answer: tuple[tuple[AbortedTransaction, ...], bool]
+    fetch_offset: int, limit_offset: int, answer: tuple[tuple[AbortedTxn, ...], bool]
 ) -> None:
     """Ended at or behind the fetch offset, begun before the limit; all, once the LSO reaches it."""
     found, is_complete = filled(MemoryFiles()).collect(fetch_offset, limit_offset)
@@ -213,7 +213,7 @@ def test_a_failed_entry_does_not_count() -> None:
     files = MemoryFiles()
     index = filled(files)
     files.faults.append(DiskFault(operation="write", partial_bytes=9))
-    later = AbortedTransaction(4, 45, 60, 45)
+    later = AbortedTxn(4, 45, 60, 45)
     with pytest.raises(OSError, match="error"):
         index.append(later)
     assert index.entries() == FOUR
