@@ -12,7 +12,7 @@ from tailrace.model import NO_TIMESTAMP
 from tailrace.records.batch import Batch
 from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.index.transaction import AbortedTxn
-from tailrace.storage.records_file import BatchPlace, LogSlice
+from tailrace.storage.records_file import BatchPosition, LogSlice
 from tailrace.storage.segment import Segment, max_timestamp_from
 from tailrace.storage.segments import Segments
 
@@ -47,7 +47,7 @@ class _Found(NamedTuple):
 
     segment: Segment
     following: Segment | None
-    place: BatchPlace
+    place: BatchPosition
 
 
 def slice_from(

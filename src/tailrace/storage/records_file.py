@@ -49,7 +49,7 @@ CHECK_WINDOW_BYTES: Final = 1024 * 1024
 assert _SKETCH.size == layout.MAX_TIMESTAMP_POSITION + 8
 
 
-class BatchPlace(NamedTuple):
+class BatchPosition(NamedTuple):
     """Position and size of a batch in the file, in bytes."""
 
     position: int
@@ -238,7 +238,7 @@ class RecordsFile:
         """
         return walk_batches(self._file, self.path, start=position, limit=self.size)
 
-    def batch(self, place: BatchPlace) -> Batch:
+    def batch(self, place: BatchPosition) -> Batch:
         """The batch at a position and size from `find`.
 
         Raises:
@@ -321,7 +321,7 @@ class RecordsFile:
             return (base_offset, base_offset) if magic < layout.MAGIC else None
         return base_offset, base_offset + delta
 
-    def has_no_record(self, place: BatchPlace) -> bool:
+    def has_no_record(self, place: BatchPosition) -> bool:
         """Whether a batch is only a header, as compaction leaves it; False for older formats.
 
         Raises:
@@ -339,7 +339,7 @@ class RecordsFile:
         *,
         timestamp: int = _ANY_TIMESTAMP,
         first: tuple[int, int] | None = None,
-    ) -> BatchPlace | None:
+    ) -> BatchPosition | None:
         """The first batch from `position` on with a last offset of at least `offset`, or None.
 
         Its largest timestamp is at least `timestamp`. Reads only headers, and creates no objects,
@@ -382,7 +382,7 @@ class RecordsFile:
                     continue
                 first = None
             if base_offset + delta >= offset and max_timestamp >= timestamp:
-                return BatchPlace(position, end - position)
+                return BatchPosition(position, end - position)
             position = end
         if first is not None and position and not self._can_begin(position, first):
             return self.find(offset, timestamp=timestamp)
@@ -391,7 +391,7 @@ class RecordsFile:
         # The rest is an older format, a partial batch or damage: `batches` handles these.
         for place, batch in self.batches(position):
             if batch.last_offset >= offset and batch.max_timestamp >= timestamp:
-                return BatchPlace(place, batch.size)
+                return BatchPosition(place, batch.size)
         return None
 
     def _too_long(self) -> BlockingIOError:

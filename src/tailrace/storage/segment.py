@@ -35,7 +35,7 @@ from tailrace.storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from tailrace.storage.records_file import BatchPlace, RecordsFile, open_records_file
+from tailrace.storage.records_file import BatchPosition, RecordsFile, open_records_file
 
 
 class SegmentAppend(NamedTuple):
@@ -206,7 +206,7 @@ class Segment:
         offsets = self.log.offsets_at(entry.position)
         return offsets is not None and self.base_offset <= offsets[0] <= offsets[1] <= entry.offset
 
-    def find(self, offset: int) -> BatchPlace | None:
+    def find(self, offset: int) -> BatchPosition | None:
         """The position of the first batch with a last offset of at least `offset`, or None.
 
         Raises:

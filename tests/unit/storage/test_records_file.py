@@ -14,7 +14,7 @@ from tailrace.runtime.files import CutMeanwhileError, DiskFiles, FileCutError, w
 from tailrace.storage.records_file import (
     CHECK_WINDOW_BYTES,
     FIND_BYTES_MAX,
-    BatchPlace,
+    BatchPosition,
     RecordsFile,
     open_records_file,
 )
@@ -154,7 +154,7 @@ def test_a_file_that_something_else_has_cut_is_an_error(tmp_path: Path) -> None:
         lambda: list(log.checked()),
         lambda: log.find(3),
         lambda: log.offsets_at(SIZES[0]),
-        lambda: log.batch(BatchPlace(SIZES[0], SIZES[1])),
+        lambda: log.batch(BatchPosition(SIZES[0], SIZES[1])),
     ):
         with pytest.raises(FileCutError, match=f"byte {SIZES[0] + 5}"):
             read()
@@ -273,7 +273,7 @@ def test_a_search_on_the_loop_reads_a_limited_part_of_the_file() -> None:
         assert log.find(count // 3) == middle
         with pytest.raises(BlockingIOError):
             log.find(count - 1)
-    assert log.find(count - 1) == BatchPlace((count - 1) * len(data), len(data))
+    assert log.find(count - 1) == BatchPosition((count - 1) * len(data), len(data))
     log.append(bytes(100))
     with without_waiting, pytest.raises(BlockingIOError):
         log.find(count, count * len(data))
@@ -304,8 +304,8 @@ def test_find_by_timestamp_gives_the_first_young_enough_batch() -> None:
 def test_a_search_that_is_sent_to_a_wrong_place_begins_at_the_start(position: int) -> None:
     """Where no batch stands, and where one stands that reaches further than the index said."""
     log = filled(MemoryFiles())
-    assert log.find(0, position, first=(0, 0)) == BatchPlace(0, SIZES[0])
-    assert log.find(3, position, first=(0, 0)) == BatchPlace(SIZES[0] + SIZES[1], SIZES[2])
+    assert log.find(0, position, first=(0, 0)) == BatchPosition(0, SIZES[0])
+    assert log.find(3, position, first=(0, 0)) == BatchPosition(SIZES[0] + SIZES[1], SIZES[2])
 
 
 def test_offsets_at_a_position_are_those_of_its_batch() -> None:
