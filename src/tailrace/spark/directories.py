@@ -38,7 +38,7 @@ from tailrace.spark.options import Partitions, Pattern, Selection, Topics
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.seals import SegmentSeal, broken_seal, seal
 from tailrace.storage.names import parse_segment_file_name
-from tailrace.storage.reader import StoredPiece, list_partitions
+from tailrace.storage.reader import StoredRun, list_partitions
 
 LOST = "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE]"
 """Spark's name for it."""
@@ -125,7 +125,7 @@ class DirectoryPlace:
                 except OffsetsDeletedError:
                     continue  # Who reads is told.
 
-    def pieces(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[StoredPiece]:
+    def pieces(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[StoredRun]:
         """The batches of a range, as they are stored.
 
         With `fails_on_data_loss` all come from the segments that were planned.
@@ -151,7 +151,7 @@ class DirectoryPlace:
         """Files are closed as they are read; only what is known of them is forgotten."""
         self._logs.clear()
 
-    def _planned(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredPiece]:
+    def _planned(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredRun]:
         """The whole range from the segments that were planned, or an error."""
         reader, at = log.reader, wanted.start
 
@@ -183,7 +183,7 @@ class DirectoryPlace:
         except OffsetOutOfRangeError as error:
             raise lost(wanted, str(error), place=log.folder) from error
 
-    def _remaining(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredPiece]:
+    def _remaining(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredRun]:
         """What is left of the range; once more where retention was faster than the reading."""
         start = wanted.start
         while True:
@@ -204,7 +204,7 @@ class DirectoryPlace:
             else:
                 return
 
-    def _visible(self, log: "DirectoryLog", start: int, limit: int) -> Iterator[StoredPiece]:
+    def _visible(self, log: "DirectoryLog", start: int, limit: int) -> Iterator[StoredRun]:
         """Without the data of aborted transactions, if only committed records are wanted."""
         aborted = log.find_aborted(start) if self._is_committed else AbortedRecords([])
         for stored in log.pieces(start, limit):

@@ -18,7 +18,7 @@ from tailrace.offline.undecided import AbortedRecords, find_aborted, first_unsta
 from tailrace.runtime.files import DiskFiles, File, FileCutError, Files
 from tailrace.spark.corruption import Skipped
 from tailrace.storage.listing import SegmentFiles
-from tailrace.storage.reader import LogReader, StoredPiece, open_log_reader
+from tailrace.storage.reader import LogReader, StoredRun, open_log_reader
 from tailrace.storage.walk import walk_runs
 
 
@@ -126,7 +126,7 @@ class DirectoryLog:
             ),
         )
 
-    def pieces(self, start: int, limit: int) -> Iterator[StoredPiece]:
+    def pieces(self, start: int, limit: int) -> Iterator[StoredRun]:
         """The batches of a range; a run of them may reach beyond it.
 
         Raises:
@@ -196,7 +196,7 @@ class DirectoryLog:
 
     def _sound_pieces(
         self, damaged: "_DamagedSegment", start: int, limit: int
-    ) -> Iterator[StoredPiece]:
+    ) -> Iterator[StoredRun]:
         """The batches between the damage, which is reported."""
         segment, _, file, drops = damaged
         assert self._skipped is not None
@@ -211,7 +211,7 @@ class DirectoryLog:
                     if piece.base_offset >= limit:
                         return
                     if piece.last_offset >= start:
-                        yield StoredPiece(piece, segment.path, position).since(start)
+                        yield StoredRun(piece, segment.path, position).since(start)
         finally:
             file.close()
 

@@ -54,19 +54,19 @@ class StoredBatch(NamedTuple):
     """Bytes from the start of the file."""
 
 
-class StoredPiece(NamedTuple):
+class StoredRun(NamedTuple):
     """A batch or a run of batches, with its log file and position in bytes."""
 
     piece: Piece
     path: str
     position: int
 
-    def since(self, offset: int) -> "StoredPiece":
+    def since(self, offset: int) -> "StoredRun":
         """The same without the batches that end before `offset`; its last offset is not below."""
         if isinstance(self.piece, Batch):
             return self
         left = self.piece.since(offset)
-        return StoredPiece(left, self.path, self.position + self.piece.size - left.size)
+        return StoredRun(left, self.path, self.position + self.piece.size - left.size)
 
     def batches(self, start_offset: int, limit_offset: int) -> Iterator[StoredBatch]:
         """The single batches with an offset of the range."""
@@ -126,7 +126,7 @@ class LogReader:
             for batch, _, _ in stored.batches(start_offset, limit_offset):
                 yield batch
 
-    def stored_pieces(self, start_offset: int, limit_offset: int) -> Iterator[StoredPiece]:
+    def stored_pieces(self, start_offset: int, limit_offset: int) -> Iterator[StoredRun]:
         """Every batch with an offset from `start_offset` up to below `limit_offset`.
 
         Each batch is checked (`Batch.check`) before it is returned. A run may reach beyond the
@@ -242,7 +242,7 @@ class LogReader:
         if tries >= TRIES_MAX:
             raise unsettled(self._directory) from error
 
-    def _planned_pieces(self, start_offset: int, limit_offset: int) -> Iterator[StoredPiece]:
+    def _planned_pieces(self, start_offset: int, limit_offset: int) -> Iterator[StoredRun]:
         """As `stored_pieces`, from the files as listed now."""
         end = start_offset
         segments = self.segments
@@ -264,7 +264,7 @@ class LogReader:
                         piece.check()
                     except CorruptionError as error:
                         raise error.located(path=segment.path, position=position) from error
-                yield StoredPiece(piece, segment.path, position).since(start_offset)
+                yield StoredRun(piece, segment.path, position).since(start_offset)
                 if end >= limit_offset:
                     return  # Stop here: damage behind the range must not fail this read.
         if end < limit_offset:
@@ -352,7 +352,7 @@ class LogReader:
         try:
             walk = walk_runs(file, segment.path, start=position, limit=segment.size)
             _, piece = next(walk)
-            batch = next(StoredPiece(piece, segment.path, position).batches(0, INT64_MAX)).batch
+            batch = next(StoredRun(piece, segment.path, position).batches(0, INT64_MAX)).batch
             batch.check()
         except (CorruptionError, StopIteration):
             return 0
@@ -368,7 +368,7 @@ class LogReader:
         file = self._files.open(first.path, read_only=True)
         try:
             for position, piece in walk_runs(file, first.path, start=0, limit=first.size):
-                found = next(StoredPiece(piece, first.path, position).batches(0, INT64_MAX)).batch
+                found = next(StoredRun(piece, first.path, position).batches(0, INT64_MAX)).batch
                 found.check()
                 return found
         except CorruptionError:
