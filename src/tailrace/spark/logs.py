@@ -137,7 +137,7 @@ class DirectoryLog:
         at = start
         while True:
             try:
-                for stored in self.reader.stored_pieces(at, limit):
+                for stored in self.reader.stored_runs(at, limit):
                     yield stored
                     at = stored.piece.next_offset
             except CorruptionError as error:

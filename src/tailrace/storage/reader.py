@@ -121,12 +121,12 @@ class LogReader:
         self._open()
 
     def batches(self, start_offset: int, limit_offset: int) -> Iterator[Batch]:
-        """Every batch with an offset of the range; as `stored_pieces`."""
-        for stored in self.stored_pieces(start_offset, limit_offset):
+        """Every batch with an offset of the range; as `stored_runs`."""
+        for stored in self.stored_runs(start_offset, limit_offset):
             for batch, _, _ in stored.batches(start_offset, limit_offset):
                 yield batch
 
-    def stored_pieces(self, start_offset: int, limit_offset: int) -> Iterator[StoredRun]:
+    def stored_runs(self, start_offset: int, limit_offset: int) -> Iterator[StoredRun]:
         """Every batch with an offset from `start_offset` up to below `limit_offset`.
 
         Each batch is checked (`Batch.check`) before it is returned. A run may reach beyond the
@@ -243,7 +243,7 @@ class LogReader:
             raise unsettled(self._directory) from error
 
     def _planned_pieces(self, start_offset: int, limit_offset: int) -> Iterator[StoredRun]:
-        """As `stored_pieces`, from the files as listed now."""
+        """As `stored_runs`, from the files as listed now."""
         end = start_offset
         segments = self.segments
         for number, segment in enumerate(segments):

@@ -101,7 +101,7 @@ def test_batches_come_with_their_places() -> None:
     files = MemoryFiles()
     stop_cleanly(filled(files, 20))
     reader = open_log_reader(files, FOLDER)
-    found = [stored for piece in reader.stored_pieces(3, 17) for stored in piece.batches(3, 17)]
+    found = [stored for piece in reader.stored_runs(3, 17) for stored in piece.batches(3, 17)]
     assert [stored.batch.base_offset for stored in found] == list(range(3, 17))
     for stored in found:
         content = files.content(stored.path)[stored.position :][: stored.batch.size]
