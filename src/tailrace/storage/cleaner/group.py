@@ -40,7 +40,7 @@ from tailrace.storage.cleaner.batches import (
     legacy_with_chosen,
     rewritten,
 )
-from tailrace.storage.cleaner.output import Output, discard, open_cleaned
+from tailrace.storage.cleaner.output import CleanedSegmentWriter, discard, open_cleaned
 from tailrace.storage.cleaner.passes import Pace, SegmentPass, Source
 from tailrace.storage.cleaner.run import KEEPS_ALL, RetainedRecords, Run
 from tailrace.storage.cleaner.transactions import CleanedTransactions
@@ -197,7 +197,7 @@ class GroupRewriter:
             size_max=sum(source.log.size for source in group),
         )
         try:
-            output = Output(cleaned, self._pace.pause)
+            output = CleanedSegmentWriter(cleaned, self._pace.pause)
             for source in group:
                 self._rewrite_segment(source, output, producers)
             output.flush()
@@ -214,7 +214,7 @@ class GroupRewriter:
         return cleaned
 
     def _rewrite_segment(
-        self, source: Source, output: Output, producers: Mapping[int, ProducerEnd]
+        self, source: Source, output: CleanedSegmentWriter, producers: Mapping[int, ProducerEnd]
     ) -> None:
         self._transactions.add_aborted(source.aborted)
         keeps_legacy_tombstones = source.modified_ms > self._rules.legacy_horizon_ms

@@ -24,7 +24,7 @@ def _go_on(_: int) -> None:
     """The pause of a rewriting without a throttle."""
 
 
-class Output:
+class CleanedSegmentWriter:
     """Collects batches and appends them to the new segment."""
 
     def __init__(self, segment: Segment, pause: Callable[[int], None] = _go_on) -> None:

@@ -27,7 +27,7 @@ from typing import Final
 from tailrace.errors import CorruptionError
 from tailrace.runtime.files import Files
 from tailrace.storage import names
-from tailrace.storage.cleaner.output import Output, discard, open_cleaned
+from tailrace.storage.cleaner.output import CleanedSegmentWriter, discard, open_cleaned
 from tailrace.storage.config import LogConfig
 from tailrace.storage.records_file import open_records_file
 from tailrace.storage.segment import Segment, open_segment
@@ -154,12 +154,12 @@ def split_segment(
         return part
 
     try:
-        output = Output(begin(source.base_offset))
+        output = CleanedSegmentWriter(begin(source.base_offset))
         end = 0
         for position, batch in source.log.batches():
             if not output.segment.can_hold(batch.last_offset):
                 output.flush()
-                output = Output(begin(batch.base_offset))
+                output = CleanedSegmentWriter(begin(batch.base_offset))
             end = position + batch.size
             data = source.log.read(position, end)
             output.add(data, last_offset=batch.last_offset, max_timestamp=batch.max_timestamp)
