@@ -38,7 +38,7 @@ from tailrace.storage.cleaner.group import (
     RewriteRules,
     SegmentOverflowError,
 )
-from tailrace.storage.cleaner.passes import Pace, Source
+from tailrace.storage.cleaner.passes import Pace, SourceSegment
 from tailrace.storage.cleaner.transactions import (
     NOTHING_OPEN,
     CleanedTransactions,
@@ -56,7 +56,7 @@ _UNPACED: Final = Pace(pause=lambda _: None, check=lambda: None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """A closed segment, by the name of its log file; the rest is as in `Source`."""
+    """A closed segment, by the name of its log file; the rest is as in `SourceSegment`."""
 
     path: str
     size_bytes: int
@@ -272,10 +272,10 @@ def rewritings(
         open_before = each.transactions.after(open_before)
 
 
-def _opened(files: Files, sources: Sequence[SourceFile]) -> list[Source]:
+def _opened(files: Files, sources: Sequence[SourceFile]) -> list[SourceSegment]:
     raise_descriptor_limit()
     return [
-        Source(
+        SourceSegment(
             log=open_records_file(files, each.path, read_only=True),
             base_offset=each.base_offset,
             limit_offset=each.limit_offset,

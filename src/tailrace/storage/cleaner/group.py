@@ -41,7 +41,7 @@ from tailrace.storage.cleaner.batches import (
     rewritten,
 )
 from tailrace.storage.cleaner.output import CleanedSegmentWriter, discard, open_cleaned
-from tailrace.storage.cleaner.passes import Pace, SegmentPass, Source
+from tailrace.storage.cleaner.passes import Pace, SegmentPass, SourceSegment
 from tailrace.storage.cleaner.run import KEEPS_ALL, RetainedRecords, Run
 from tailrace.storage.cleaner.transactions import CleanedTransactions
 from tailrace.storage.config import LogConfig
@@ -177,7 +177,9 @@ class GroupRewriter:
         self._has_unread = False
         """Whether a batch was unread. Tombstones are kept then: one may be for a value in it."""
 
-    def rewrite(self, group: Sequence[Source], *, producers: Mapping[int, ProducerEnd]) -> Segment:
+    def rewrite(
+        self, group: Sequence[SourceSegment], *, producers: Mapping[int, ProducerEnd]
+    ) -> Segment:
         """Write the new segment of a group, as `.cleaned` files; on the device on return.
 
         `producers` are the producers that are active now. When this raises, the `.cleaned` files
@@ -214,7 +216,10 @@ class GroupRewriter:
         return cleaned
 
     def _rewrite_segment(
-        self, source: Source, output: CleanedSegmentWriter, producers: Mapping[int, ProducerEnd]
+        self,
+        source: SourceSegment,
+        output: CleanedSegmentWriter,
+        producers: Mapping[int, ProducerEnd],
     ) -> None:
         self._transactions.add_aborted(source.aborted)
         keeps_legacy_tombstones = source.modified_ms > self._rules.legacy_horizon_ms

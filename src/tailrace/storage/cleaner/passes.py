@@ -32,7 +32,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SourceSegment:
     """A closed segment to rewrite, with its limits and its aborted transactions."""
 
     log: RecordsFile
@@ -44,7 +44,7 @@ class Source:
     """The aborted transactions with a record in it."""
 
 
-def source_of(segments: Sequence[Segment], number: int) -> Source:
+def source_of(segments: Sequence[Segment], number: int) -> SourceSegment:
     """The facts of segment `number` of a log, which must not be the last one.
 
     Raises:
@@ -52,7 +52,7 @@ def source_of(segments: Sequence[Segment], number: int) -> Source:
         OSError: the time of the file cannot be read.
     """
     segment, limit_offset = segments[number], segments[number + 1].base_offset
-    return Source(
+    return SourceSegment(
         log=segment.log,
         base_offset=segment.base_offset,
         limit_offset=limit_offset,
