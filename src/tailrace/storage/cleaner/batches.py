@@ -39,7 +39,7 @@ _INT64: Final = Struct(">q")
 _INT32: Final = Struct(">i")
 
 
-class Change(NamedTuple):
+class RewrittenBatch(NamedTuple):
     """A v2 batch to rewrite with its kept records, at least one, and its new header fields."""
 
     batch: Batch
@@ -58,7 +58,7 @@ class Change(NamedTuple):
 
 def change_of(
     batch: Batch, place: int, choice: RetainedRecords, *, horizon_ms: int | None
-) -> Change:
+) -> RewrittenBatch:
     """The new header fields of a batch of a run.
 
     `horizon_ms` is its new delete horizon; None keeps the old one, if any. The base timestamp is
@@ -74,10 +74,10 @@ def change_of(
     if horizon_ms is not None:
         attributes |= layout.DELETE_HORIZON_FLAG
         base_timestamp = horizon_ms
-    return Change(batch, place, choice, attributes, base_timestamp, max_timestamp)
+    return RewrittenBatch(batch, place, choice, attributes, base_timestamp, max_timestamp)
 
 
-def rewritten(run: Run, changes: Sequence[Change]) -> Iterator[Buffer]:
+def rewritten(run: Run, changes: Sequence[RewrittenBatch]) -> Iterator[Buffer]:
     """The bytes of the changed batches of a run, in order; call it after `KeyMap.choose`."""
     room = 0
     for batch, place, choice, attributes, base_timestamp, _ in changes:

@@ -33,7 +33,7 @@ from tailrace.records.layout import DELETE_HORIZON_FLAG
 from tailrace.records.legacy import converted
 from tailrace.runtime.files import Buffer, Files
 from tailrace.storage.cleaner.batches import (
-    Change,
+    RewrittenBatch,
     change_of,
     header_only,
     is_foreign_inside,
@@ -236,13 +236,13 @@ class GroupRewriter:
             plans = [
                 self._plan_batch(run, each, log=source.log, producers=producers) for each in met
             ]
-            changed = rewritten(run, [each for each in plans if isinstance(each, Change)])
+            changed = rewritten(run, [each for each in plans if isinstance(each, RewrittenBatch)])
             for (batch, *_), plan in zip(met, plans, strict=True):
                 if plan is None:
                     continue
                 if not output.segment.can_hold(batch.last_offset):
                     raise SegmentOverflowError(source.base_offset, offset=batch.last_offset)
-                data = next(changed) if isinstance(plan, Change) else plan.data
+                data = next(changed) if isinstance(plan, RewrittenBatch) else plan.data
                 output.add(data, last_offset=batch.last_offset, max_timestamp=plan.max_timestamp)
                 self.counts.records_written += plan.kept
             met.clear()
@@ -285,7 +285,7 @@ class GroupRewriter:
 
     def _plan_batch(
         self, run: Run, met: _Met, *, log: RecordsFile, producers: Mapping[int, ProducerEnd]
-    ) -> _Kept | Change | None:
+    ) -> _Kept | RewrittenBatch | None:
         """The bytes to write for a batch, or its change, or None if the batch is removed."""
         batch, position, place, is_over, is_unread = met
         if is_unread:
