@@ -42,8 +42,8 @@ from tailrace.storage.cleaner.passes import Pace, SourceSegment
 from tailrace.storage.cleaner.transactions import (
     NOTHING_OPEN,
     CleanedTransactions,
-    MetTransactions,
     OpenTransactions,
+    TransactionChanges,
 )
 from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.records_file import open_records_file
@@ -95,7 +95,7 @@ class CollectedKeys:
     """What `collect_keys` has found in a group."""
 
     entries: tuple[EntriesFile, ...]
-    transactions: MetTransactions
+    transactions: TransactionChanges
     records: int
     """All of them, markers too."""
 

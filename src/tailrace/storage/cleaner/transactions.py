@@ -30,7 +30,7 @@ class OpenTransactions(NamedTuple):
 NOTHING_OPEN: Final = OpenTransactions(frozenset(), frozenset())
 
 
-class MetTransactions(NamedTuple):
+class TransactionChanges(NamedTuple):
     """How a range of the log changes the set of open transactions."""
 
     open: OpenTransactions
@@ -70,9 +70,9 @@ class CleanedTransactions:
         for each in aborted:
             heapq.heappush(self._ahead, (each.first_offset, each))
 
-    def met(self) -> MetTransactions:
+    def met(self) -> TransactionChanges:
         """The changes so far, for a pass that began without open transactions."""
-        return MetTransactions(
+        return TransactionChanges(
             OpenTransactions(frozenset(self._with_data), frozenset(self._committed)),
             frozenset(self._abort_markers),
             frozenset(self._commit_markers),
