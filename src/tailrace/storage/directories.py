@@ -54,7 +54,7 @@ class UnusableDirectoryError(DirectoryError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class MetaProperties:
     """What `meta.properties` says."""
 
     cluster_id: str
@@ -76,7 +76,7 @@ class LogDirectory:
         path: str,
         files: Files,
         lock: Lock,
-        identity: Identity,
+        identity: MetaProperties,
         was_clean: bool,
         broker_epoch: int,
     ) -> None:
@@ -267,7 +267,7 @@ def _check_is_new(directories: Sequence[LogDirectory]) -> None:
             )
 
 
-def _read_identity(files: Files, path: str) -> Identity | None:
+def _read_identity(files: Files, path: str) -> MetaProperties | None:
     meta = f"{path}/{names.META_PROPERTIES}"
     if not files.exists(meta):
         return None
@@ -278,7 +278,7 @@ def _read_identity(files: Files, path: str) -> Identity | None:
             raise DirectoryError(
                 f"{meta} has version {version}; this release reads 0 and 1; use a newer one"
             )
-        return Identity(
+        return MetaProperties(
             cluster_id=fields["cluster.id"] if version else fields.get("cluster.id", ""),
             node_id=int(fields["node.id" if version else "broker.id"]),
             directory_id=fields.get("directory.id"),
@@ -293,9 +293,11 @@ def _read_identity(files: Files, path: str) -> Identity | None:
 
 def _make_identity(
     files: Files, path: str, *, node_id: int, new_id: uuid.UUID, cluster_id: str | None
-) -> Identity:
+) -> MetaProperties:
     text_id = format_topic_id(new_id)
-    identity = Identity(cluster_id=cluster_id or text_id, node_id=node_id, directory_id=text_id)
+    identity = MetaProperties(
+        cluster_id=cluster_id or text_id, node_id=node_id, directory_id=text_id
+    )
     lines = [
         "#",
         "version=1",
@@ -307,7 +309,9 @@ def _make_identity(
     return identity
 
 
-def _check_identity(path: str, identity: Identity, *, node_id: int, cluster_id: str | None) -> None:
+def _check_identity(
+    path: str, identity: MetaProperties, *, node_id: int, cluster_id: str | None
+) -> None:
     if identity.node_id != node_id:
         raise DirectoryError(
             f"{path} belongs to node {identity.node_id}, and this is node {node_id} "
