@@ -16,7 +16,7 @@ from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.log import Log
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reader import open_log_reader
-from tailrace.storage.recovery import Cut
+from tailrace.storage.recovery import LogCut
 from tailrace.storage.shrink import delete_old_segments, truncate_to
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import FOLDER, NOW, batch, open_at, records, settings
@@ -95,7 +95,7 @@ class Model:
     start: int = 0
     end: int = 0
     high_watermark: int = 0
-    cuts: list[Cut] = field(default_factory=list)
+    cuts: list[LogCut] = field(default_factory=list)
     log: Log = field(init=False)
 
     def __post_init__(self) -> None:

@@ -46,7 +46,7 @@ from tailrace.storage.cleaner.swap import finish_swaps
 from tailrace.storage.config import LogConfig, log_config
 from tailrace.storage.directories import unusable
 from tailrace.storage.folder import PartitionFolder
-from tailrace.storage.recovery import INDEX_SUFFIXES, Cut, open_log
+from tailrace.storage.recovery import INDEX_SUFFIXES, LogCut, open_log
 from tailrace.storage.removals import Removals
 from tailrace.storage.set_aside import copy_parts, keep_bytes, move_file, parts
 from tailrace.storage.walk import walk_batches
@@ -83,7 +83,7 @@ def quarantine_path(drop: Drop) -> str:
     return f"{folder}/quarantine-{drop.base_offset:020d}-{drop.position}.bytes"
 
 
-def apply_repair(files: Files, plan: RepairPlan, *, clock: Clock) -> list[Cut]:
+def apply_repair(files: Files, plan: RepairPlan, *, clock: Clock) -> list[LogCut]:
     """Do what the plan says, while the caller holds the directory's lock.
 
     Returns what opening the logs has cut beyond the plan, which is nothing unless the disk changes
@@ -103,7 +103,7 @@ def apply_repair(files: Files, plan: RepairPlan, *, clock: Clock) -> list[Cut]:
         raise unusable(plan.root, error) from error
 
 
-def _apply(files: Files, plan: RepairPlan, clock: Clock) -> list[Cut]:
+def _apply(files: Files, plan: RepairPlan, clock: Clock) -> list[LogCut]:
     root = plan.root
     was_clean = _begin(files, plan)
     for path in plan.damaged_checkpoints:
@@ -129,7 +129,7 @@ def _apply(files: Files, plan: RepairPlan, clock: Clock) -> list[Cut]:
         if partition.drops or partition.restores:
             _sync_logs(files, partition.folder)
     _write_checkpoints(files, plan)
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     for partition in plan.partitions:
         if partition.finishes_exchange:
             finish_swaps(files, partition.folder)
@@ -347,9 +347,9 @@ def _stamped(
 
 def _rebuild(
     files: Files, root: str, plan: PartitionPlan, *, config: LogConfig, clock: Clock
-) -> list[Cut]:
+) -> list[LogCut]:
     """Have the log write its indexes, snapshots and epochs, and close it in order."""
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     starts = read_offset_checkpoint(files, f"{root}/{names.LOG_START_OFFSETS}")
     log = open_log(
         PartitionFolder(

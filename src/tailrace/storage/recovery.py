@@ -84,7 +84,7 @@ class _OverflowError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class LogCut:
     """Bytes that recovery took out of service, and the reason."""
 
     path: str
@@ -105,7 +105,7 @@ def open_log(
     checkpoints: tuple[int, int | None] = (0, 0),
     may_have_gaps: bool = False,
     producer_expiration_ms: int = DAY_MS,
-    report: Callable[[Cut], None] | None = None,
+    report: Callable[[LogCut], None] | None = None,
 ) -> Log:
     """Open a partition's folder for reading and writing; the folder may be empty.
 
@@ -144,7 +144,7 @@ class _Opening:
         checkpoints: tuple[int, int | None],
         may_have_gaps: bool,
         producer_expiration_ms: int,
-        report: Callable[[Cut], None],
+        report: Callable[[LogCut], None],
     ) -> None:
         self._folder = folder
         self._files = folder.files
@@ -340,7 +340,7 @@ class _Opening:
             logger.info("gap_kept path=%s offsets=%d..%d", folder, end, later[0] - 1)
         return not self._may_have_gaps
 
-    def _cut(self, segment: Segment, cut: Cut) -> None:
+    def _cut(self, segment: Segment, cut: LogCut) -> None:
         """Cut a log file, after its tail was copied to a set-aside file on the device."""
         path, base, start = segment.log.path, segment.base_offset, cut.position
         target = f"{self._folder.path}/{names.set_aside_file_name(base, start)}"
@@ -358,7 +358,7 @@ class _Opening:
             reason = "the last batch is not whole"
             self._cut(
                 segment,
-                Cut(path=segment.log.path, position=size, bytes_cut=bytes_cut, reason=reason),
+                LogCut(path=segment.log.path, position=size, bytes_cut=bytes_cut, reason=reason),
             )
 
     def _open_producers(self, segments: Segments, log_end: int) -> ProducerStates:
@@ -395,14 +395,14 @@ class _Opening:
             else:
                 target = f"{folder}/{names.set_aside_file_name(base_offset, 0)}"
                 kept = set_aside.move_file(self._files, path, target)
-            self._tell(Cut(path=path, position=0, bytes_cut=size, reason=reason), kept)
+            self._tell(LogCut(path=path, position=0, bytes_cut=size, reason=reason), kept)
             for suffix in INDEX_SUFFIXES:
                 path = f"{folder}/{names.segment_file_name(base_offset, suffix)}"
                 if self._files.exists(path):
                     self._files.remove(path)
         self._files.sync_directory(folder)
 
-    def _tell(self, cut: Cut, kept: str | None) -> None:
+    def _tell(self, cut: LogCut, kept: str | None) -> None:
         records = evidence.count_records(self._files, kept) if kept is not None else 0
         told = replace(cut, kept=kept, records=records)
         logger.warning(
@@ -420,7 +420,7 @@ def recover_segment(
     epochs: LeaderEpochs,
     limit_offset: int = INT64_MAX,
     may_have_gaps: bool = True,
-) -> Cut | None:
+) -> LogCut | None:
     """Check every batch and rewrite all indexes; returns what the caller must cut, or None.
 
     `producers` is the state before the segment, and is updated to the state after it; leader epochs
@@ -472,7 +472,7 @@ def recover_segment(
     bytes_cut = segment.log.size - good_bytes
     if not bytes_cut:
         return None
-    return Cut(path=segment.log.path, position=good_bytes, bytes_cut=bytes_cut, reason=reason)
+    return LogCut(path=segment.log.path, position=good_bytes, bytes_cut=bytes_cut, reason=reason)
 
 
 class _IndexEntries:
@@ -552,7 +552,7 @@ def _has_indexes(files: Files, directory: str, base_offset: int) -> bool:
     )
 
 
-def _is_padded(files: Files, segment: Segment, cut: Cut, *, limit: int) -> bool:
+def _is_padded(files: Files, segment: Segment, cut: LogCut, *, limit: int) -> bool:
     """Whether only zeros follow the last batch, and no offset below `limit` is missing.
 
     Zeros may also come from a crash of the machine that kept the file's length but not its data, or

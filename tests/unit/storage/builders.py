@@ -9,7 +9,7 @@ from tailrace.runtime.files import Files
 from tailrace.storage.config import LogConfig, log_config
 from tailrace.storage.folder import PartitionFolder
 from tailrace.storage.log import Log, LogAppendInfo
-from tailrace.storage.recovery import Cut, open_log
+from tailrace.storage.recovery import LogCut, open_log
 from tailrace.storage.removals import Removals
 from tailrace.testing import MemoryFiles
 
@@ -79,7 +79,7 @@ def open_at(
     config: LogConfig | None = None,
     is_clean: bool = False,
     checkpoints: tuple[int, int] = (0, 0),
-    report: Callable[[Cut], None] | None = None,
+    report: Callable[[LogCut], None] | None = None,
 ) -> Log:
     """Open the partition's folder, making it if needed."""
     files.make_directory(FOLDER)

@@ -9,7 +9,7 @@ from tailrace.errors import CorruptionError
 from tailrace.storage import names
 from tailrace.storage.epochs import EpochEntry
 from tailrace.storage.log import Log
-from tailrace.storage.recovery import Cut, open_log
+from tailrace.storage.recovery import LogCut, open_log
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,
@@ -128,7 +128,7 @@ def test_a_gap_in_a_log_that_is_known_and_has_no_trace_is_a_lost_tail() -> None:
     stop_cleanly(log)
     files.overwrite(path(first, ".log"), files.content(path(first, ".log"))[:-SIZE])
     size = log_bytes(files)
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     log = open_at(files, report=cuts.append)
     assert offsets_of(log) == list(range(second - 1))
     assert log_bytes(files) == size
@@ -145,7 +145,7 @@ def test_every_byte_that_is_cut_is_kept(is_clean: bool) -> None:  # noqa: FBT001
     stop_cleanly(log)
     flip(files, path(0, ".log"), SIZE + 70)
     damaged = files.content(path(0, ".log"))
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     files.remove(path(0, ".index"))
     log = open_at(files, is_clean=is_clean, report=cuts.append)
     assert offsets_of(log) == [0]
@@ -159,7 +159,7 @@ def test_zeros_are_not_kept() -> None:
     files = MemoryFiles()
     stop_cleanly(filled(files, 2))
     files.overwrite(path(0, ".log"), files.content(path(0, ".log")) + bytes(100))
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     open_at(files, report=cuts.append)
     assert [cut.kept for cut in cuts] == [None]
     assert not [name for name in files.list(FOLDER) if name.startswith("set-aside")]

@@ -14,7 +14,7 @@ from tailrace.storage.snapshots import KnownBatch, KnownProducer, encode_snapsho
 from tailrace.testing import DiskFault, MemoryFiles
 
 if TYPE_CHECKING:
-    from tailrace.storage.recovery import Cut
+    from tailrace.storage.recovery import LogCut
 from tests.unit.storage.builders import (
     FOLDER,
     NOW,
@@ -69,7 +69,7 @@ def test_a_killed_process_loses_nothing_and_nothing_is_cut() -> None:
     """What was written is in the page cache."""
     files = MemoryFiles()
     before = records(filled(files, 12))
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     log = open_at(files.crash(keep_unsynced=True), report=cuts.append)
     assert records(log) == before
     assert not cuts
@@ -83,7 +83,7 @@ def test_a_torn_tail_is_cut_and_told(tail: bytes, is_clean: bool) -> None:  # no
     log = filled(files, 3)
     stop_cleanly(log)
     files.overwrite(path(0, ".log"), files.content(path(0, ".log")) + tail)
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     log = open_at(files, is_clean=is_clean, report=cuts.append)
     assert values(log) == expected_values(3)
     [cut] = cuts
@@ -121,7 +121,7 @@ def test_damage_in_the_middle_drops_what_lies_behind() -> None:
     first, second, *later = bases(log)
     stop_cleanly(log)
     flip(files, path(second, ".log"), SIZE + 65)
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     log = open_at(files, report=cuts.append)
     assert values(log) == expected_values(second + 1)
     assert [cut.path for cut in cuts] == [
@@ -168,7 +168,7 @@ def test_a_lost_tail_that_ends_between_batches_drops_what_lies_behind() -> None:
     second = bases(log)[1]
     stop_cleanly(log)
     files.overwrite(path(0, ".log"), files.content(path(0, ".log"))[:-SIZE])
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     log = open_at(files, report=cuts.append)
     assert values(log) == expected_values(second - 1)
     assert len(cuts) > 1
@@ -198,7 +198,7 @@ def test_zeros_in_place_of_batches_are_a_lost_tail_on_a_compacted_topic(prealloc
     sound, size = files.content(path(second, ".log")), len(batch(b"value %d" % (third - 1)))
     files.overwrite(path(second, ".log"), sound[:-size] + bytes(size))
     behind = files.content(path(third, ".log"))
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     log = open_at(files, config=config, report=cuts.append)
     assert values(log) == expected_values(third - 1)
     assert log.end_offset == third - 1
@@ -222,7 +222,7 @@ def test_zeros_in_place_of_batches_below_the_recovery_point_are_told(
     files.remove(path(0, ".index"))
     damaged = files.content(path(0, ".log"))[:-SIZE] + bytes(SIZE)
     files.overwrite(path(0, ".log"), damaged)
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     log = open_at(files, config=config, checkpoints=(second + 1, 0), report=cuts.append)
     assert (log.end_offset, cuts) == (20, [])
     assert "segment_damaged" in caplog.text
@@ -243,7 +243,7 @@ def test_zeros_behind_all_batches_of_a_closed_segment_are_cut_and_told(
     files.remove(path(0, ".index"))
     sound = files.content(path(0, ".log"))
     files.overwrite(path(0, ".log"), sound + bytes(100))
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     log = open_at(files, checkpoints=(recovery_point, 0), report=cuts.append)
     assert values(log) == expected_values(20)
     assert cuts == []
@@ -267,7 +267,7 @@ def test_a_log_start_offset_above_everything_begins_anew() -> None:
     log.raise_log_start(20)
     stop_cleanly(log)
     files.remove(path(last, ".log"))
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     log = open_at(files, checkpoints=(0, 20), report=cuts.append)
     assert (log.start_offset, log.end_offset, bases(log)) == (20, 20, [20])
     assert len(cuts) > 1
@@ -383,7 +383,7 @@ def test_damage_in_a_trusted_segment_that_lacks_an_index_cuts_nothing() -> None:
     stop_cleanly(log)
     files.remove(path(first, ".index"))
     flip(files, path(first, ".log"), SIZE - 1)
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     log = open_at(files, is_clean=True, report=cuts.append)
     assert not cuts
     assert log.end_offset == 12
@@ -568,7 +568,7 @@ def test_a_segment_that_was_flushed_and_finished_later_is_whole(
         for suffix, content in indexes.items():
             # Their new length got there, their last entry did not.
             crashed.overwrite(path(0, suffix), bytes(len(content)))
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     again = open_at(crashed, config=config, checkpoints=(2, 0), report=cuts.append)
     assert values(again) == expected_values(2)
     assert again.end_offset == 2
