@@ -24,7 +24,7 @@ from tailrace.protocol.frames import SIZE_BYTES, check_size
 from tailrace.runtime.network import AcceptedSocket
 from tailrace.server.dispatch import CloseConnectionError, Dispatcher
 from tailrace.server.large import FIRST_BYTES, LargeRequest
-from tailrace.server.memory import ReceiveTurns, RequestMemory, Share
+from tailrace.server.memory import ConnectionMemory, ReceiveTurns, RequestMemory
 from tailrace.server.sending import NotCachedError, Sending, StoredBytesError
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Connection:
         self._answered_large: LargeRequest | None = None
         """The large request that is being answered."""
         self._turns = turns
-        self._share = Share(memory, granted=self._on_granted, evict=self.close)
+        self._share = ConnectionMemory(memory, granted=self._on_granted, evict=self.close)
         self._is_share_used = False
         """Whether the request that is being answered holds memory of the pool."""
         self._output: list[Records] = []

@@ -10,7 +10,7 @@ from typing import Final
 
 from tailrace.runtime.memory import LargeMemory
 from tailrace.runtime.network import Socket
-from tailrace.server.memory import Share, discard
+from tailrace.server.memory import ConnectionMemory, discard
 
 FIRST_BYTES: Final = 1024 * 1024 + 64 * 1024
 """Size of the first buffer: the default `max.message.bytes`, and room for the rest of a produce
@@ -25,7 +25,7 @@ class LargeRequest:
     """The buffer of one large request, and how much of it is received."""
 
     def __init__(
-        self, start: memoryview, size: int, *, share: Share, objects_bytes: int = 0
+        self, start: memoryview, size: int, *, share: ConnectionMemory, objects_bytes: int = 0
     ) -> None:
         """`start` is the full input without the length; the pool has granted the first buffer."""
         self.size = size

@@ -54,7 +54,7 @@ RETRY_S: Final = 0.05
 """How long to wait before trying again to free memory that a worker thread still uses."""
 
 
-class Share:
+class ConnectionMemory:
     """The memory of the pool that one connection holds or waits for."""
 
     def __init__(
@@ -129,21 +129,21 @@ class RequestMemory:
         """`bytes_max` must be at least the size of the largest request."""
         self.bytes_max = bytes_max
         self.held_bytes = 0
-        self._holders: dict[Share, None] = {}
+        self._holders: dict[ConnectionMemory, None] = {}
         """Shares with memory, oldest first."""
-        self._first: dict[Share, None] = {}
+        self._first: dict[ConnectionMemory, None] = {}
         """Waiting shares without memory."""
-        self._more: dict[Share, None] = {}
+        self._more: dict[ConnectionMemory, None] = {}
         """Waiting shares that hold a part; all of them are in `_holders` too."""
         self._check: asyncio.Handle | None = None
 
-    def claim(self, share: Share) -> None:
-        """Grant a claim now if possible, else later; `Share.claim` calls this."""
+    def claim(self, share: ConnectionMemory) -> None:
+        """Grant a claim now if possible, else later; `ConnectionMemory.claim` calls this."""
         (self._more if share.held_bytes else self._first)[share] = None
         self._grant()
         self._look_later()
 
-    def release(self, share: Share) -> None:
+    def release(self, share: ConnectionMemory) -> None:
         """Release the memory of a share, and grant waiting claims."""
         for shares in (self._first, self._more, self._holders):
             shares.pop(share, None)
@@ -182,7 +182,7 @@ class RequestMemory:
             share.received_bytes, share.is_new = 0, False
         self._evict_some(stalled)
 
-    def _evict_some(self, stalled: deque[Share]) -> None:
+    def _evict_some(self, stalled: deque[ConnectionMemory]) -> None:
         """Close stalled connections, oldest first, until none waits; some in each turn."""
         now_s = asyncio.get_running_loop().time()
         for _ in range(EVICTIONS_PER_TURN):
@@ -205,7 +205,7 @@ class RequestMemory:
         self._check = None
         self._look_later()
 
-    def _evict(self, share: Share) -> None:
+    def _evict(self, share: ConnectionMemory) -> None:
         logger.warning(
             "request_evicted held_bytes=%d queued.max.request.bytes=%d reason=others_wait",
             share.held_bytes,

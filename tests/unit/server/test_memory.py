@@ -8,8 +8,8 @@ from tailrace.server.memory import (
     BYTES_PER_CHECK_MIN,
     CHECK_S,
     EVICTIONS_PER_TURN,
+    ConnectionMemory,
     RequestMemory,
-    Share,
 )
 from tailrace.testing import Outside, virtual_runtime
 
@@ -24,7 +24,7 @@ class Clients:
         self.on_evicted: Callable[[], None] = lambda: None
         self._count = 0
 
-    def claim(self, size: int) -> Share:
+    def claim(self, size: int) -> ConnectionMemory:
         """A new client's claim."""
         number = self._count
         self._count += 1
@@ -37,7 +37,7 @@ class Clients:
         def granted() -> None:
             self.granted.append(number)
 
-        share = Share(self.memory, granted=granted, evict=evict)
+        share = ConnectionMemory(self.memory, granted=granted, evict=evict)
         share.claim(size)
         return share
 
