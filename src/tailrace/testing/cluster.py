@@ -40,7 +40,7 @@ GARBAGE = b"\x7f\xff\xff\xffHTTP/1.1 400 Bad Request\r\n"
 
 
 @dataclass(slots=True)
-class Led:
+class ScriptedPartition:
     """A partition: its leader and its log."""
 
     leader: int
@@ -227,7 +227,7 @@ class ScriptedCluster:
         self.host = host
         """The host on which all nodes listen."""
         self.script = Script()
-        self.partitions: dict[TopicPartition, Led] = {}
+        self.partitions: dict[TopicPartition, ScriptedPartition] = {}
         self.coordinator = ScriptedCoordinator(lambda partition: self.partitions[partition].log)
         self.password = b"secret"
         """The password for SASL/PLAIN; authentication is optional."""
@@ -260,7 +260,7 @@ class ScriptedCluster:
         for number in range(partitions):
             place = TopicPartition(name, number)
             if place not in self.partitions:
-                self.partitions[place] = Led(ids[number % len(ids)])
+                self.partitions[place] = ScriptedPartition(ids[number % len(ids)])
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic and its records."""
