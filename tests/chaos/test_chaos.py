@@ -10,7 +10,7 @@ from tailrace.errors import FatalError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.real_cluster import real_cluster
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.chaos.load import TOPIC, Load
 from tests.chaos.run import run
 from tests.chaos.verdict import End, Found, Told, value_of, violations
@@ -76,9 +76,9 @@ def test_a_broken_promise_is_found(case: str) -> None:
 @pytest.mark.parametrize(
     ("trouble", "end"),
     [
-        ({"how": How.DELAY, "delay_s": 1.0}, End.ACKNOWLEDGED),
-        ({"how": How.ERROR, "error": ErrorCode.TRANSACTION_ABORTABLE}, End.NEVER_SENT),
-        ({"how": How.ERROR, "error": ErrorCode.PRODUCER_FENCED}, End.FAILED),
+        ({"how": FaultKind.DELAY, "delay_s": 1.0}, End.ACKNOWLEDGED),
+        ({"how": FaultKind.ERROR, "error": ErrorCode.TRANSACTION_ABORTABLE}, End.NEVER_SENT),
+        ({"how": FaultKind.ERROR, "error": ErrorCode.PRODUCER_FENCED}, End.FAILED),
     ],
 )
 def test_a_transaction_has_the_end_that_its_producer_told(

@@ -17,7 +17,7 @@ from tailrace.client.producer.receipts import Receipt
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.simulation.stage import T0, Stage, check_empty, outcomes, play, stage
 
 SMALL: dict[str, Any] = {"batch_size": 1000, "buffer_memory": 10_000, "max_request_size": 8000}
@@ -397,7 +397,7 @@ def test_a_plain_record_overtakes_none_that_waits_for_memory() -> None:
             plain = (await producer.send("t", b"")).partition
             other = TopicPartition("t", 1 - plain)
             await producer.send("t", b"", partition=other.partition)
-            stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=5)
+            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=5)
             # This holds up the batch that is opened behind it, and half of the memory.
             receipts = [producer.send("t", b"0")]
             stage.cluster.move(other, -1)

@@ -4,7 +4,7 @@ import pytest
 
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.simulation.stage import T0, T1, Stage, check_empty, deliver, outcomes, play
 
 
@@ -23,9 +23,11 @@ def test_a_record_is_written_and_its_receipt_says_where() -> None:
     play(main)
 
 
-@pytest.mark.parametrize("how", [How.CUT, How.CUT_AFTER, How.GARBAGE, How.TWICE, How.SWAP])
+@pytest.mark.parametrize(
+    "how", [FaultKind.CUT, FaultKind.CUT_AFTER, FaultKind.GARBAGE, FaultKind.TWICE, FaultKind.SWAP]
+)
 @pytest.mark.parametrize("skip", [0, 1, 3])
-def test_a_broken_connection_loses_and_repeats_nothing(how: How, skip: int) -> None:
+def test_a_broken_connection_loses_and_repeats_nothing(how: FaultKind, skip: int) -> None:
     """Whatever breaks with several batches in flight, each record is written once, in order."""
 
     async def main(stage: Stage) -> None:
@@ -35,8 +37,8 @@ def test_a_broken_connection_loses_and_repeats_nothing(how: How, skip: int) -> N
     play(main)
 
 
-@pytest.mark.parametrize("how", [How.LOSE, How.LOSE_REPLY])
-def test_a_lost_answer_is_given_up_after_the_request_timeout(how: How) -> None:
+@pytest.mark.parametrize("how", [FaultKind.LOSE, FaultKind.LOSE_REPLY])
+def test_a_lost_answer_is_given_up_after_the_request_timeout(how: FaultKind) -> None:
     """Without an answer the batches are sent again, and known by the broker if it had them."""
 
     async def main(stage: Stage) -> None:
@@ -100,7 +102,7 @@ def test_a_pause_is_kept_while_the_leader_stays() -> None:
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(
-            ApiKey.PRODUCE, How.ERROR, error=ErrorCode.NOT_ENOUGH_REPLICAS, times=2
+            ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.NOT_ENOUGH_REPLICAS, times=2
         )
         async with stage.producer(retry_backoff_ms=1000, retry_backoff_max_ms=8000) as producer:
             await stage.send(producer)[0]
@@ -172,7 +174,7 @@ def test_a_node_that_is_slow_to_answer_holds_up_no_other() -> None:
         async with stage.producer(batch_size=100) as producer:
             for partition in (0, 1):
                 await stage.send(producer, partition=partition)[0]
-            stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=20, partition=T1)
+            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=20, partition=T1)
             (slow,) = stage.send(producer, partition=1)
             await stage.pass_time(0.5)
             (free,) = stage.send(producer)
@@ -219,7 +221,7 @@ def test_without_idempotence_no_record_is_lost() -> None:
     """Connections that break may repeat records, and lose none that is acknowledged."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.CUT_AFTER, skip=1)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.CUT_AFTER, skip=1)
         async with stage.producer(batch_size=100, enable_idempotence=False) as producer:
             receipts = stage.send(producer, 8, size=90)
             await producer.flush()
@@ -234,7 +236,7 @@ def test_one_request_in_flight_keeps_the_order_without_idempotence() -> None:
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(
-            ApiKey.PRODUCE, How.ERROR, error=ErrorCode.NOT_ENOUGH_REPLICAS, skip=1, times=3
+            ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.NOT_ENOUGH_REPLICAS, skip=1, times=3
         )
         async with stage.producer(
             batch_size=100, enable_idempotence=False, max_in_flight_requests_per_connection=1
@@ -271,7 +273,7 @@ def test_with_one_request_in_flight_no_new_leader_gets_the_next_batch_too_early(
             metadata_max_age_ms=1000,
         ) as producer:
             await stage.send(producer, partition=1)[0]
-            stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=5, partition=T0)
+            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=5, partition=T0)
             (first,) = stage.send(producer, size=90)
             await stage.pass_time(0.5)
             stage.cluster.move(T0, 2)

@@ -17,7 +17,7 @@ from tailrace.errors import TailraceError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.produce import BatchIndexAndErrorMessage, ProduceResponse
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.simulation.stage import T0, T1, Stage, check_empty, outcomes, play, with_fields
 
 RETRIABLE = (
@@ -58,10 +58,12 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("how", [How.ERROR, How.ERROR_AFTER])
+@pytest.mark.parametrize("how", [FaultKind.ERROR, FaultKind.ERROR_AFTER])
 @pytest.mark.parametrize("code", RETRIABLE, ids=lambda code: code.name)
 @pytest.mark.parametrize("skip", [0, 2])
-def test_a_retriable_code_is_no_failure(kind: str, how: How, code: ErrorCode, skip: int) -> None:
+def test_a_retriable_code_is_no_failure(
+    kind: str, how: FaultKind, code: ErrorCode, skip: int
+) -> None:
     """The batch is sent until it is acknowledged; a broker knows one that it had already."""
 
     async def main(stage: Stage) -> None:
@@ -84,7 +86,7 @@ def test_a_fatal_code_fails_its_batch_and_no_other(kind: str, code: ErrorCode, s
     """The records of one batch fail with one clear error; all others are written, in order."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=code, skip=skip)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.ERROR, error=code, skip=skip)
         async with stage.producer(batch_size=100, **KINDS[kind]) as producer:
             receipts = stage.send(producer, 6, size=90)
             await producer.flush()
@@ -113,7 +115,7 @@ def test_a_code_that_ends_the_producer_fails_all_that_is_to_come(code: ErrorCode
     """After such an answer no record is taken, and each receipt says so."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=code)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.ERROR, error=code)
         async with stage.producer(batch_size=100) as producer:
             first = stage.send(producer, 4, size=90)
             await producer.flush()
@@ -135,11 +137,11 @@ def test_a_fatal_answer_leaves_what_is_in_flight_elsewhere_its_outcome() -> None
                 await stage.send(producer, partition=partition)[0]
             stage.cluster.script.add(
                 ApiKey.PRODUCE,
-                How.ERROR,
+                FaultKind.ERROR,
                 error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                 partition=T0,
             )
-            stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=3, partition=T1)
+            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=3, partition=T1)
             receipts = stage.send(producer) + stage.send(producer, partition=1)
             await stage.pass_time(1)
             assert [each.done() for each in receipts] == [True, False]
@@ -159,7 +161,7 @@ def test_a_code_that_nobody_knows_is_fatal_for_its_batch(code: int) -> None:
     with_code = partial(with_fields, error_code=code)
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.EDIT, edit=with_code)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.EDIT, edit=with_code)
         async with stage.producer() as producer:
             (receipt,) = stage.send(producer)
             await producer.flush()
@@ -176,7 +178,7 @@ def test_a_late_answer_with_a_retriable_code_gives_no_number_to_another_record()
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(
             ApiKey.PRODUCE,
-            How.ERROR_AFTER,
+            FaultKind.ERROR_AFTER,
             error=ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
             delay_s=3.0,
         )
@@ -196,7 +198,7 @@ def test_an_unknown_server_error_gives_no_number_to_another_record() -> None:
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(
-            ApiKey.PRODUCE, How.ERROR_AFTER, error=ErrorCode.UNKNOWN_SERVER_ERROR
+            ApiKey.PRODUCE, FaultKind.ERROR_AFTER, error=ErrorCode.UNKNOWN_SERVER_ERROR
         )
         async with stage.producer() as producer:
             (receipt,) = stage.send(producer)
@@ -213,7 +215,7 @@ def test_retries_bound_how_often_a_batch_is_sent() -> None:
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(
-            ApiKey.PRODUCE, How.ERROR, error=ErrorCode.NOT_ENOUGH_REPLICAS, times=9
+            ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.NOT_ENOUGH_REPLICAS, times=9
         )
         async with stage.producer(retries=2) as producer:
             (receipt,) = stage.send(producer)
@@ -231,10 +233,10 @@ def test_disconnects_count_as_attempts() -> None:
     """A batch whose connection breaks is sent again, and at most `retries` times."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.CUT)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.CUT)
         async with stage.producer(retries=1) as producer:
             await stage.send(producer)[0]
-            stage.cluster.script.add(ApiKey.PRODUCE, How.CUT, times=2)
+            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.CUT, times=2)
             (receipt,) = stage.send(producer)
             await producer.flush()
             assert outcomes([receipt]) == ["DisconnectedError"]
@@ -286,7 +288,7 @@ def test_a_batch_that_expired_is_not_split() -> None:
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(
-            ApiKey.PRODUCE, How.ERROR, error=ErrorCode.MESSAGE_TOO_LARGE, delay_s=5
+            ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.MESSAGE_TOO_LARGE, delay_s=5
         )
         async with stage.producer(
             linger_ms=10, request_timeout_ms=2990, delivery_timeout_ms=3000
@@ -314,7 +316,7 @@ def test_an_error_of_one_record_reaches_its_receipt() -> None:
     )
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.EDIT, edit=with_errors)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.EDIT, edit=with_errors)
         async with stage.producer(linger_ms=10) as producer:
             receipts = [producer.send("t", b"x", partition=0) for _ in range(4)]
             await producer.flush()
@@ -333,7 +335,7 @@ def test_the_brokers_words_are_passed_on(text: str | None, expected: str) -> Non
     with_text = partial(with_fields, error_code=ErrorCode.INVALID_RECORD, error_message=text)
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.EDIT, edit=with_text)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.EDIT, edit=with_text)
         async with stage.producer() as producer:
             receipt = producer.send("t", b"x", partition=0)
             await producer.flush()
@@ -349,7 +351,7 @@ def test_an_answer_that_leaves_a_batch_out_is_no_acknowledgement() -> None:
         return dataclasses.replace(answer, responses=())
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.EDIT, edit=without)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.EDIT, edit=without)
         async with stage.producer() as producer:
             await stage.send(producer)[0]
             assert stage.cluster.count(ApiKey.PRODUCE) == 2
@@ -629,7 +631,7 @@ def test_an_error_of_a_connection_is_a_producers() -> None:
     async def main(stage: Stage) -> None:
         async with stage.producer(retries=1, retry_backoff_ms=1) as producer:
             await stage.send(producer)[0]
-            stage.cluster.script.add(ApiKey.PRODUCE, How.CUT, times=2)
+            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.CUT, times=2)
             (receipt,) = stage.send(producer)
             with pytest.raises(ProducerError) as caught:
                 await receipt
@@ -715,7 +717,7 @@ def test_other_partitions_of_a_request_are_judged_on_their_own() -> None:
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(
-            ApiKey.PRODUCE, How.ERROR, error=ErrorCode.INVALID_RECORD, partition=T0
+            ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.INVALID_RECORD, partition=T0
         )
         async with stage.producer(linger_ms=10) as producer:
             receipts = stage.send(producer, 2) + stage.send(producer, 2, partition=1)

@@ -18,7 +18,7 @@ from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.simulation.stage import T0, T1, Stage, check_empty, outcomes, play
 
 
@@ -45,7 +45,7 @@ def test_several_batches_are_in_flight_and_numbered_at_once() -> None:
     async def main(stage: Stage) -> None:
         async with stage.producer(batch_size=100) as producer:
             await stage.send(producer)[0]
-            stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=1)
+            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=1)
             receipts = stage.send(producer, 2, size=90)
             await stage.pass_time(0.5)
             assert producer.metrics()["batches-in-flight"] == 2
@@ -65,11 +65,11 @@ def test_the_id_is_asked_for_until_it_is_given(in_flight: int) -> None:
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(
             ApiKey.INIT_PRODUCER_ID,
-            How.ERROR,
+            FaultKind.ERROR,
             error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
             times=2,
         )
-        stage.cluster.script.add(ApiKey.INIT_PRODUCER_ID, How.CUT)
+        stage.cluster.script.add(ApiKey.INIT_PRODUCER_ID, FaultKind.CUT)
         async with stage.producer(
             max_in_flight_requests_per_connection=in_flight,
             retry_backoff_ms=500,
@@ -88,7 +88,7 @@ def test_a_transaction_begins_while_metadata_is_asked_for(in_flight: int) -> Non
     """With one request in flight at a time the coordinator is asked when that one is answered."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.METADATA, How.DELAY, delay_s=2)
+        stage.cluster.script.add(ApiKey.METADATA, FaultKind.DELAY, delay_s=2)
         async with stage.producer(
             transactional_id="x", max_in_flight_requests_per_connection=in_flight
         ) as producer:
@@ -117,8 +117,10 @@ def test_a_coordinator_that_takes_no_connection_for_long_is_waited_for() -> None
     play(main)
 
 
-@pytest.mark.parametrize("how", [How.ERROR, How.ERROR_AFTER], ids=["missing", "written"])
-def test_an_answer_to_the_second_batch_that_comes_first_changes_no_order(how: How) -> None:
+@pytest.mark.parametrize(
+    "how", [FaultKind.ERROR, FaultKind.ERROR_AFTER], ids=["missing", "written"]
+)
+def test_an_answer_to_the_second_batch_that_comes_first_changes_no_order(how: FaultKind) -> None:
     """The old leader still owes one for the first; both are written once, in their order."""
     refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -135,7 +137,7 @@ def test_an_answer_to_the_second_batch_that_comes_first_changes_no_order(how: Ho
             await stage.pass_time(1)
             one, two = stage.cluster.sent[2:]
             assert [(each.node_id, each.base_sequence) for each in (one, two)] == [(1, 1), (2, 2)]
-            is_written = how is How.ERROR_AFTER
+            is_written = how is FaultKind.ERROR_AFTER
             assert (two.error is ErrorCode.NONE) == is_written
             assert (first.done(), second.done()) == (False, is_written)
             await producer.flush()
@@ -163,11 +165,11 @@ def test_a_close_while_a_new_id_is_asked_for_ends_every_receipt(is_forced: bool)
         sequences.producer = Producer(1001, EPOCH_MAX)
         stage.cluster.script.add(
             ApiKey.PRODUCE,
-            How.ERROR,
+            FaultKind.ERROR,
             error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             partition=T0,
         )
-        stage.cluster.script.add(ApiKey.INIT_PRODUCER_ID, How.DELAY, delay_s=5)
+        stage.cluster.script.add(ApiKey.INIT_PRODUCER_ID, FaultKind.DELAY, delay_s=5)
         receipts = stage.send(producer) + stage.send(producer, partition=1)
         await stage.pass_time(1)
         assert sequences.producer == NO_PRODUCER
@@ -191,7 +193,7 @@ def test_an_id_that_is_refused_fails_what_waits_and_is_asked_for_again() -> None
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(
             ApiKey.INIT_PRODUCER_ID,
-            How.ERROR,
+            FaultKind.ERROR,
             error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             delay_s=1,
         )
@@ -211,7 +213,7 @@ def test_a_gap_that_is_real_starts_a_new_epoch() -> None:
         async with stage.producer(batch_size=100) as producer:
             await stage.send(producer)[0]
             stage.cluster.script.add(
-                ApiKey.PRODUCE, How.ERROR, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             )
             receipts = stage.send(producer, 3, size=90)
             await producer.flush()
@@ -230,7 +232,7 @@ def test_a_refused_batch_moves_the_numbers_of_those_behind_it() -> None:
         async with stage.producer(batch_size=100) as producer:
             await stage.send(producer)[0]
             stage.cluster.script.add(
-                ApiKey.PRODUCE, How.ERROR, error=ErrorCode.MESSAGE_TOO_LARGE, skip=1
+                ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.MESSAGE_TOO_LARGE, skip=1
             )
             receipts = stage.send(producer, 4, size=90)
             await producer.flush()
@@ -247,7 +249,9 @@ def test_a_leader_that_forgot_the_producer_takes_its_records_again() -> None:
         async with stage.producer() as producer:
             await stage.send(producer)[0]
             stage.cluster.log().forget_producers()
-            stage.cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=ErrorCode.UNKNOWN_PRODUCER_ID)
+            stage.cluster.script.add(
+                ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.UNKNOWN_PRODUCER_ID
+            )
             await stage.send(producer)[0]
             assert stage.cluster.sent[-1].producer_epoch == 1
             assert stage.cluster.sent[-1].base_sequence == 0
@@ -261,7 +265,7 @@ def test_a_duplicate_is_an_acknowledgement() -> None:
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(
-            ApiKey.PRODUCE, How.ERROR_AFTER, error=ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+            ApiKey.PRODUCE, FaultKind.ERROR_AFTER, error=ErrorCode.DUPLICATE_SEQUENCE_NUMBER
         )
         async with stage.producer() as producer:
             assert (await stage.send(producer)[0]).offset == -1
@@ -277,7 +281,7 @@ def test_after_a_batch_of_unknown_fate_the_numbers_go_on() -> None:
     async def main(stage: Stage) -> None:
         async with stage.producer(delivery_timeout_ms=3000, request_timeout_ms=1000) as producer:
             await stage.send(producer)[0]
-            stage.cluster.script.add(ApiKey.PRODUCE, How.LOSE, times=9)
+            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.LOSE, times=9)
             (lost,) = stage.send(producer)
             await producer.flush()
             assert outcomes([lost]) == ["DeliveryTimeoutError"]
@@ -359,7 +363,7 @@ def test_an_orderly_close_sees_a_commit_through() -> None:
         async def commit() -> None:
             async with producer.transaction():
                 await stage.send(producer)[0]
-                stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=2)
+                stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=2)
                 stage.send(producer)
 
         task = asyncio.ensure_future(commit())
@@ -386,7 +390,7 @@ def test_a_batch_of_unknown_fate_fails_its_transaction_and_not_the_producer() ->
             async with producer.transaction():
                 await stage.send(producer)[0]
             stage.cluster.script.add(
-                ApiKey.PRODUCE, How.ERROR, error=ErrorCode.INVALID_TXN_STATE, delay_s=4
+                ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.INVALID_TXN_STATE, delay_s=4
             )
             with pytest.raises(DeliveryTimeoutError):
                 async with producer.transaction():
@@ -412,7 +416,7 @@ def test_a_batch_that_fails_fails_its_transaction(code: ErrorCode) -> None:
     """The commit raises, the transaction is aborted, and the next one can be committed."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=code)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.ERROR, error=code)
         async with stage.producer(transactional_id="x") as producer:
             with pytest.raises(TailraceError, match=code.name):
                 async with producer.transaction():
@@ -462,7 +466,7 @@ def test_an_id_that_took_too_long_is_waited_for_again() -> None:
 
     async def main(stage: Stage) -> None:
         async with stage.producer(transactional_id="x", max_block_ms=1000) as producer:
-            stage.cluster.script.add(ApiKey.INIT_PRODUCER_ID, How.DELAY, delay_s=2)
+            stage.cluster.script.add(ApiKey.INIT_PRODUCER_ID, FaultKind.DELAY, delay_s=2)
             with pytest.raises(TransactionTimeoutError):
                 async with producer.transaction():
                     pass
@@ -542,7 +546,7 @@ def test_a_forced_close_ends_a_transaction_that_waits(key: ApiKey) -> None:
     """A call that waits for an answer raises; for a commit, that its outcome is unknown."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(key, How.LOSE)
+        stage.cluster.script.add(key, FaultKind.LOSE)
         producer = stage.producer(transactional_id="x")
 
         async def commit() -> None:
@@ -598,7 +602,7 @@ def test_an_abort_gives_up_what_was_not_sent_and_waits_for_what_was() -> None:
     """A batch in flight keeps its outcome; the one behind it is never written."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=2)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=2)
         async with stage.producer(transactional_id="x", batch_size=100) as producer:
             with pytest.raises(ZeroDivisionError):
                 async with producer.transaction():
@@ -618,7 +622,7 @@ def test_a_partition_that_is_refused_fails_all_that_was_not_sent() -> None:
     """Also what was for a partition that is in the transaction; the next one can be committed."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=2)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=2)
         async with stage.producer(transactional_id="x", batch_size=100) as producer:
             with pytest.raises(TailraceError):
                 async with producer.transaction():
@@ -627,7 +631,7 @@ def test_a_partition_that_is_refused_fails_all_that_was_not_sent() -> None:
                     assert stage.cluster.coordinator.transactions["x"].partitions == {T1}
                     stage.cluster.script.add(
                         ApiKey.ADD_PARTITIONS_TO_TXN,
-                        How.ERROR,
+                        FaultKind.ERROR,
                         error=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                     )
                     (refused,) = stage.send(producer)
@@ -722,8 +726,10 @@ def test_a_batch_that_may_be_written_is_not_cut_in_two() -> None:
     async def main(stage: Stage) -> None:
         async with stage.producer(linger_ms=5, request_timeout_ms=1000) as producer:
             await stage.send(producer)[0]
-            stage.cluster.script.add(ApiKey.PRODUCE, How.LOSE_REPLY)
-            stage.cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=ErrorCode.MESSAGE_TOO_LARGE)
+            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.LOSE_REPLY)
+            stage.cluster.script.add(
+                ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.MESSAGE_TOO_LARGE
+            )
             receipts = stage.send(producer, 2)
             await producer.flush()
             assert outcomes(receipts) == ["RejectedRecordError"] * 2

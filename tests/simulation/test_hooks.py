@@ -12,7 +12,7 @@ from tailrace.client.producer.hooks import BatchHook, BatchInfo
 from tailrace.client.producer.opentelemetry import BatchSpans, TraceHeaders
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.simulation.stage import T0, Stage, play
 
 
@@ -50,7 +50,9 @@ def test_a_hook_hears_of_each_attempt_and_of_the_outcome() -> None:
     async def scene(stage: Stage) -> None:
         async with stage.producer(hooks=[hook]) as producer:
             await producer.send("t", b"first", partition=0)
-            stage.cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=ErrorCode.NOT_ENOUGH_REPLICAS)
+            stage.cluster.script.add(
+                ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.NOT_ENOUGH_REPLICAS
+            )
             await producer.send("t", b"second", partition=0)
 
     play(scene)
@@ -73,7 +75,7 @@ def test_a_hook_hears_why_a_batch_failed() -> None:
     async def scene(stage: Stage) -> None:
         async with stage.producer(hooks=[hook]) as producer:
             stage.cluster.script.add(
-                ApiKey.PRODUCE, How.ERROR, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED
             )
             receipt = producer.send("t", b"x", partition=0)
             await producer.flush()
@@ -105,10 +107,12 @@ def test_a_batch_has_a_span() -> None:
 
     async def scene(stage: Stage) -> None:
         async with stage.producer(hooks=[BatchSpans(provider)]) as producer:
-            stage.cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=ErrorCode.NOT_ENOUGH_REPLICAS)
+            stage.cluster.script.add(
+                ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.NOT_ENOUGH_REPLICAS
+            )
             await producer.send("t", b"x", partition=0)
             stage.cluster.script.add(
-                ApiKey.PRODUCE, How.ERROR, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED
             )
             producer.send("t", b"x", partition=0)
             await producer.flush()

@@ -22,7 +22,7 @@ from tailrace.protocol.messages.produce import (
     ProduceResponse,
 )
 from tailrace.testing.cluster import GARBAGE
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.simulation.stage import Stage, check_empty, deliver, outcomes, play, with_fields
 
 ALWAYS = 1 << 30
@@ -173,7 +173,7 @@ def test_nonsense_ends_in_a_clear_error_in_time(case: str) -> None:
     api, edit, says = CASES[case]
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(api, How.EDIT, edit=edit, times=ALWAYS)
+        stage.cluster.script.add(api, FaultKind.EDIT, edit=edit, times=ALWAYS)
         with quiet(stage):
             async with stage.producer(**TIMES) as producer:
                 receipts = stage.send(producer, 3, partition=0)
@@ -200,7 +200,7 @@ def test_nonsense_that_passes_is_survived(case: str) -> None:
     api, edit, _ = PASSING[case]
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(api, How.EDIT, edit=edit, times=3)
+        stage.cluster.script.add(api, FaultKind.EDIT, edit=edit, times=3)
         with quiet(stage):
             await deliver(stage, 5, **TIMES)
 
@@ -232,7 +232,9 @@ def test_a_hint_to_nowhere_ends_in_time(case: str) -> None:
     """Hints of leaders that there are not lead to no hang, and to an error that says so."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.EDIT, edit=HINTS[case].edit, times=ALWAYS)
+        stage.cluster.script.add(
+            ApiKey.PRODUCE, FaultKind.EDIT, edit=HINTS[case].edit, times=ALWAYS
+        )
         with quiet(stage):
             async with stage.producer(**TIMES) as producer:
                 receipts = stage.send(producer, 2)
@@ -251,7 +253,7 @@ def test_the_brokers_offset_is_believed_only_where_it_can_be(offset: int) -> Non
     edit = produced_with("", base_offset=offset).edit
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.EDIT, edit=edit)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.EDIT, edit=edit)
         with quiet(stage):
             async with stage.producer() as producer:
                 (receipt,) = stage.send(producer, 1)
@@ -271,7 +273,7 @@ def test_bytes_behind_an_answer_break_the_connection_and_nothing_else() -> None:
                 stage.outside.loop.call_soon(channel._send, GARBAGE)
             return answer
 
-        stage.cluster.script.add(ApiKey.PRODUCE, How.EDIT, edit=edit, times=3)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.EDIT, edit=edit, times=3)
         with quiet(stage):
             await deliver(stage, 10, **TIMES)
 
@@ -323,7 +325,7 @@ def test_a_coordinator_that_is_nowhere_ends_the_call(case: str) -> None:
 
     async def main(stage: Stage) -> None:
         edit = COORDINATORS[case]
-        stage.cluster.script.add(ApiKey.FIND_COORDINATOR, How.EDIT, edit=edit, times=ALWAYS)
+        stage.cluster.script.add(ApiKey.FIND_COORDINATOR, FaultKind.EDIT, edit=edit, times=ALWAYS)
         with quiet(stage):
             async with stage.producer(transactional_id="x", **TIMES) as producer:
                 with pytest.raises(TailraceError):
@@ -340,7 +342,7 @@ def test_nonsense_from_everywhere_is_survived() -> None:
 
     async def main(stage: Stage) -> None:
         for api in (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID, ApiKey.PRODUCE):
-            for how in (How.GARBAGE, How.TWICE):
+            for how in (FaultKind.GARBAGE, FaultKind.TWICE):
                 stage.cluster.script.add(api, how, times=2)
         with quiet(stage):
             async with stage.producer(batch_size=100, **TIMES) as producer:

@@ -11,7 +11,7 @@ import pytest
 from tailrace.client.producer.errors import BrokerRefusedError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.simulation.stage import Stage, outcomes, play
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def acknowledge(_: Stage) -> None:
 def refuse(stage: Stage) -> None:
     """Every batch is refused for good."""
     stage.cluster.script.add(
-        ApiKey.PRODUCE, How.ERROR, error=ErrorCode.POLICY_VIOLATION, times=1000
+        ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.POLICY_VIOLATION, times=1000
     )
 
 

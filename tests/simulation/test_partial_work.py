@@ -23,7 +23,7 @@ from tailrace.errors import FatalError, RetriableError
 from tailrace.protocol.apis import ApiKey
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.simulation.stage import T0, Stage, outcomes, play
 
 ALWAYS = 1 << 30
@@ -80,7 +80,7 @@ def test_a_close_waits_for_the_end_of_a_transaction_within_its_time() -> None:
             with pytest.raises(ClosedProducerError):
                 async with producer.transaction():
                     await stage.send(producer)[0]
-                    stage.cluster.script.add(ApiKey.END_TXN, How.LOSE, times=ALWAYS)
+                    stage.cluster.script.add(ApiKey.END_TXN, FaultKind.LOSE, times=ALWAYS)
                     began = stage.now
                     await producer.close(timeout)
                     assert limit_s <= stage.now - began < limit_s + 0.1

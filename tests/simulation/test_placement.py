@@ -9,7 +9,7 @@ import pytest
 from tailrace.client.producer.partitioners import RoundRobinPartitioner
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.simulation.stage import T0, Stage, check_empty, outcomes, play
 
 MURMUR2 = {
@@ -70,7 +70,7 @@ def test_a_slow_partition_gets_fewer_records(is_adaptive: bool) -> None:  # noqa
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(
-            ApiKey.PRODUCE, How.DELAY, partition=SLOW, delay_s=0.3, times=10_000
+            ApiKey.PRODUCE, FaultKind.DELAY, partition=SLOW, delay_s=0.3, times=10_000
         )
         settings = {
             "batch_size": 1000,
@@ -124,7 +124,7 @@ def test_a_node_that_takes_nothing_is_spared_if_asked_for(timeout_ms: int) -> No
         }
         async with stage.producer(**settings) as producer:
             await stage.send(producer, 1, partition=2)[0]
-            stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, partition=SLOW, delay_s=20)
+            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, partition=SLOW, delay_s=20)
             await send_for(stage, producer, 2)
             found.update(await send_for(stage, producer, 10))
             await stage.pass_time(20)

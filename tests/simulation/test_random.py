@@ -11,7 +11,7 @@ from tailrace.errors import RetriableError, TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.simulation.stage import Stage, check_empty, play
 
 PARTITIONS = 3
@@ -39,14 +39,14 @@ BEFORE_OR_AFTER = {
 
 APIS = (ApiKey.PRODUCE, ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID)
 BREAKS = (
-    How.LOSE,
-    How.LOSE_REPLY,
-    How.CUT,
-    How.CUT_AFTER,
-    How.TWICE,
-    How.SWAP,
-    How.GARBAGE,
-    How.DELAY,
+    FaultKind.LOSE,
+    FaultKind.LOSE_REPLY,
+    FaultKind.CUT,
+    FaultKind.CUT_AFTER,
+    FaultKind.TWICE,
+    FaultKind.SWAP,
+    FaultKind.GARBAGE,
+    FaultKind.DELAY,
 )
 
 SEND = st.tuples(
@@ -107,9 +107,11 @@ def disturb(stage: Stage, step: Step) -> None:
     cluster = stage.cluster
     match step:
         case ("break", api, how, skip, delay_s):
-            cluster.script.add(api, how, skip=skip, delay_s=delay_s if how is How.DELAY else 0.0)
+            cluster.script.add(
+                api, how, skip=skip, delay_s=delay_s if how is FaultKind.DELAY else 0.0
+            )
         case ("error", code, is_after, skip, times, partition):
-            how = How.ERROR_AFTER if is_after and code in BEFORE_OR_AFTER else How.ERROR
+            how = FaultKind.ERROR_AFTER if is_after and code in BEFORE_OR_AFTER else FaultKind.ERROR
             place = None if partition is None else TopicPartition("t", partition)
             cluster.script.add(
                 ApiKey.PRODUCE, how, error=code, skip=skip, times=times, partition=place
@@ -159,7 +161,7 @@ async def finish(stage: Stage, producer: AsyncProducer) -> None:
 @example(
     # 0.3 + 0.05 + 0.05 is less than the 0.4 at which the lingering ends.
     steps=[
-        ("break", ApiKey.PRODUCE, How.LOSE, 0, 0.01),
+        ("break", ApiKey.PRODUCE, FaultKind.LOSE, 0, 0.01),
         ("pass", 0.3),
         ("send", None, 1, 0),
         ("pass", 0.05),

@@ -13,7 +13,7 @@ from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.produce import BatchIndexAndErrorMessage
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.simulation.stage import T0, T1, Stage, check_empty, play, with_fields
 
 COUNT = 300
@@ -128,7 +128,7 @@ def test_a_refused_batch_fails_its_rows_alone() -> None:
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(
-            ApiKey.PRODUCE, How.ERROR, error=ErrorCode.INVALID_TIMESTAMP, skip=2
+            ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.INVALID_TIMESTAMP, skip=2
         )
         async with stage.producer(batch_size=500) as producer:
             rows = {"value": VALUES, "partition": [0] * COUNT}
@@ -155,7 +155,7 @@ def test_an_error_of_one_record_reaches_its_row() -> None:
     )
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.EDIT, edit=with_errors, partition=T1)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.EDIT, edit=with_errors, partition=T1)
         async with stage.producer() as producer:
             rows = {"value": VALUES[:6], "partition": [0, 1, 0, 1, 1, 0]}
             summary = await producer.send_many("t", rows)
@@ -216,7 +216,7 @@ def test_rows_wait_for_memory() -> None:
     """With memory for a few batches all rows are written, and single records in between too."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=0.5, times=20)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=0.5, times=20)
         async with stage.producer(batch_size=1000, buffer_memory=8000) as producer:
             single: list[Any] = []
 
@@ -246,7 +246,7 @@ def test_memory_that_stays_full_ends_the_call() -> None:
             batch_size=1000, buffer_memory=8000, max_block_ms=2000
         ) as producer:
             await producer.send("t", b"1000 first", partition=0)
-            stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=5)
+            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=5)
             started = stage.now
             with pytest.raises(TimeoutError, match=r"buffer\.memory"):
                 await producer.send_many("t", {"value": VALUES, "partition": [0] * COUNT})
@@ -260,12 +260,20 @@ def test_memory_that_stays_full_ends_the_call() -> None:
     play(main)
 
 
-HOWS = (How.CUT, How.CUT_AFTER, How.LOSE_REPLY, How.LOSE, How.GARBAGE, How.TWICE, How.SWAP)
+HOWS = (
+    FaultKind.CUT,
+    FaultKind.CUT_AFTER,
+    FaultKind.LOSE_REPLY,
+    FaultKind.LOSE,
+    FaultKind.GARBAGE,
+    FaultKind.TWICE,
+    FaultKind.SWAP,
+)
 
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("skip", [0, 3])
-def test_rows_survive_broken_connections(how: How, skip: int) -> None:
+def test_rows_survive_broken_connections(how: FaultKind, skip: int) -> None:
     """Whatever breaks with several batches on the way, each row is written once and in order."""
 
     async def main(stage: Stage) -> None:
@@ -284,7 +292,7 @@ def test_rows_follow_a_leader_that_moves() -> None:
 
     async def main(stage: Stage) -> None:
         async with stage.producer(batch_size=400, buffer_memory=4000) as producer:
-            stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=0.05, times=100)
+            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=0.05, times=100)
             loop = stage.outside.loop
             loop.call_later(0.2, stage.cluster.move, T0, 2)
             loop.call_later(0.4, stage.cluster.move, T0, 3)
@@ -304,7 +312,7 @@ def test_several_calls_at_once_do_not_mix_up_their_outcomes() -> None:
 
     async def main(stage: Stage) -> None:
         stage.cluster.create_topic("u", partitions=1)
-        stage.cluster.script.add(ApiKey.PRODUCE, How.CUT_AFTER, skip=4)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.CUT_AFTER, skip=4)
         async with stage.producer(batch_size=500, buffer_memory=6000) as producer:
             half = COUNT // 2
             found = await asyncio.gather(
@@ -345,7 +353,7 @@ def test_a_call_ends_when_the_producer_is_closed() -> None:
     async def main(stage: Stage) -> None:
         producer = stage.producer(batch_size=500, buffer_memory=4000)
         await producer.send("t", b"1000", partition=0)
-        stage.cluster.script.add(ApiKey.PRODUCE, How.LOSE)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.LOSE)
         call = asyncio.ensure_future(
             producer.send_many("t", {"value": VALUES, "partition": [0] * COUNT})
         )

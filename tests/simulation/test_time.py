@@ -10,15 +10,15 @@ from tailrace.client.producer.receipts import DeliveryCallback, Receipt
 from tailrace.errors import ConfigError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.simulation.stage import T0, Stage, check_empty, outcomes, play
 
 
 async def send_late(stage: Stage, producer: AsyncProducer) -> Receipt:
     """A record that is refused for two seconds, then sent, and three seconds old."""
     refused = ErrorCode.NOT_ENOUGH_REPLICAS
-    stage.cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=refused, delay_s=2)
-    stage.cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=refused, delay_s=2)
+    stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.ERROR, error=refused, delay_s=2)
+    stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.ERROR, error=refused, delay_s=2)
     (receipt,) = stage.send(producer)
     await stage.pass_time(3.01)
     return receipt
@@ -159,7 +159,7 @@ def test_with_one_request_in_flight_the_next_waits_for_an_expired_one() -> None:
     """Order holds with max.in.flight=1: nothing is sent before the late answer is there."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=4)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=4)
         async with stage.producer(
             batch_size=100,
             enable_idempotence=False,
@@ -268,7 +268,7 @@ def test_a_forced_close_ends_every_receipt(wait_s: float) -> None:
         def hearing(number: int) -> DeliveryCallback:
             return lambda _, error: heard.append((number, type(error).__name__))
 
-        stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=5)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=5)
         producer = stage.producer(batch_size=100)
         receipts = stage.send(producer, 5, size=90)
         receipts += [producer.send("nowhere", b"v")]

@@ -26,7 +26,7 @@ from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.simulation.stage import T0, Stage, play
 
 SHORT = {"transactional_id": "x", "max_block_ms": 2000, "request_timeout_ms": 1000}
@@ -46,8 +46,8 @@ async def commit(stage: Stage, producer: AsyncProducer) -> None:
         stage.send(producer)
 
 
-@pytest.mark.parametrize("how", [How.LOSE, How.LOSE_REPLY, How.CUT_AFTER])
-def test_a_transaction_whose_commit_is_late_is_written_once(how: How) -> None:
+@pytest.mark.parametrize("how", [FaultKind.LOSE, FaultKind.LOSE_REPLY, FaultKind.CUT_AFTER])
+def test_a_transaction_whose_commit_is_late_is_written_once(how: FaultKind) -> None:
     """Its error is no RetriableError, and whoever asks again learns that it was committed."""
 
     async def main(stage: Stage) -> None:
@@ -73,8 +73,8 @@ def test_a_new_transaction_does_not_pass_over_an_unknown_outcome() -> None:
 
     async def main(stage: Stage) -> None:
         async with stage.producer(**SHORT) as producer:
-            stage.cluster.script.add(ApiKey.END_TXN, How.DELAY, delay_s=2.5, times=1)
-            stage.cluster.script.add(ApiKey.END_TXN, How.LOSE, times=2)
+            stage.cluster.script.add(ApiKey.END_TXN, FaultKind.DELAY, delay_s=2.5, times=1)
+            stage.cluster.script.add(ApiKey.END_TXN, FaultKind.LOSE, times=2)
             with pytest.raises(TransactionOutcomeUnknownError):
                 await commit(stage, producer)
             for _ in range(2):
@@ -96,7 +96,7 @@ def test_a_late_commit_that_was_refused_may_be_done_again() -> None:
         async with stage.producer(**SHORT) as producer:
             stage.cluster.script.add(
                 ApiKey.END_TXN,
-                How.ERROR,
+                FaultKind.ERROR,
                 error=ErrorCode.CONCURRENT_TRANSACTIONS,
                 times=ALWAYS,
             )
@@ -104,7 +104,7 @@ def test_a_late_commit_that_was_refused_may_be_done_again() -> None:
                 await commit(stage, producer)
             stage.cluster.script.heal()
             stage.cluster.script.add(
-                ApiKey.END_TXN, How.ERROR, error=ErrorCode.TRANSACTION_ABORTABLE
+                ApiKey.END_TXN, FaultKind.ERROR, error=ErrorCode.TRANSACTION_ABORTABLE
             )
             with pytest.raises(TransactionAbortableError):
                 await producer.finish_transaction()
@@ -115,24 +115,24 @@ def test_a_late_commit_that_was_refused_may_be_done_again() -> None:
 
 
 PERHAPS_COMMITTED = (
-    (How.LOSE_REPLY, ErrorCode.NONE),
-    (How.ERROR, ErrorCode.NOT_COORDINATOR),
-    (How.ERROR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-    (How.ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (FaultKind.LOSE_REPLY, ErrorCode.NONE),
+    (FaultKind.ERROR, ErrorCode.NOT_COORDINATOR),
+    (FaultKind.ERROR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    (FaultKind.ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE),
 )
 """Answers to a commit that the coordinator may have written to its log."""
 
 
 @pytest.mark.parametrize(("how", "code"), PERHAPS_COMMITTED)
 def test_fenced_after_a_commit_was_perhaps_done_is_not_called_uncommitted(
-    how: How, code: ErrorCode
+    how: FaultKind, code: ErrorCode
 ) -> None:
     """A successor that fences this producer completes a commit that is in the coordinator's log."""
 
     async def main(stage: Stage) -> None:
         producer = stage.producer(**SHORT)
         stage.cluster.script.add(ApiKey.END_TXN, how, error=code)
-        stage.cluster.script.add(ApiKey.END_TXN, How.ERROR, error=ErrorCode.PRODUCER_FENCED)
+        stage.cluster.script.add(ApiKey.END_TXN, FaultKind.ERROR, error=ErrorCode.PRODUCER_FENCED)
         with pytest.raises(TransactionOutcomeUnknownError) as found:
             await commit(stage, producer)
         assert found.value.is_final
@@ -146,7 +146,7 @@ def test_fenced_after_a_commit_was_perhaps_done_is_not_called_uncommitted(
 
 @pytest.mark.parametrize(("how", "code"), PERHAPS_COMMITTED)
 def test_closed_after_a_commit_was_perhaps_done_is_not_called_uncommitted(
-    how: How, code: ErrorCode
+    how: FaultKind, code: ErrorCode
 ) -> None:
     """The close comes before the commit is sent again, and the first answer left it open."""
 
@@ -169,7 +169,7 @@ def test_fenced_before_the_commit_was_sent_is_told_as_such() -> None:
 
     async def main(stage: Stage) -> None:
         producer = stage.producer(**SHORT)
-        stage.cluster.script.add(ApiKey.END_TXN, How.ERROR, error=ErrorCode.PRODUCER_FENCED)
+        stage.cluster.script.add(ApiKey.END_TXN, FaultKind.ERROR, error=ErrorCode.PRODUCER_FENCED)
         with pytest.raises(ProducerFencedError):
             await commit(stage, producer)
         await producer.close()
@@ -182,7 +182,7 @@ def test_a_commit_that_is_cancelled_has_an_unknown_outcome() -> None:
 
     async def main(stage: Stage) -> None:
         async with stage.producer(**SHORT) as producer:
-            stage.cluster.script.add(ApiKey.END_TXN, How.DELAY, delay_s=0.5)
+            stage.cluster.script.add(ApiKey.END_TXN, FaultKind.DELAY, delay_s=0.5)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await commit(stage, producer)
@@ -198,7 +198,7 @@ def test_after_a_close_the_outcome_is_told_if_it_came() -> None:
     """Asking a closed producer is final; a commit that was answered while it closed is told."""
 
     async def main(stage: Stage) -> None:
-        for end, ends in ((How.DELAY, True), (How.LOSE, False)):
+        for end, ends in ((FaultKind.DELAY, True), (FaultKind.LOSE, False)):
             producer = stage.producer(**SHORT)
             stage.cluster.script.add(ApiKey.END_TXN, end, delay_s=0.9, times=ALWAYS)
             with pytest.raises(TimeoutError):
@@ -221,7 +221,7 @@ def test_an_abort_that_is_late_is_waited_for_and_its_work_is_done_again() -> Non
 
     async def main(stage: Stage) -> None:
         async with stage.producer(**SHORT) as producer:
-            stage.cluster.script.add(ApiKey.END_TXN, How.LOSE_REPLY, times=ALWAYS)
+            stage.cluster.script.add(ApiKey.END_TXN, FaultKind.LOSE_REPLY, times=ALWAYS)
             with pytest.raises(TransactionTimeoutError):
                 async with producer.transaction():
                     await stage.send(producer)[0]
@@ -274,7 +274,7 @@ def test_a_late_commit_of_threads_is_written_once(cluster: ScriptedCluster) -> N
     ) as producer:
         with producer.transaction():
             producer.send("t", b"first", partition=0)
-        cluster.script.add(ApiKey.END_TXN, How.LOSE_REPLY, times=ALWAYS)
+        cluster.script.add(ApiKey.END_TXN, FaultKind.LOSE_REPLY, times=ALWAYS)
         with pytest.raises(TransactionOutcomeUnknownError):
             write()
         with pytest.raises(TransactionOutcomeUnknownError):

@@ -23,7 +23,7 @@ from tailrace.protocol.apis import ApiKey
 from tailrace.runtime.network import Connector, Socket
 from tailrace.testing.cluster import ScriptedCluster
 from tailrace.testing.real_cluster import real_cluster
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.simulation.evil import Code, Fuse, OwnExit, SilentExit, evil
 from tests.simulation.stage import Stage, check_empty, outcomes, play
 
@@ -341,7 +341,7 @@ def test_a_signal_handler_that_waits_for_its_own_thread_is_told(cluster: Scripte
     try:
         with Producer(bootstrap_servers=cluster.bootstrap) as producer:
             producer.send("t", b"first", partition=0).result(TIMEOUT_S)
-            cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=0.5)
+            cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=0.5)
             receipt = producer.send("t", b"second", partition=0)
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             receipt.result(TIMEOUT_S)
@@ -370,7 +370,7 @@ from tailrace.client.producer.aio import AsyncProducer
 from tailrace.client.producer.errors import ClosedProducerError, ReentrantCallError
 from tailrace.client.producer.producer import Producer
 from tailrace.testing.real_cluster import real_cluster
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 
 with real_cluster() as cluster:
     cluster.create_topic("t")

@@ -3,7 +3,7 @@
     with virtual_runtime() as outside:
         cluster = ScriptedCluster(outside, nodes=3)
         cluster.create_topic("t", partitions=4)
-        cluster.script.add(ApiKey.PRODUCE, How.CUT_AFTER)
+        cluster.script.add(ApiKey.PRODUCE, FaultKind.CUT_AFTER)
         ...a client with bootstrap.servers=cluster.bootstrap...
 
 Its nodes answer ApiVersions, Metadata, Produce and the requests of transactions as brokers do: one
@@ -30,7 +30,7 @@ from tailrace.testing.answers import ANSWERS, SentBatch, refusal, spoiled
 from tailrace.testing.coordinator import ScriptedCoordinator
 from tailrace.testing.outside import Outside
 from tailrace.testing.partition_log import ScriptedLog
-from tailrace.testing.script import Fault, How, Script
+from tailrace.testing.script import Fault, FaultKind, Script
 
 if TYPE_CHECKING:
     from tailrace.protocol.errors import ErrorCode
@@ -130,29 +130,29 @@ class Channel:
         cluster.counts[request.api.key] = cluster.counts.get(request.api.key, 0) + 1
         fault = cluster.script.next_fault(request.api.key, partitions)
         how = None if fault is None else fault.how
-        if how in {How.LOSE, How.CUT}:
+        if how in {FaultKind.LOSE, FaultKind.CUT}:
             self._is_lost = True
-            if how is How.CUT:
+            if how is FaultKind.CUT:
                 self.close()
             return
         answer = cluster.act(self.node, request, fault)
-        if how in {How.LOSE_REPLY, How.CUT_AFTER, How.GARBAGE}:
+        if how in {FaultKind.LOSE_REPLY, FaultKind.CUT_AFTER, FaultKind.GARBAGE}:
             self._is_lost = True
-            if how is How.GARBAGE:
+            if how is FaultKind.GARBAGE:
                 self._send(GARBAGE)
-            elif how is How.CUT_AFTER:
+            elif how is FaultKind.CUT_AFTER:
                 self.close()
             return
         if answer is None:
             return
-        if fault is not None and how is How.EDIT:
+        if fault is not None and how is FaultKind.EDIT:
             answer = fault.edit(answer)
         data = frames.encode_response(
             request.api, answer, version=request.version, correlation_id=request.correlation_id
         )
-        if how is How.TWICE:
+        if how is FaultKind.TWICE:
             data += data
-        if how is How.SWAP and not self._swapped:
+        if how is FaultKind.SWAP and not self._swapped:
             self._swapped = data
             return
         data, self._swapped = data + self._swapped, b""
@@ -310,12 +310,12 @@ class ScriptedCluster:
     def act(self, node: ScriptedNode, request: Request, fault: Fault | None) -> Message | None:
         """Execute a request and return its response; None for no response."""
         key = request.api.key
-        if fault is not None and fault.how is How.ERROR:
+        if fault is not None and fault.how is FaultKind.ERROR:
             return refusal(self, node, request.body, fault=fault)
         if key is ApiKey.API_VERSIONS:
             return ApiVersionsResponse(api_keys=self._offered())
         answer = ANSWERS[key](self, node, request.body)
-        if fault is not None and fault.how is How.ERROR_AFTER:
+        if fault is not None and fault.how is FaultKind.ERROR_AFTER:
             if isinstance(answer, ProduceResponse):
                 return spoiled(answer, fault)
             return refusal(self, node, request.body, fault=fault)

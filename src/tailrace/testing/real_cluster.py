@@ -2,7 +2,7 @@
 
     with real_cluster() as cluster:
         cluster.create_topic("t")
-        cluster.script.add(ApiKey.END_TXN, How.LOSE_REPLY)
+        cluster.script.add(ApiKey.END_TXN, FaultKind.LOSE_REPLY)
         with Producer(bootstrap_servers=cluster.bootstrap) as producer: ...
 
 Time is real, so a test that waits for a timeout sets a short one. Prefer virtual time if possible;

@@ -1,7 +1,7 @@
 """`Script`: the faults of a `ScriptedCluster`, and when they happen.
 
-    cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    cluster.script.add(ApiKey.PRODUCE, How.CUT_AFTER, skip=2, partition=TopicPartition("t", 1))
+    cluster.script.add(ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    cluster.script.add(ApiKey.PRODUCE, FaultKind.CUT_AFTER, skip=2, partition=TopicPartition("t", 1))
 
 Each fault applies to matching requests; if several match, the first one applies.
 """
@@ -16,7 +16,7 @@ from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 
 
-class How(Enum):
+class FaultKind(Enum):
     """The effect of a fault on a request and its response."""
 
     ERROR = "an error is answered, and nothing is done"
@@ -37,7 +37,7 @@ class Fault:
     """One fault; see `Script.add`."""
 
     api: ApiKey
-    how: How
+    how: FaultKind
     error: ErrorCode
     partition: TopicPartition | None
     skip: int
@@ -55,7 +55,7 @@ class Script:
     def add(
         self,
         api: ApiKey,
-        how: How,
+        how: FaultKind,
         *,
         error: ErrorCode = ErrorCode.NONE,
         partition: TopicPartition | None = None,

@@ -22,7 +22,7 @@ from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.fetch import FetchableTopicResponse, FetchResponse
 from tailrace.records.batch import Batch
 from tailrace.records.builder import records_of
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.unit.client.reading import FLIGHTS, LoopNetwork, ReadableCluster, reader, waiting_world
 
 READ_COMMITTED = IsolationLevel.READ_COMMITTED
@@ -85,12 +85,12 @@ def test_a_limit_inside_of_a_batch_ends_with_that_batch() -> None:
 DISTURBANCES: list[Callable[[ReadableCluster], None]] = [
     lambda cluster: cluster.move(FLIGHTS, 2),
     lambda cluster: cluster.kill(1),
-    lambda cluster: cluster.script.add(ApiKey.FETCH, How.CUT),
-    lambda cluster: cluster.script.add(ApiKey.FETCH, How.CUT_AFTER),
-    lambda cluster: cluster.script.add(ApiKey.FETCH, How.LOSE),
-    lambda cluster: cluster.script.add(ApiKey.FETCH, How.GARBAGE),
-    lambda cluster: cluster.script.add(ApiKey.FETCH, How.TWICE),
-    lambda cluster: cluster.script.add(ApiKey.METADATA, How.CUT, times=2),
+    lambda cluster: cluster.script.add(ApiKey.FETCH, FaultKind.CUT),
+    lambda cluster: cluster.script.add(ApiKey.FETCH, FaultKind.CUT_AFTER),
+    lambda cluster: cluster.script.add(ApiKey.FETCH, FaultKind.LOSE),
+    lambda cluster: cluster.script.add(ApiKey.FETCH, FaultKind.GARBAGE),
+    lambda cluster: cluster.script.add(ApiKey.FETCH, FaultKind.TWICE),
+    lambda cluster: cluster.script.add(ApiKey.METADATA, FaultKind.CUT, times=2),
 ]
 
 
@@ -119,7 +119,7 @@ def test_a_throttled_reader_waits_but_its_batches_do_not() -> None:
     """A broker's throttle holds up the next fetch, not the batch that came with it."""
     with stage() as (cluster, client):
         cluster.script.add(
-            ApiKey.FETCH, How.EDIT, edit=lambda answer: replace(answer, throttle_time_ms=7000)
+            ApiKey.FETCH, FaultKind.EDIT, edit=lambda answer: replace(answer, throttle_time_ms=7000)
         )
         found = fetched(client, 0, 20)
         assert next(found).base_offset == 0
@@ -175,7 +175,7 @@ def test_a_silent_broker_is_given_up_in_time() -> None:
             timeout_ms=700,
             settings={"retry.backoff.ms": 10, "retry_backoff_max_ms": 10},
         )
-        cluster.script.add(ApiKey.METADATA, How.LOSE, times=100)
+        cluster.script.add(ApiKey.METADATA, FaultKind.LOSE, times=100)
         with pytest.raises(UnreachableBrokerError, match="no answer to Metadata in time") as caught:
             client.partitions()
         assert caught.value.address == cluster.bootstrap
@@ -227,7 +227,7 @@ def test_any_records_of_an_answer_end_in_batches_or_an_error(
     with stage() as (cluster, client):
         data = bytearray(cluster.flights.batches[0][1] + tail)
         data[position] = value
-        cluster.script.add(ApiKey.FETCH, How.EDIT, edit=with_records(bytes(data)))
+        cluster.script.add(ApiKey.FETCH, FaultKind.EDIT, edit=with_records(bytes(data)))
         try:
             found = values(fetched(client, 0, 20))
         except (CorruptionError, RemoteRetriableError):

@@ -11,7 +11,7 @@ from tailrace.client.producer.producer import Producer
 from tailrace.client.producer.receipts import Receipt, RecordMetadata
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
-from tailrace.testing.script import How
+from tailrace.testing.script import FaultKind
 from tests.simulation.stage import Stage, play
 
 NOWHERE = "127.0.0.1:1"
@@ -46,7 +46,7 @@ def test_a_failure_is_raised_and_returned_again_and_again() -> None:
     """The same error comes from await, result() and exception(), and stands in the repr."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=ErrorCode.INVALID_RECORD)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.INVALID_RECORD)
         async with stage.producer() as producer:
             receipt = producer.send("t", b"v", partition=0)
             with pytest.raises(ValueError, match="INVALID_RECORD") as awaited:
@@ -68,7 +68,7 @@ def test_each_callback_is_called_once(when: str, error: ErrorCode) -> None:
 
     async def main(stage: Stage) -> None:
         if error:
-            stage.cluster.script.add(ApiKey.PRODUCE, How.ERROR, error=error)
+            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.ERROR, error=error)
         async with stage.producer() as producer:
             receipt = producer.send(
                 "t",
@@ -114,7 +114,7 @@ def test_awaiting_with_a_timeout_leaves_the_record_on_its_way() -> None:
     """A wait that is given up changes nothing for the record, or for another one who waits."""
 
     async def main(stage: Stage) -> None:
-        stage.cluster.script.add(ApiKey.PRODUCE, How.DELAY, delay_s=5)
+        stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=5)
         async with stage.producer() as producer:
             receipt = producer.send("t", b"v", partition=0)
             with pytest.raises(TimeoutError):
