@@ -42,7 +42,7 @@ class ReadSlice:
         return replace(self, records=None if self.records is None else self.records.upto(size))
 
 
-class _Found(NamedTuple):
+class _FirstBatch(NamedTuple):
     """The position of the first batch of a read."""
 
     segment: Segment
@@ -89,12 +89,12 @@ def slice_from(
 
 def _find_first(
     segments: Segments, offset: int, *, limit_offset: int, skips_empty: bool
-) -> _Found | None:
-    empty: _Found | None = None
+) -> _FirstBatch | None:
+    empty: _FirstBatch | None = None
     for segment, following in segments.pairs_from(offset):
         place = segment.find(offset)
         while place is not None:
-            found = _Found(segment, following, place)
+            found = _FirstBatch(segment, following, place)
             if empty is not None:
                 offsets = segment.log.offsets_at(place.position)
                 if offsets is None or offsets[1] >= limit_offset:
