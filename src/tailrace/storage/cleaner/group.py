@@ -137,7 +137,7 @@ class _Kept(NamedTuple):
     kept: int
 
 
-class _Met(NamedTuple):
+class _ReadBatch(NamedTuple):
     """A batch that a rewriting has read and not written yet."""
 
     batch: Batch
@@ -223,7 +223,7 @@ class GroupRewriter:
     ) -> None:
         self._transactions.add_aborted(source.aborted)
         keeps_legacy_tombstones = source.modified_ms > self._rules.legacy_horizon_ms
-        met: list[_Met] = []
+        met: list[_ReadBatch] = []
 
         def look(run: Run, position: int, batch: Batch) -> None:
             self.counts.bytes_read += batch.size
@@ -257,7 +257,7 @@ class GroupRewriter:
 
     def _meet(
         self, run: Run, position: int, batch: Batch, *, keeps_legacy_tombstones: bool
-    ) -> _Met:
+    ) -> _ReadBatch:
         """Adds a batch to a run, unless its transaction lets all of its records be removed."""
         horizon_ms = batch.delete_horizon_or_none
         is_horizon_ahead = horizon_ms is None or self._rules.now_ms < horizon_ms
@@ -267,7 +267,7 @@ class GroupRewriter:
         else:
             drops_all = self._transactions.is_aborted(batch)
         if drops_all:
-            return _Met(batch, position, None, is_over)
+            return _ReadBatch(batch, position, None, is_over)
         self.counts.records_read += batch.record_count
         keeps_tombstones = keeps_legacy_tombstones if batch.legacy else is_horizon_ahead
         try:
@@ -280,11 +280,11 @@ class GroupRewriter:
         except DecompressedTooLargeError as error:
             logger.warning("batch_not_compacted offset=%d reason=%s", batch.base_offset, error)
             self._has_unread = True
-            return _Met(batch, position, None, is_over, is_unread=True)
-        return _Met(batch, position, place, is_over)
+            return _ReadBatch(batch, position, None, is_over, is_unread=True)
+        return _ReadBatch(batch, position, place, is_over)
 
     def _plan_batch(
-        self, run: Run, met: _Met, *, log: RecordsFile, producers: Mapping[int, ProducerEnd]
+        self, run: Run, met: _ReadBatch, *, log: RecordsFile, producers: Mapping[int, ProducerEnd]
     ) -> _Kept | RewrittenBatch | None:
         """The bytes to write for a batch, or its change, or None if the batch is removed."""
         batch, position, place, is_over, is_unread = met
