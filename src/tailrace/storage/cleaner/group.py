@@ -129,7 +129,7 @@ class RewriteCounts:
     """Records that were removed because they have no key."""
 
 
-class _Kept(NamedTuple):
+class _BatchBytes(NamedTuple):
     """The bytes to write for a batch that is unchanged, only a header, or of an older format."""
 
     data: Buffer
@@ -285,11 +285,13 @@ class GroupRewriter:
 
     def _plan_batch(
         self, run: Run, met: _ReadBatch, *, log: RecordsFile, producers: Mapping[int, ProducerEnd]
-    ) -> _Kept | RewrittenBatch | None:
+    ) -> _BatchBytes | RewrittenBatch | None:
         """The bytes to write for a batch, or its change, or None if the batch is removed."""
         batch, position, place, is_over, is_unread = met
         if is_unread:
-            return _Kept(_stored(batch, log, position), batch.max_timestamp, batch.record_count)
+            return _BatchBytes(
+                _stored(batch, log, position), batch.max_timestamp, batch.record_count
+            )
         choice = _NOTHING if place is None else run.choice(place)
         self.counts.unkeyed_records += choice.unkeyed
         if not choice.kept:
@@ -297,18 +299,20 @@ class GroupRewriter:
             if not (is_last_of_round or _is_last_of_producer(batch, producers)):
                 return None
             if not batch.legacy:
-                return _Kept(header_only(batch), batch.max_timestamp, 0)
-            return _Kept(_stored(batch, log, position), batch.max_timestamp, batch.record_count)
+                return _BatchBytes(header_only(batch), batch.max_timestamp, 0)
+            return _BatchBytes(
+                _stored(batch, log, position), batch.max_timestamp, batch.record_count
+            )
         assert place is not None
         is_whole = choice.kept == batch.record_count
         if batch.legacy:
             if is_whole and not is_foreign_inside(batch.legacy):
-                return _Kept(_stored(batch, log, position), batch.max_timestamp, choice.kept)
+                return _BatchBytes(_stored(batch, log, position), batch.max_timestamp, choice.kept)
             data = legacy_with_chosen(batch, run.kept_of(place))
-            return _Kept(data, converted(memoryview(data)).max_timestamp, choice.kept)
+            return _BatchBytes(data, converted(memoryview(data)).max_timestamp, choice.kept)
         has_news = not batch.attributes & DELETE_HORIZON_FLAG and (is_over or choice.tombstones > 0)
         if is_whole and not has_news:
-            return _Kept(batch.view, batch.max_timestamp, choice.kept)
+            return _BatchBytes(batch.view, batch.max_timestamp, choice.kept)
         retention_ms = self._rules.config.delete_retention_ms
         new_horizon_ms = self._rules.now_ms + retention_ms if has_news else None
         return change_of(batch, place, choice, horizon_ms=new_horizon_ms)
