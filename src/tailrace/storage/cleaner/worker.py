@@ -87,7 +87,7 @@ class CleanerStatistics:
 
 
 @dataclass(slots=True)
-class _Failure:
+class _FailedLog:
     """A log that could not be cleaned."""
 
     log: Log
@@ -283,7 +283,7 @@ class LogCleaner:
         self._clock = clock
         self._jobs: dict[TopicPartition, CleaningJob] = {}
         self._paused: Counter[TopicPartition] = Counter()
-        self._failures: dict[TopicPartition, _Failure] = {}
+        self._failures: dict[TopicPartition, _FailedLog] = {}
         self._statistics = CleanerStatistics()
 
     def statistics(self) -> CleanerStatistics:
@@ -415,13 +415,13 @@ class LogCleaner:
         retry_ms = INT64_MAX if is_final else self._clock.now_ms() + delay_ms
         # As text: if a log handler kept the exception, it would keep slices of the log in memory.
         reason = str(error)
-        self._failures[partition] = _Failure(log, reason, retry_ms, attempts)
+        self._failures[partition] = _FailedLog(log, reason, retry_ms, attempts)
         logger.error(
             "log_not_cleaned partition=%s attempts=%d next_in_s=%s reason=%s",
             partition, attempts, "never" if is_final else delay_ms // 1000, reason,
         )  # fmt: skip
 
-    def _failure_of(self, log: Log) -> _Failure | None:
+    def _failure_of(self, log: Log) -> _FailedLog | None:
         """The failure of this log; None for a failure of a deleted log of the same name."""
         failure = self._failures.get(log.partition)
         return failure if failure is not None and failure.log is log else None
