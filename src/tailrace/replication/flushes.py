@@ -57,7 +57,7 @@ class _Wanted:
 
 
 @dataclass(slots=True)
-class _Directory:
+class _DirectoryFlushes:
     """The requests for the next flush of one directory, and the task that runs it."""
 
     wanted: dict[Log, _Wanted] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Flushes:
     def __init__(self, logs: LogManager, threads: Threads) -> None:
         self._logs = logs
         self._threads = threads
-        self._directories: dict[DirectoryLogs, _Directory] = {}
+        self._directories: dict[DirectoryLogs, _DirectoryFlushes] = {}
 
     def ask(self, log: Log, *, is_whole: bool) -> Flushed:
         """Request a flush of everything appended to a log; await the result with `shield`.
@@ -99,7 +99,7 @@ class Flushes:
 
     def _want(self, log: Log) -> _Wanted:
         home = self._logs.home_of(log)
-        directory = self._directories.setdefault(home, _Directory())
+        directory = self._directories.setdefault(home, _DirectoryFlushes())
         wanted = directory.wanted.get(log)
         if wanted is None:
             flushed: Flushed = asyncio.get_running_loop().create_future()
@@ -108,7 +108,7 @@ class Flushes:
             directory.task = asyncio.ensure_future(self._run(home, directory))
         return wanted
 
-    async def _run(self, home: DirectoryLogs, directory: _Directory) -> None:
+    async def _run(self, home: DirectoryLogs, directory: _DirectoryFlushes) -> None:
         while directory.wanted:
             wanted, directory.wanted = directory.wanted, {}
             try:
