@@ -75,7 +75,7 @@ class _Refusal:
 
 
 @dataclass(slots=True)
-class _Outcome:
+class _PartitionResult:
     """The response for one partition, and the flush that it waits for."""
 
     answer: PartitionProduceResponse
@@ -132,14 +132,14 @@ async def _produce_in_slices(
 ) -> ProduceResponse:
     """Append the batches in order, with other callbacks in between."""
     slices = Slices()
-    outcomes: list[list[_Outcome]] = []
+    outcomes: list[list[_PartitionResult]] = []
     for data in request.topic_data:
         outcomes.append([])
         for each in data.partition_data:
             topic = await _find_free(services, data, each.index)
             refused = refusal or _refusal_of_topic(topic, data)
             if refused is not None:
-                outcome = _Outcome(_refused(each.index, refused))
+                outcome = _PartitionResult(_refused(each.index, refused))
             elif each.records and not is_short(each.records):
                 assert topic is not None
                 outcome = await _append_long(
@@ -169,7 +169,7 @@ async def _find_free(services: Services, data: TopicProduceData, index: int) -> 
 
 
 async def _respond_when_flushed(
-    request: ProduceRequest, outcomes: list[list[_Outcome]]
+    request: ProduceRequest, outcomes: list[list[_PartitionResult]]
 ) -> ProduceResponse:
     slices = Slices()
     responses = []
@@ -187,7 +187,9 @@ async def _respond_when_flushed(
     return ProduceResponse(responses=tuple(responses))
 
 
-def _topic_response(data: TopicProduceData, outcomes: list[_Outcome]) -> TopicProduceResponse:
+def _topic_response(
+    data: TopicProduceData, outcomes: list[_PartitionResult]
+) -> TopicProduceResponse:
     return TopicProduceResponse(
         name=data.name,
         topic_id=data.topic_id,
@@ -220,11 +222,11 @@ def _produce(
     *,
     refusal: _Refusal | None,
     is_durable: bool,
-) -> list[_Outcome]:
+) -> list[_PartitionResult]:
     topic = services.find_topic(data.name, data.topic_id)
     refusal = refusal or _refusal_of_topic(topic, data)
     if refusal is not None:
-        return [_Outcome(_refused(each.index, refusal)) for each in data.partition_data]
+        return [_PartitionResult(_refused(each.index, refusal)) for each in data.partition_data]
     assert topic is not None
     return [
         _append(services, header, topic, data=each, is_durable=is_durable)
@@ -253,11 +255,11 @@ def _append(
     *,
     data: PartitionProduceData,
     is_durable: bool,
-) -> _Outcome:
+) -> _PartitionResult:
     records = memoryview(data.records or b"")
     refusal = _refusal_of_batch(records, header.api_version)
     if refusal is not None:
-        return _Outcome(_refused(data.index, refusal))
+        return _PartitionResult(_refused(data.index, refusal))
     try:
         partition = services.replicas.find(TopicPartition(topic.name, data.index))
         appended = partition.append(records, now_ms=services.clock.now_ms())
@@ -274,12 +276,12 @@ async def _append_long(
     named: TopicProduceData,
     data: PartitionProduceData,
     is_durable: bool,
-) -> _Outcome:
+) -> _PartitionResult:
     """As `_append`, for a batch that is checked on a worker thread first."""
     records = memoryview(data.records or b"")
     refusal = _refusal_of_batch(records, header.api_version)
     if refusal is not None:
-        return _Outcome(_refused(data.index, refusal))
+        return _PartitionResult(_refused(data.index, refusal))
     name, clock = TopicPartition(topic.name, data.index), services.clock
     try:
         partition = services.replicas.find(name)
@@ -287,7 +289,7 @@ async def _append_long(
         await services.replicas.wait_until_free(name)
         refusal = _refusal_of_topic(services.find_topic(named.name, named.topic_id), named)
         if refusal is not None:
-            return _Outcome(_refused(data.index, refusal))
+            return _PartitionResult(_refused(data.index, refusal))
         if services.replicas.find(name) is not partition:
             raise UnknownPartitionError(f"{name} was deleted and created again meanwhile")
         appended = partition.append_planned(planned, now_ms=clock.now_ms())
@@ -296,11 +298,11 @@ async def _append_long(
     return _appended(services, partition, appended, index=data.index, is_durable=is_durable)
 
 
-def _failed(index: int, error: TailraceError | OSError) -> _Outcome:
+def _failed(index: int, error: TailraceError | OSError) -> _PartitionResult:
     record_errors: tuple[RecordError, ...] = ()
     if isinstance(error, InvalidRecordError | InvalidTimestampError):
         record_errors = error.record_errors
-    return _Outcome(_refused(index, _Refusal(error_code(error), str(error), record_errors)))
+    return _PartitionResult(_refused(index, _Refusal(error_code(error), str(error), record_errors)))
 
 
 def _appended(
@@ -310,7 +312,7 @@ def _appended(
     *,
     index: int,
     is_durable: bool,
-) -> _Outcome:
+) -> _PartitionResult:
     answer = PartitionProduceResponse(
         index=index,
         error_code=ErrorCode.NONE,
@@ -320,8 +322,8 @@ def _appended(
     )
     is_due = is_flush_due(partition.log)
     if not (is_due or is_durable):
-        return _Outcome(answer)
-    return _Outcome(answer, services.flushes.ask(partition.log, is_whole=is_due))
+        return _PartitionResult(answer)
+    return _PartitionResult(answer, services.flushes.ask(partition.log, is_whole=is_due))
 
 
 def _refusal_of_batch(records: memoryview, version: int) -> _Refusal | None:
