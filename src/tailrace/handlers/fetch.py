@@ -52,7 +52,7 @@ PARTS_INLINE_MAX: Final = 100
 
 
 @dataclass(slots=True, eq=False)
-class _Part:
+class _RequestedPartition:
     """A partition of a request, and the position of its answer."""
 
     topic: FetchTopic
@@ -139,7 +139,7 @@ class _Reading:
         self._size = 0
         """Bytes of records in all answers together."""
         self._has_error = False
-        self._parts: dict[Watched, _Part] = {}
+        self._parts: dict[Watched, _RequestedPartition] = {}
 
     @property
     def is_enough(self) -> bool:
@@ -148,16 +148,16 @@ class _Reading:
         bytes_min = min(self._request.min_bytes, self._bytes_max)
         return self._has_error or self._size >= bytes_min or not self.topics
 
-    def parts(self) -> Iterator[_Part]:
+    def parts(self) -> Iterator[_RequestedPartition]:
         """Every partition of the request, in its order."""
         for topic in self._request.topics:
             if topic.partitions:
                 answers: list[PartitionData] = []
                 self.topics.append((topic, answers))
                 for wanted in topic.partitions:
-                    yield _Part(topic, wanted, answers)
+                    yield _RequestedPartition(topic, wanted, answers)
 
-    def changed(self) -> list[_Part]:
+    def changed(self) -> list[_RequestedPartition]:
         """The partitions that have changed since the last call."""
         assert self._signal is not None
         return [self._parts[each] for each in self._signal.take_changed()]
@@ -168,7 +168,7 @@ class _Reading:
         for watched in self._parts:
             watched.remove(self._signal)
 
-    def read(self, part: _Part) -> None:
+    def read(self, part: _RequestedPartition) -> None:
         """Read a partition; a partition that was named before is skipped.
 
         Raises:
@@ -202,7 +202,7 @@ class _Reading:
         else:
             self._put(part, self._answer(wanted, found))
 
-    async def read_or_wait(self, part: _Part) -> None:
+    async def read_or_wait(self, part: _RequestedPartition) -> None:
         """As `read`; a device is read on a worker thread."""
         try:
             with without_waiting:
@@ -225,7 +225,7 @@ class _Reading:
         else:
             self._put(part, self._answer(part.wanted, found))
 
-    def _room_for(self, part: _Part) -> tuple[int, bool]:
+    def _room_for(self, part: _RequestedPartition) -> tuple[int, bool]:
         """The byte limit of a partition, and whether its first batch is returned whole."""
         others = self._size - part.size
         bytes_left = max(self._bytes_max - others, 0)
@@ -243,7 +243,7 @@ class _Reading:
             records=found.records or b"",
         )
 
-    def _put(self, part: _Part, answer: PartitionData) -> None:
+    def _put(self, part: _RequestedPartition, answer: PartitionData) -> None:
         if part.place is None:
             part.place = len(part.answers)
             part.answers.append(answer)
