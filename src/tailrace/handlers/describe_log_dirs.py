@@ -24,7 +24,7 @@ from tailrace.storage.log import Log
 from tailrace.storage.moving import Move
 
 
-class _Held(NamedTuple):
+class _DirectoryContent(NamedTuple):
     """The logs of a directory, and the moves into it."""
 
     directory: DirectoryLogs
@@ -41,7 +41,7 @@ async def handle_describe_log_dirs(
     wanted = await _wanted(services, request, slices)
     # Read all at one moment, so that a moving partition is in exactly one directory.
     held = [
-        _Held(directory, tuple(directory), services.moves.futures(directory))
+        _DirectoryContent(directory, tuple(directory), services.moves.futures(directory))
         for directory in services.moves.directories
     ]
     left_out = (
@@ -70,7 +70,7 @@ async def _wanted(
 
 
 async def _describe(
-    held: _Held, wanted: dict[str, set[int]] | None, slices: Slices
+    held: _DirectoryContent, wanted: dict[str, set[int]] | None, slices: Slices
 ) -> DescribeLogDirsResult:
     if held.directory.failure is not None:
         return DescribeLogDirsResult(
