@@ -30,7 +30,7 @@ from tailrace.storage import names
 from tailrace.storage.config import LogConfig, log_config
 from tailrace.storage.directories import open_log_directories
 from tailrace.storage.directory_logs import DirectoryLogs
-from tailrace.storage.index.transaction import AbortedTransaction
+from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 from tailrace.storage.positions import ReadLimit
@@ -192,7 +192,7 @@ def make_unclean(path: Path) -> None:
     (path / names.RECOVERY_POINTS).unlink(missing_ok=True)
 
 
-def _is_aborted(batch: Batch, aborted: tuple[AbortedTransaction, ...]) -> bool:
+def _is_aborted(batch: Batch, aborted: tuple[AbortedTxn, ...]) -> bool:
     return batch.is_transactional and any(
         each.producer_id == batch.producer_id
         and each.first_offset <= batch.base_offset <= each.last_offset

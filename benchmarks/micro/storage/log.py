@@ -24,7 +24,7 @@ from tailrace.records.layout import ATTRIBUTES_POSITION
 from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage.config import log_config
-from tailrace.storage.folder import Folder
+from tailrace.storage.folder import PartitionFolder
 from tailrace.storage.log import Log
 from tailrace.storage.recovery import open_log
 from tailrace.storage.removals import Removals
@@ -117,7 +117,7 @@ def _open(folder: Path, *, settings: dict[str, str]) -> Log:
     folder.mkdir()
     files = DiskFiles()
     return open_log(
-        Folder(
+        PartitionFolder(
             partition=TopicPartition("t", 0),
             path=str(folder),
             files=files,

@@ -212,7 +212,7 @@ def _newest_behind(files: Files, segment: SegmentFiles, timestamp: int) -> int:
 
 def _cleaning_facts(
     files: Files, segment: SegmentFiles, fact: RetentionFacts
-) -> cleaning.RetentionFacts:
+) -> cleaning.CleanableSegment:
     first = None
     file = files.open(segment.path, read_only=True)
     try:
@@ -222,7 +222,7 @@ def _cleaning_facts(
         first = None
     finally:
         file.close()
-    return cleaning.RetentionFacts(
+    return cleaning.CleanableSegment(
         base_offset=segment.base_offset,
         size_bytes=segment.size,
         largest_timestamp_ms=fact.timestamp_ms,

@@ -20,7 +20,7 @@ from tailrace.model import NO_LEADER_EPOCH
 from tailrace.offline.aborts import check_aborts
 from tailrace.offline.findings import Finding, Rule, Severity, batch_finding, file_finding
 from tailrace.offline.producers import EndedTransaction, ProducerWalk
-from tailrace.offline.segment_check import SegmentWalk, VerifiedBatch
+from tailrace.offline.segment_check import CheckedBatch, SegmentWalk
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage import names
@@ -136,7 +136,7 @@ class PartitionWalk:
                 "segment; compaction leaves such gaps, and so does a lost machine",
             )
 
-    def _see(self, segment: SegmentFiles, checked: VerifiedBatch) -> Iterator[Finding]:
+    def _see(self, segment: SegmentFiles, checked: CheckedBatch) -> Iterator[Finding]:
         position, batch, is_sound = checked
         if not is_sound:
             self.is_sound = self.is_end_known = False

@@ -1,7 +1,7 @@
 """`Script`: the faults of a `ScriptedCluster`, and when they happen.
 
     cluster.script.add(ApiKey.PRODUCE, FaultKind.ERROR, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    cluster.script.add(ApiKey.PRODUCE, FaultKind.CUT_AFTER, skip=2, partition=TopicPartition("t", 1))
+    cluster.script.add(ApiKey.PRODUCE, FaultKind.CUT_AFTER, partition=TopicPartition("t", 1))
 
 Each fault applies to matching requests; if several match, the first one applies.
 """

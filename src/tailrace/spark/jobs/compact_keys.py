@@ -26,7 +26,7 @@ from tailrace.config.settings import INT64_MAX
 from tailrace.errors import FatalError
 from tailrace.runtime.files import Files
 from tailrace.storage.cleaner.key_map import NO_OFFSET, KeyMap
-from tailrace.storage.cleaner.passes import Pace, SegmentPass, Source
+from tailrace.storage.cleaner.passes import Pace, SegmentPass, SourceSegment
 from tailrace.storage.cleaner.run import Run
 from tailrace.storage.cleaner.transactions import CleanedTransactions
 
@@ -45,7 +45,7 @@ class PieceMaps:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[SourceSegment],
         *,
         map_bytes: int,
         transactions: CleanedTransactions,
@@ -92,7 +92,7 @@ class PieceMaps:
             self.limit_offset = source.limit_offset
         return True
 
-    def _walk(self, source: Source) -> bool:
+    def _walk(self, source: SourceSegment) -> bool:
         def look(run: Run, position: int, batch: Any) -> None:  # noqa: ANN401
             self.records_read += batch.record_count
             if not self._transactions.drops(batch):
