@@ -46,7 +46,7 @@ from tailrace.storage.cleaner.group import RewriteRules, legacy_horizon_ms
 from tailrace.storage.cleaner.passes import source_of
 from tailrace.storage.cleaner.plan import CleaningPlan, group_segments, plan_cleaning, plan_range
 from tailrace.storage.config import LogConfig
-from tailrace.storage.folder import Folder
+from tailrace.storage.folder import PartitionFolder
 from tailrace.storage.log import Log
 from tailrace.storage.recovery import open_log
 from tailrace.storage.removals import Removals
@@ -90,7 +90,7 @@ class HeldDirectory:
         recovery_points = self._checkpoint(names.RECOVERY_POINTS)
         log_starts = self._checkpoint(names.LOG_START_OFFSETS)
         for partition, config in configs.items():
-            folder = Folder(
+            folder = PartitionFolder(
                 partition=partition,
                 path=f"{self._root}/{names.partition_directory_name(partition)}",
                 files=self._files,
