@@ -43,7 +43,7 @@ class RetentionFacts:
     """Largest timestamp, or the modification time of the file if no record has one."""
 
 
-class Reason(Enum):
+class DeletionReason(Enum):
     """The rule that removes a segment."""
 
     LOG_START = "log start"
@@ -56,7 +56,7 @@ class Deletion:
     """A segment to delete, and the rule."""
 
     base_offset: int
-    reason: Reason
+    reason: DeletionReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def plan_retention(
             if (
                 not is_breached
                 or segment.next_base_offset > high_watermark
-                or (is_active and (reason is Reason.LOG_START or not segment.size_bytes))
+                or (is_active and (reason is DeletionReason.LOG_START or not segment.size_bytes))
             ):
                 break
             deletions.append(Deletion(base_offset=segment.base_offset, reason=reason))
@@ -154,17 +154,17 @@ def explain_retention(
     ]
 
 
-def _rules(config: LogConfig) -> list[Reason]:
-    rules = [Reason.LOG_START]
+def _rules(config: LogConfig) -> list[DeletionReason]:
+    rules = [DeletionReason.LOG_START]
     if config.is_deleted_from and config.retention_bytes >= 0:
-        rules.append(Reason.SIZE)
+        rules.append(DeletionReason.SIZE)
     if config.is_deleted_from and config.retention_ms >= 0:
-        rules.append(Reason.TIME)
+        rules.append(DeletionReason.TIME)
     return rules
 
 
 def _breaches(
-    reason: Reason,
+    reason: DeletionReason,
     segments: Sequence[RetentionFacts],
     *,
     config: LogConfig,
@@ -172,20 +172,20 @@ def _breaches(
     now_ms: int,
 ) -> list[bool]:
     match reason:
-        case Reason.LOG_START:
+        case DeletionReason.LOG_START:
             return [segment.next_base_offset <= log_start for segment in segments]
-        case Reason.SIZE:
+        case DeletionReason.SIZE:
             lost = list(accumulate(segment.size_bytes for segment in segments))
             surplus = lost[-1] - config.retention_bytes if lost else 0
             return [size <= surplus for size in lost]
-        case Reason.TIME:
+        case DeletionReason.TIME:
             return [now_ms - segment.timestamp_ms > config.retention_ms for segment in segments]
     assert_never(reason)
 
 
 def _why_it_goes(
     segment: RetentionFacts,
-    reason: Reason,
+    reason: DeletionReason,
     config: LogConfig,
     *,
     log_start: int,
@@ -193,12 +193,12 @@ def _why_it_goes(
     now_ms: int,
 ) -> str:
     match reason:
-        case Reason.LOG_START:
+        case DeletionReason.LOG_START:
             return f"{_last_offset(segment)} is below the log start offset, {log_start}"
-        case Reason.SIZE:
+        case DeletionReason.SIZE:
             limit = _size(config.retention_bytes)
             return f"the log has {_size(left_bytes)} without it, retention.bytes is {limit}"
-        case Reason.TIME:
+        case DeletionReason.TIME:
             limit = _duration(config.retention_ms)
             return f"{_age(segment, now_ms)}, retention.ms is {limit}"
     assert_never(reason)

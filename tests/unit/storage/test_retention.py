@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.storage.config import DAY_MS, LogConfig, log_config
 from tailrace.storage.retention import (
-    Reason,
+    DeletionReason,
     RetentionFacts,
     RetentionPlan,
     explain_retention,
@@ -64,7 +64,7 @@ def plan(
     )
 
 
-def gone(planned: RetentionPlan) -> list[tuple[int, Reason]]:
+def gone(planned: RetentionPlan) -> list[tuple[int, DeletionReason]]:
     """Base offset and rule of what goes."""
     return [(each.base_offset, each.reason) for each in planned.deletions]
 
@@ -95,16 +95,16 @@ def test_without_limits_nothing_goes() -> None:
 
 def test_segments_below_the_log_start_go() -> None:
     """A segment whose last record was deleted goes, one that the start lies in stays."""
-    assert gone(plan(log(100, 100, 100), config(), log_start=19)) == [(0, Reason.LOG_START)]
+    assert gone(plan(log(100, 100, 100), config(), log_start=19)) == [(0, DeletionReason.LOG_START)]
     assert gone(plan(log(100, 100, 100), config(), log_start=20)) == [
-        (0, Reason.LOG_START),
-        (10, Reason.LOG_START),
+        (0, DeletionReason.LOG_START),
+        (10, DeletionReason.LOG_START),
     ]
 
 
 def test_the_active_segment_does_not_go_by_the_log_start() -> None:
     """Even if every record was deleted: it has no successor that would hold the start."""
-    assert gone(plan(log(100, 100), config(), log_start=20)) == [(0, Reason.LOG_START)]
+    assert gone(plan(log(100, 100), config(), log_start=20)) == [(0, DeletionReason.LOG_START)]
 
 
 @pytest.mark.parametrize(
@@ -113,18 +113,18 @@ def test_the_active_segment_does_not_go_by_the_log_start() -> None:
 def test_what_goes_by_size_leaves_at_least_the_limit(limit: int, expected: list[int]) -> None:
     """A segment goes only if the log without it still has retention.bytes."""
     planned = plan(log(100, 100, 100), config(retention_bytes=limit))
-    assert gone(planned) == [(base, Reason.SIZE) for base in expected]
+    assert gone(planned) == [(base, DeletionReason.SIZE) for base in expected]
 
 
 def test_size_counts_what_the_log_start_has_left() -> None:
     """Bytes that go by the first rule are not counted a second time."""
     planned = plan(log(100, 100, 100), config(retention_bytes=150), log_start=10)
-    assert gone(planned) == [(0, Reason.LOG_START)]
+    assert gone(planned) == [(0, DeletionReason.LOG_START)]
 
 
-@pytest.mark.parametrize(("age_ms", "expected"), [(1000, []), (1001, [(0, Reason.TIME)])])
+@pytest.mark.parametrize(("age_ms", "expected"), [(1000, []), (1001, [(0, DeletionReason.TIME)])])
 def test_a_segment_goes_when_it_is_older_than_the_limit(
-    age_ms: int, expected: list[tuple[int, Reason]]
+    age_ms: int, expected: list[tuple[int, DeletionReason]]
 ) -> None:
     """Exactly as old as retention.ms is not older."""
     planned = plan(log(100, 100, ages_ms=[age_ms, 0]), config(retention_ms=1000))
@@ -134,14 +134,18 @@ def test_a_segment_goes_when_it_is_older_than_the_limit(
 def test_a_young_segment_keeps_the_old_ones_behind_it() -> None:
     """Segments go from the start on, without a gap."""
     facts = log(100, 100, 100, 100, ages_ms=[2000, 0, 2000, 0])
-    assert gone(plan(facts, config(retention_ms=1000))) == [(0, Reason.TIME)]
+    assert gone(plan(facts, config(retention_ms=1000))) == [(0, DeletionReason.TIME)]
 
 
 def test_the_rules_follow_each_other() -> None:
     """Each rule goes on where the one before it has stopped."""
     facts = log(100, 100, 100, 100, ages_ms=[2000, 0, 2000, 0])
     planned = plan(facts, config(retention_ms=1000, retention_bytes=200), log_start=10)
-    assert gone(planned) == [(0, Reason.LOG_START), (10, Reason.SIZE), (20, Reason.TIME)]
+    assert gone(planned) == [
+        (0, DeletionReason.LOG_START),
+        (10, DeletionReason.SIZE),
+        (20, DeletionReason.TIME),
+    ]
 
 
 @pytest.mark.parametrize(("high_watermark", "expected"), [(19, [0]), (20, [0, 10])])
@@ -175,13 +179,13 @@ def test_a_log_that_is_only_compacted_keeps_what_is_old_and_large() -> None:
     """Its records go one by one; only the log start removes whole segments."""
     settings = config(policy="compact", retention_ms=0, retention_bytes=0)
     planned = plan(log(100, 100, 100, ages_ms=[9, 9, 9]), settings, log_start=10)
-    assert gone(planned) == [(0, Reason.LOG_START)]
+    assert gone(planned) == [(0, DeletionReason.LOG_START)]
 
 
 def test_a_log_of_both_policies_knows_all_rules() -> None:
     """compact,delete limits size and age as delete does."""
     settings = config(policy="compact,delete", retention_ms=0)
-    assert gone(plan(log(100, 0, ages_ms=[9, 9]), settings)) == [(0, Reason.TIME)]
+    assert gone(plan(log(100, 0, ages_ms=[9, 9]), settings)) == [(0, DeletionReason.TIME)]
 
 
 def test_no_segments_no_plan() -> None:
