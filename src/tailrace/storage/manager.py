@@ -27,7 +27,7 @@ from tailrace.storage.config import LogConfig
 from tailrace.storage.directories import UnusableDirectoryError, unusable
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
-from tailrace.storage.retention import Deletion
+from tailrace.storage.retention import SegmentDeletion
 
 logger = logging.getLogger(__name__)
 
@@ -198,9 +198,9 @@ class LogManager:
         """
         self._homes.pop(partition).discard(partition, unique_id)
 
-    def delete_old_segments(self, log: Log, now_ms: int) -> tuple[Deletion, ...]:
+    def delete_old_segments(self, log: Log, now_ms: int) -> tuple[SegmentDeletion, ...]:
         """Delete the segments of one log that retention no longer keeps; settles an OSError."""
-        deleted: list[Deletion] = []
+        deleted: list[SegmentDeletion] = []
         home = self._homes[log.partition]
         self.guard(home, lambda: deleted.extend(shrink.delete_old_segments(log, now_ms)))
         return tuple(deleted)

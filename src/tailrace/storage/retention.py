@@ -52,7 +52,7 @@ class DeletionReason(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deletion:
+class SegmentDeletion:
     """A segment to delete, and the rule."""
 
     base_offset: int
@@ -63,7 +63,7 @@ class Deletion:
 class RetentionPlan:
     """The segments to delete now."""
 
-    deletions: tuple[Deletion, ...]
+    deletions: tuple[SegmentDeletion, ...]
     """Oldest first, without a gap from the first segment on."""
     must_roll: bool
     """Whether all segments are deleted, so that a new active one has to be rolled first."""
@@ -88,7 +88,7 @@ def plan_retention(
     now_ms: int,
 ) -> RetentionPlan:
     """The segments to delete now, each with its rule."""
-    deletions: list[Deletion] = []
+    deletions: list[SegmentDeletion] = []
     for reason in _rules(config):
         left = facts[len(deletions) :]
         breaches = _breaches(reason, left, config=config, log_start=log_start, now_ms=now_ms)
@@ -100,7 +100,7 @@ def plan_retention(
                 or (is_active and (reason is DeletionReason.LOG_START or not segment.size_bytes))
             ):
                 break
-            deletions.append(Deletion(base_offset=segment.base_offset, reason=reason))
+            deletions.append(SegmentDeletion(base_offset=segment.base_offset, reason=reason))
     return RetentionPlan(
         deletions=tuple(deletions), must_roll=bool(facts) and len(deletions) == len(facts)
     )

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from tailrace.storage.cleaner import swap
 from tailrace.storage.log import Log
 from tailrace.storage.retention import (
-    Deletion,
     Explanation,
     RetentionFacts,
     RetentionPlan,
+    SegmentDeletion,
     explain_retention,
     plan_retention,
 )
@@ -29,7 +29,7 @@ class OldSegments:
 
     def __init__(self, log: Log, plan: RetentionPlan) -> None:
         self.log = log
-        self.deletions: tuple[Deletion, ...] = plan.deletions
+        self.deletions: tuple[SegmentDeletion, ...] = plan.deletions
         """The segments to delete and why, oldest first."""
         count = len(plan.deletions)
         self._going = tuple(log.segments)[:count]
@@ -98,7 +98,7 @@ def plan_deletion(log: Log, now_ms: int) -> OldSegments | None:
     return OldSegments(log, plan)
 
 
-def delete_old_segments(log: Log, now_ms: int) -> tuple[Deletion, ...]:
+def delete_old_segments(log: Log, now_ms: int) -> tuple[SegmentDeletion, ...]:
     """Delete the segments that retention does not keep; returns them, oldest first.
 
     The log start moves up. Files are renamed now, and deleted after `file.delete.delay.ms`. After a

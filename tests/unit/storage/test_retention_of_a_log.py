@@ -4,7 +4,7 @@ import pytest
 
 from tailrace.errors import OffsetOutOfRangeError
 from tailrace.storage.log import Log
-from tailrace.storage.retention import Deletion, DeletionReason
+from tailrace.storage.retention import DeletionReason, SegmentDeletion
 from tailrace.storage.shrink import delete_old_segments, explain
 from tailrace.storage.snapshots import list_snapshots
 from tailrace.testing import DiskFault, MemoryFiles
@@ -75,8 +75,8 @@ def test_what_the_log_start_removes_lets_time_go_on() -> None:
     assert delete_old_segments(log, NOW + 901) == ()
     log.raise_log_start(1)
     assert delete_old_segments(log, NOW + 901) == (
-        Deletion(base_offset=0, reason=DeletionReason.LOG_START),
-        Deletion(base_offset=1, reason=DeletionReason.TIME),
+        SegmentDeletion(base_offset=0, reason=DeletionReason.LOG_START),
+        SegmentDeletion(base_offset=1, reason=DeletionReason.TIME),
     )
     assert delete_old_segments(log, NOW + 901) == ()
     assert bases(log) == [2]
@@ -179,7 +179,9 @@ def test_without_a_delay_files_are_gone_with_the_next_round() -> None:
     log = log_of(15, retention_bytes=5 * SIZE, file_delete_delay_ms=0)
     replicate_all(log)
     gone = delete_old_segments(log, NOW)
-    assert gone == tuple(Deletion(base_offset=each, reason=DeletionReason.SIZE) for each in (0, 5))
+    assert gone == tuple(
+        SegmentDeletion(base_offset=each, reason=DeletionReason.SIZE) for each in (0, 5)
+    )
     log.folder.removals.remove_due(NOW)
     names = log.folder.files.list(FOLDER)
     assert [name for name in names if name.endswith((".log", ".deleted"))] == [
