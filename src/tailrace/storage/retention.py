@@ -70,7 +70,7 @@ class RetentionPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class RetentionExplanation:
     """Why a segment is deleted or stays."""
 
     base_offset: int
@@ -113,7 +113,7 @@ def explain_retention(
     log_start: int,
     high_watermark: int,
     now_ms: int,
-) -> list[Explanation]:
+) -> list[RetentionExplanation]:
     """For each segment the rule that deletes it now, or why and how long it stays."""
     plan = plan_retention(
         facts, config=config, log_start=log_start, high_watermark=high_watermark, now_ms=now_ms
@@ -149,7 +149,9 @@ def explain_retention(
             why = f"{by_time}; {_wait_for_size(older, config, left_bytes)}"
         sentences.append(f"stays: {why}")
     return [
-        Explanation(base_offset=segment.base_offset, is_deletable=number < count, sentence=sentence)
+        RetentionExplanation(
+            base_offset=segment.base_offset, is_deletable=number < count, sentence=sentence
+        )
         for number, (segment, sentence) in enumerate(zip(facts, sentences, strict=True))
     ]
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from tailrace.storage.cleaner import swap
 from tailrace.storage.log import Log
 from tailrace.storage.retention import (
-    Explanation,
+    RetentionExplanation,
     RetentionFacts,
     RetentionPlan,
     SegmentDeletion,
@@ -118,7 +118,7 @@ def delete_old_segments(log: Log, now_ms: int) -> tuple[SegmentDeletion, ...]:
     return old.deletions
 
 
-def explain(log: Log, now_ms: int) -> list[Explanation]:
+def explain(log: Log, now_ms: int) -> list[RetentionExplanation]:
     """For each segment: whether retention would delete it now, and why."""
     return explain_retention(
         retention_facts(log),
