@@ -25,7 +25,7 @@ from tailrace.runtime.network import AcceptedSocket
 from tailrace.server.dispatch import CloseConnectionError, Dispatcher
 from tailrace.server.large import FIRST_BYTES, LargeRequest
 from tailrace.server.memory import ConnectionMemory, ReceiveTurns, RequestMemory
-from tailrace.server.sending import NotCachedError, Sending, StoredBytesError
+from tailrace.server.sending import NotCachedError, ResponseSender, StoredBytesError
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Connection:
         socket: AcceptedSocket,
         dispatcher: Dispatcher,
         *,
-        sending: Sending,
+        sending: ResponseSender,
         frame_bytes_max: int,
         memory: RequestMemory,
         turns: ReceiveTurns,

@@ -11,7 +11,7 @@ from tailrace.server.connection import Connection
 from tailrace.server.dispatch import Dispatcher
 from tailrace.server.memory import ReceiveTurns, RequestMemory
 from tailrace.server.quotas import ConnectionLimits, ConnectionQuotas
-from tailrace.server.sending import DeviceRead, Sending
+from tailrace.server.sending import DeviceRead, ResponseSender
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Server:
         limits: ConnectionLimits,
     ) -> None:
         self._dispatcher = dispatcher
-        self._sending = Sending(read_from_device)
+        self._sending = ResponseSender(read_from_device)
         self._frame_bytes_max = frame_bytes_max
         self._idle_s_max = idle_ms_max / 1000
         self._connections: set[Connection] = set()

@@ -38,10 +38,10 @@ class StoredBytesError(Exception):
 
 
 class NotCachedError(Exception):
-    """An output begins with bytes that are not in the page cache; see `Sending.from_device`."""
+    """An output begins with bytes that are not in the page cache; see `ResponseSender.from_device`."""
 
 
-class Sending:
+class ResponseSender:
     """Sends the output of connections; all connections of a loop share one."""
 
     def __init__(self, read_from_device: DeviceRead) -> None:
