@@ -21,7 +21,7 @@ from tailrace.protocol.messages.describe_log_dirs import (
 from tailrace.runtime.slices import Slices, each_in_slices
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
-from tailrace.storage.moving import Move
+from tailrace.storage.moving import PartitionMove
 
 
 class _DirectoryContent(NamedTuple):
@@ -29,7 +29,7 @@ class _DirectoryContent(NamedTuple):
 
     directory: DirectoryLogs
     logs: tuple[Log, ...]
-    moves: Sequence[Move]
+    moves: Sequence[PartitionMove]
     """The moves whose target is this directory."""
 
 
@@ -78,7 +78,7 @@ async def _describe(
         )
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
 
-    def describe(log: Log, *, move: Move | None = None) -> None:
+    def describe(log: Log, *, move: PartitionMove | None = None) -> None:
         name, number = log.partition
         if wanted is None or number in wanted.get(name, ()):
             behind = log.positions.high_watermark - log.end_offset

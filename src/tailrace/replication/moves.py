@@ -26,7 +26,13 @@ from tailrace.storage.cleaner.worker import CLOCK_TICK_S, PAUSE_S_MAX, LogCleane
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
-from tailrace.storage.moving import CHUNK_BYTES, Move, MoveError, begin_move, remove_futures
+from tailrace.storage.moving import (
+    CHUNK_BYTES,
+    MoveError,
+    PartitionMove,
+    begin_move,
+    remove_futures,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +65,7 @@ class _Moving:
     source: Log | None
     """The log that moves; the partition may have been deleted and created again since."""
     task: asyncio.Task[None] | None = None
-    move: Move | None = None
+    move: PartitionMove | None = None
     is_over: bool = False
 
 
@@ -96,7 +102,7 @@ class Moves:
         """Log directories that could not be used when the broker started: path and reason."""
         return self._logs.left_out
 
-    def futures(self, directory: DirectoryLogs) -> list[Move]:
+    def futures(self, directory: DirectoryLogs) -> list[PartitionMove]:
         """The moves whose target is this directory."""
         moves = (each.move for each in self._moving.values() if each.target is directory)
         return [move for move in moves if move is not None]
@@ -217,7 +223,7 @@ class Moves:
             return
         home, unique_id = self._logs.home_of(source), self._new_id().hex
 
-        def begin() -> Move:
+        def begin() -> PartitionMove:
             self._remove_others(partition, moving.target)
             return begin_move(
                 source, home=home, target=moving.target, topic_id=topic_id, unique_id=unique_id
@@ -235,7 +241,7 @@ class Moves:
                 except OSError as error:
                     logger.warning("future_not_removed path=%s reason=%s", directory.path, error)
 
-    async def _copy_and_swap(self, moving: _Moving, move: Move) -> None:
+    async def _copy_and_swap(self, moving: _Moving, move: PartitionMove) -> None:
         def is_over() -> bool:
             is_failed = move.target.failure is not None
             return moving.is_over or is_failed or not self._logs.is_in_service(move.source)
@@ -250,7 +256,7 @@ class Moves:
                 self._swap(move)
                 return
 
-    async def _catch_up(self, move: Move, is_over: Callable[[], bool]) -> None:
+    async def _catch_up(self, move: PartitionMove, is_over: Callable[[], bool]) -> None:
         """Copy at the limited rate, then copy the last records if they are few."""
         copied = CHUNK_BYTES + 1
         while copied > CHUNK_BYTES and not is_over():
@@ -261,7 +267,7 @@ class Moves:
                 copied += size
         await self._in_turn(move.target, lambda: move.catch_up(is_over=is_over))
 
-    async def _catch_up_alone(self, move: Move, is_over: Callable[[], bool]) -> None:
+    async def _catch_up_alone(self, move: PartitionMove, is_over: Callable[[], bool]) -> None:
         """Copy the records of the last round, while appends to the partition wait."""
         # Take the turn first: appends must not wait for a step of another move, which may be long.
         async with self._turns.setdefault(move.target, asyncio.Lock()):
@@ -278,7 +284,7 @@ class Moves:
                 break
             await asyncio.sleep(min(left_s, PAUSE_S_MAX))
 
-    def _swap(self, move: Move) -> None:
+    def _swap(self, move: PartitionMove) -> None:
         """Swap log and copy in one step of the loop, so that no append or read comes in between.
 
         Raises:

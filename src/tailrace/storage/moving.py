@@ -51,7 +51,7 @@ READS_MAX = 10
 """How often a read is tried when retention deletes the segments that it reads."""
 
 
-class Move:
+class PartitionMove:
     """A log and its copy in another directory; `begin_move` makes it."""
 
     def __init__(
@@ -347,7 +347,7 @@ def begin_move(
     target: DirectoryLogs,
     topic_id: uuid.UUID,
     unique_id: str,
-) -> Move:
+) -> PartitionMove:
     """Create the folder of an empty copy in another directory. Any thread.
 
     Folders of earlier moves in the target are removed first, so that a start finds one copy.
@@ -365,7 +365,7 @@ def begin_move(
         raise MoveError(target, error) from error
     # The copy is appended to on a worker thread, which may wait for the device.
     future.on_rolled = Log.sync_rolled
-    move = Move(source, future, home=home, target=target)
+    move = PartitionMove(source, future, home=home, target=target)
     try:
         move.carry()
     except StorageError:

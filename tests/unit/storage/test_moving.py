@@ -17,7 +17,7 @@ from tailrace.storage.directories import open_log_directory
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
-from tailrace.storage.moving import Move, MoveError, begin_move, settle_futures
+from tailrace.storage.moving import MoveError, PartitionMove, begin_move, settle_futures
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import NOW, SetClock, batch
 
@@ -63,7 +63,7 @@ def offsets_of(log: Log | None) -> list[int]:
     return [record.offset for each in log.batches(0) for record in records_of(each)]
 
 
-def begin(logs: LogManager, log: Log, *, number: int = 3, path: str | None = None) -> Move:
+def begin(logs: LogManager, log: Log, *, number: int = 3, path: str | None = None) -> PartitionMove:
     """Begin to move a log to the other directory, or to the one that is named."""
     home = logs.home_of(log)
     (target,) = (
