@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.model import TopicPartition
 from tailrace.records.builder import records_of
-from tailrace.replication.moves import Moves
+from tailrace.replication.moves import PartitionMoves
 from tailrace.replication.replicas import Replicas
 from tailrace.storage.cleaner.worker import CleanerConfig, LogCleaner, Throttle
 from tailrace.storage.config import log_config
@@ -240,7 +240,7 @@ async def move_refused(outside: Outside, oracle: Oracle, refusal: Refusal, first
     logs.on_failure = replicas.directory_failed
     config = CleanerConfig(map_bytes_max=2**20, io_bytes_per_second=1e9)
     ids = iter(range(100, 200))
-    moves = Moves(
+    moves = PartitionMoves(
         logs,
         replicas,
         LogCleaner(logs, config, outside.clock),

@@ -32,7 +32,7 @@ from tailrace.model import TopicPartition
 from tailrace.records.codecs import limit_output
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
-from tailrace.replication.moves import Moves
+from tailrace.replication.moves import PartitionMoves
 from tailrace.replication.replicas import Replicas
 from tailrace.replication.validation import Validation
 from tailrace.runtime import Runtime
@@ -79,7 +79,7 @@ class RunningBroker:
         self._flushes = Flushes(logs, runtime.threads)
         device_reads = DeviceReads(runtime.threads)
         self.cleaner = LogCleaner(logs, config.cleaner, runtime.clock)
-        self.moves = Moves(
+        self.moves = PartitionMoves(
             logs,
             replicas,
             self.cleaner,

@@ -24,7 +24,7 @@ from tailrace.replication.flushes import Flushes
 from tailrace.replication.moves import (
     FolderNameError,
     LogDirNotFoundError,
-    Moves,
+    PartitionMoves,
     ReplicaNotAvailableError,
 )
 from tailrace.replication.partition import (
@@ -98,7 +98,7 @@ class Services:
     replicas: Replicas
     flushes: Flushes
     device_reads: DeviceReads
-    moves: Moves
+    moves: PartitionMoves
     validation: Validation
     clock: Clock
     is_durable: bool

@@ -69,7 +69,7 @@ class _Moving:
     is_over: bool = False
 
 
-class Moves:
+class PartitionMoves:
     """The moves of a broker; at most one for a partition."""
 
     def __init__(
