@@ -30,7 +30,7 @@ REMOVAL_CHECK_MS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class PeriodicJob:
     """A periodic job."""
 
     name: str
@@ -44,7 +44,7 @@ class Job:
 class Schedule:
     """Runs jobs one after the other until `stop`."""
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
+    def __init__(self, jobs: Sequence[PeriodicJob]) -> None:
         self._jobs = jobs
         self._stopped = Signal()
         self._running = asyncio.ensure_future(self._run())
@@ -87,7 +87,7 @@ class Housekeeping:
         self._clock = clock
         self._cleaner = cleaner
 
-    def jobs(self, intervals: Intervals) -> list[Job]:
+    def jobs(self, intervals: Intervals) -> list[PeriodicJob]:
         """Every job, with its interval from the settings."""
         timed = (
             ("checkpoint", intervals.checkpoint_ms, self.checkpoint),
@@ -97,10 +97,12 @@ class Housekeeping:
             ("producer_expiry", intervals.producer_check_ms, self.expire_producers),
         )
         delayed = [
-            Job(name=name, delay_ms=intervals.initial_delay_ms, interval_ms=interval_ms, work=work)
+            PeriodicJob(
+                name=name, delay_ms=intervals.initial_delay_ms, interval_ms=interval_ms, work=work
+            )
             for name, interval_ms, work in timed
         ]
-        removal = Job(
+        removal = PeriodicJob(
             name="removal",
             delay_ms=REMOVAL_CHECK_MS,
             interval_ms=REMOVAL_CHECK_MS,

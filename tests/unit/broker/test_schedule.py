@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tailrace.broker.schedule import Job, Schedule
+from tailrace.broker.schedule import PeriodicJob, Schedule
 from tailrace.model import TopicPartition
 from tailrace.records.builder import BatchBuilder
 from tailrace.storage.log import Log
@@ -169,8 +169,8 @@ def test_a_job_that_breaks_is_told_and_comes_again(caplog: pytest.LogCaptureFixt
 
         schedule = Schedule(
             [
-                Job(name="breaks", delay_ms=1000, interval_ms=1000, work=breaks),
-                Job(name="works", delay_ms=500, interval_ms=2000, work=works),
+                PeriodicJob(name="breaks", delay_ms=1000, interval_ms=1000, work=breaks),
+                PeriodicJob(name="works", delay_ms=500, interval_ms=2000, work=works),
             ]
         )
         await outside.pass_time(4.9)
@@ -194,7 +194,7 @@ def test_a_stop_waits_for_the_job_at_hand() -> None:
             await outside.pass_time(10)
             done.append("ended")
 
-        schedule = Schedule([Job(name="slow", delay_ms=0, interval_ms=0, work=slow)])
+        schedule = Schedule([PeriodicJob(name="slow", delay_ms=0, interval_ms=0, work=slow)])
         await outside.pass_time(1)
         await schedule.stop()
         return done
