@@ -106,13 +106,13 @@ def read_exactly(file: File, path: str, *, position: int, size: int) -> bytes:
     return data
 
 
-class _Manner(threading.local):
+class _ReadMode(threading.local):
     """Whether reads of the current thread may wait."""
 
     may_wait = True
 
 
-_MANNER = _Manner()
+_MANNER = _ReadMode()
 
 
 def may_wait() -> bool:
