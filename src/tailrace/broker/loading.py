@@ -32,7 +32,7 @@ PROGRESS_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Waiting:
+class _QueuedPartition:
     """A partition to open."""
 
     partition: TopicPartition
@@ -62,12 +62,12 @@ class Loading:
         Raises:
             DirectoryError: a folder is of another topic.
         """
-        queues: dict[DirectoryLogs | None, list[_Waiting]] = {}
+        queues: dict[DirectoryLogs | None, list[_QueuedPartition]] = {}
         for topic in controller.image.topics.values():
             config = log_config(topic.configs, controller.defaults.configs)
             for number in topic.partitions:
                 partition = TopicPartition(topic.name, number)
-                one = _Waiting(partition=partition, topic=topic, config=config)
+                one = _QueuedPartition(partition=partition, topic=topic, config=config)
                 queues.setdefault(self._logs.directory_of(partition), []).append(one)
         self._partition_count = sum(map(len, queues.values()))
         found = [one.partition for queue in queues.values() for one in queue]
@@ -90,7 +90,7 @@ class Loading:
                 raise result
 
     async def _work(
-        self, controller: Controller, home: DirectoryLogs | None, rest: Iterator[_Waiting]
+        self, controller: Controller, home: DirectoryLogs | None, rest: Iterator[_QueuedPartition]
     ) -> None:
         for one in rest:
             if self._is_given_up:
