@@ -30,7 +30,7 @@ Flushed = asyncio.Future[OSError | None]
 
 
 @dataclass(slots=True, kw_only=True)
-class _Wanted:
+class _FlushRequest:
     """The requested flush of one log."""
 
     flushed: Flushed
@@ -60,7 +60,7 @@ class _Wanted:
 class _DirectoryFlushes:
     """The requests for the next flush of one directory, and the task that runs it."""
 
-    wanted: dict[Log, _Wanted] = field(default_factory=dict)
+    wanted: dict[Log, _FlushRequest] = field(default_factory=dict)
     task: asyncio.Task[None] | None = None
 
 
@@ -97,13 +97,13 @@ class Flushes:
             if directory.task is not None:
                 await directory.task
 
-    def _want(self, log: Log) -> _Wanted:
+    def _want(self, log: Log) -> _FlushRequest:
         home = self._logs.home_of(log)
         directory = self._directories.setdefault(home, _DirectoryFlushes())
         wanted = directory.wanted.get(log)
         if wanted is None:
             flushed: Flushed = asyncio.get_running_loop().create_future()
-            wanted = directory.wanted[log] = _Wanted(flushed=flushed)
+            wanted = directory.wanted[log] = _FlushRequest(flushed=flushed)
         if directory.task is None:
             directory.task = asyncio.ensure_future(self._run(home, directory))
         return wanted
@@ -135,7 +135,7 @@ class Flushes:
             self._logs.fail(home, StorageError(reason))
 
 
-def _flush_all(wanted: Mapping[Log, _Wanted]) -> Callable[[], dict[Log, OSError]]:
+def _flush_all(wanted: Mapping[Log, _FlushRequest]) -> Callable[[], dict[Log, OSError]]:
     """The work of the thread: flush every log; returns the failed ones with their errors."""
 
     def run() -> dict[Log, OSError]:
