@@ -121,7 +121,7 @@ def open_log(
             each other; or a segment written by compaction is damaged.
         OSError: a file cannot be opened, read or written.
     """
-    return _Opening(
+    return _LogOpening(
         folder,
         config=config,
         is_clean=is_clean,
@@ -132,7 +132,7 @@ def open_log(
     ).open()
 
 
-class _Opening:
+class _LogOpening:
     """One call of `open_log`: its arguments and its state."""
 
     def __init__(
