@@ -74,7 +74,7 @@ class StoredRun(NamedTuple):
             yield StoredBatch(batch, self.path, self.position + position)
 
 
-class _End(NamedTuple):
+class _LogEnd(NamedTuple):
     """The end of the whole batches of a log."""
 
     offset: int
@@ -443,7 +443,7 @@ class LogReader:
         self.segments = (*self.segments[:-1], replace(last, size=size))
         return end
 
-    def _walk_to_end(self, last: SegmentFiles) -> "_End":
+    def _walk_to_end(self, last: SegmentFiles) -> "_LogEnd":
         """The end of the whole batches in the last segment, and the bytes behind them."""
         end, size, error = last.base_offset, 0, None
         file = self._files.open(last.path, read_only=True)
@@ -458,7 +458,7 @@ class LogReader:
             # Zeros behind the last batch come from preallocation, and are no tail.
             has_tail = any(file.read(size, min(FRAME_SIZE, last.size - size)))
             file.close()
-        return _End(end, size, error, has_tail)
+        return _LogEnd(end, size, error, has_tail)
 
 
 def open_log_reader(
