@@ -49,7 +49,7 @@ class SegmentAppend(NamedTuple):
     """Last offset of the first batch that has it."""
 
 
-class _Named(Protocol):
+class _NamedFile(Protocol):
     path: str
 
 
@@ -145,7 +145,7 @@ class Segment:
         Raises:
             OSError: a file cannot be renamed.
         """
-        parts: tuple[_Named, ...] = (
+        parts: tuple[_NamedFile, ...] = (
             self.log, self.offset_index.entries, self.time_index.entries, self.transactions,
         )  # fmt: skip
         for part in parts:
@@ -340,7 +340,7 @@ class Segment:
 
 def move_segment(segment: Segment, directory: str) -> None:
     """Use another path for the files of a segment whose folder was renamed."""
-    parts: tuple[_Named, ...] = (
+    parts: tuple[_NamedFile, ...] = (
         segment.log, segment.offset_index.entries, segment.time_index.entries, segment.transactions,
     )  # fmt: skip
     for part in parts:
