@@ -17,7 +17,7 @@ from tailrace.testing.partition_log import ScriptedLog
 EPOCH_MAX = 32_767
 
 
-class Phase(Enum):
+class TransactionState(Enum):
     """The state of a transaction."""
 
     EMPTY = "none was begun"
@@ -34,7 +34,7 @@ class Transaction:
     epoch: int = 0
     last_epoch: int = -1
     """The previous epoch; an InitProducerId request with it is a repetition."""
-    phase: Phase = Phase.EMPTY
+    phase: TransactionState = TransactionState.EMPTY
     partitions: set[TopicPartition] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     offsets: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
@@ -68,13 +68,13 @@ class ScriptedCoordinator:
             return ErrorCode.NONE, known.producer_id, known.epoch
         if producer_id >= 0 and (producer_id, epoch) != (known.producer_id, known.epoch):
             return ErrorCode.PRODUCER_FENCED, -1, -1
-        if known.phase is Phase.ONGOING:
+        if known.phase is TransactionState.ONGOING:
             self._finish(known, is_commit=False, epoch=known.epoch + 1)
         known.last_epoch = known.epoch
         known.epoch += 1
         if known.epoch >= EPOCH_MAX:
             known.producer_id, known.epoch, known.last_epoch = self.new_producer(), 0, -1
-        known.phase = Phase.EMPTY
+        known.phase = TransactionState.EMPTY
         return ErrorCode.NONE, known.producer_id, known.epoch
 
     def check(self, name: str, producer_id: int, epoch: int) -> ErrorCode:
@@ -87,27 +87,33 @@ class ScriptedCoordinator:
     def add(self, name: str, partitions: set[TopicPartition]) -> None:
         """Add partitions to the transaction."""
         known = self.transactions[name]
-        known.phase = Phase.ONGOING
+        known.phase = TransactionState.ONGOING
         known.partitions |= partitions
 
     def add_group(self, name: str, group: str) -> None:
         """Add a group's offsets to the transaction."""
         known = self.transactions[name]
-        known.phase = Phase.ONGOING
+        known.phase = TransactionState.ONGOING
         known.groups.add(group)
 
     def has(self, name: str | None, partition: TopicPartition) -> bool:
         """Whether a batch for the partition belongs to an open transaction."""
         known = self.transactions.get(name or "")
-        return known is not None and known.phase is Phase.ONGOING and partition in known.partitions
+        return (
+            known is not None
+            and known.phase is TransactionState.ONGOING
+            and partition in known.partitions
+        )
 
     def end(self, name: str, *, is_commit: bool) -> ErrorCode:
         """End the transaction; a repeated request for the same end changes nothing."""
         known = self.transactions[name]
-        if known.phase is Phase.ONGOING:
+        if known.phase is TransactionState.ONGOING:
             self._finish(known, is_commit=is_commit, epoch=known.epoch)
             return ErrorCode.NONE
-        is_same = known.phase is (Phase.COMMITTED if is_commit else Phase.ABORTED)
+        is_same = known.phase is (
+            TransactionState.COMMITTED if is_commit else TransactionState.ABORTED
+        )
         return ErrorCode.NONE if is_same else ErrorCode.INVALID_TXN_STATE
 
     def _finish(self, known: Transaction, *, is_commit: bool, epoch: int) -> None:
@@ -115,7 +121,7 @@ class ScriptedCoordinator:
             self._log_of(partition).end_transaction(known.producer_id, epoch, is_commit=is_commit)
         if is_commit:
             self.offsets |= known.offsets
-        known.phase = Phase.COMMITTED if is_commit else Phase.ABORTED
+        known.phase = TransactionState.COMMITTED if is_commit else TransactionState.ABORTED
         known.partitions.clear()
         known.groups.clear()
         known.offsets.clear()
