@@ -34,7 +34,7 @@ from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.flushes import Flushes
 from tailrace.replication.moves import PartitionMoves
 from tailrace.replication.replicas import Replicas
-from tailrace.replication.validation import Validation
+from tailrace.replication.validation import BatchValidation
 from tailrace.runtime import Runtime
 from tailrace.server.dispatch import Dispatcher
 from tailrace.server.listener import Server, ServerStatistics
@@ -99,7 +99,7 @@ class RunningBroker:
             flushes=self._flushes,
             device_reads=device_reads,
             moves=self.moves,
-            validation=Validation(runtime.threads),
+            validation=BatchValidation(runtime.threads),
             clock=runtime.clock,
             is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,

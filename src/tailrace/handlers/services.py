@@ -34,7 +34,7 @@ from tailrace.replication.partition import (
     UnknownPartitionError,
 )
 from tailrace.replication.replicas import Replicas
-from tailrace.replication.validation import Validation
+from tailrace.replication.validation import BatchValidation
 from tailrace.runtime.clock import Clock
 from tailrace.runtime.files import CutMeanwhileError
 from tailrace.runtime.threads import Threads
@@ -99,7 +99,7 @@ class Services:
     flushes: Flushes
     device_reads: DeviceReads
     moves: PartitionMoves
-    validation: Validation
+    validation: BatchValidation
     clock: Clock
     is_durable: bool
     """Whether acks=all waits until the records are on the device (`tailrace.durability`)."""

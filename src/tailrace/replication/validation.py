@@ -50,7 +50,7 @@ def is_short(records: Buffer, *, before: int = 0) -> bool:
     return before + len(records) <= size_max and not records[ATTRIBUTES_POSITION + 1] & CODEC_MASK
 
 
-class Validation:
+class BatchValidation:
     """Checks batches on worker threads, in a quick and a heavy lane."""
 
     def __init__(self, threads: Threads) -> None:
