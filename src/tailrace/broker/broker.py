@@ -22,7 +22,7 @@ from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
 from tailrace.broker.loading import Loading
 from tailrace.broker.schedule import Housekeeping, Schedule
 from tailrace.broker.wiring import handler_table
-from tailrace.cluster.changes import Changes
+from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.store import LocalStore
 from tailrace.errors import DirectoryError, TailraceError
@@ -87,7 +87,7 @@ class RunningBroker:
             throttle=Throttle(runtime.clock, config.move_bytes_per_second),
             new_id=controller.new_id,
         )
-        self._changes = Changes(runtime.threads)
+        self._changes = TopicChanges(runtime.threads)
         services = Services(
             node_id=config.node_id,
             cluster_id=cluster_id,

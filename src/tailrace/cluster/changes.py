@@ -19,7 +19,7 @@ from tailrace.runtime.threads import Threads
 T = TypeVar("T")
 
 
-class Changes:
+class TopicChanges:
     """Runs changes, with one queue for each topic name."""
 
     def __init__(self, threads: Threads) -> None:

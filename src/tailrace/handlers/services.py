@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from tailrace.cluster.changes import Changes
+from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import (
     Controller,
     InvalidPartitionsError,
@@ -92,7 +92,7 @@ class Services:
     endpoint: Callable[[], tuple[str, int]]
     """Host and port that clients are told to connect to."""
     controller: Controller
-    changes: Changes
+    changes: TopicChanges
     """Serializes the changes of each topic; all changes of the cluster go through it."""
     threads: Threads
     replicas: Replicas

@@ -1,6 +1,6 @@
 """Create, configure and delete a topic: its entry in the cluster image, and its logs.
 
-Each runs as a change of the cluster (`Changes.make`): steps that wait for the device run on a
+Each runs as a change of the cluster (`TopicChanges.make`): steps that wait for the device run on a
 worker thread, and the state that readers and writers see changes on the event loop.
 
 CreateTopics, DeleteTopics, Metadata (auto-creation) and the APIs that alter settings use it.
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from tailrace.cluster.changes import Changes
+from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.image import Topic
 from tailrace.model import TopicPartition
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 async def create_topic(
-    changes: Changes, controller: Controller, replicas: Replicas, *, topic: Topic
+    changes: TopicChanges, controller: Controller, replicas: Replicas, *, topic: Topic
 ) -> None:
     """Create the logs of a planned topic, then add the topic to the image.
 
@@ -46,7 +46,7 @@ async def create_topic(
 
 
 async def configure_topic(
-    changes: Changes, controller: Controller, replicas: Replicas, *, topic: Topic
+    changes: TopicChanges, controller: Controller, replicas: Replicas, *, topic: Topic
 ) -> None:
     """Save the planned settings of a topic, and apply them to its open logs.
 
@@ -64,7 +64,7 @@ async def configure_topic(
 
 
 async def delete_topic(
-    changes: Changes, controller: Controller, replicas: Replicas, *, topic: Topic
+    changes: TopicChanges, controller: Controller, replicas: Replicas, *, topic: Topic
 ) -> None:
     """Remove a topic and take its logs out of service; their files are deleted later.
 
@@ -77,7 +77,7 @@ async def delete_topic(
 
 
 async def _close(
-    changes: Changes, controller: Controller, replicas: Replicas, *, topic: Topic
+    changes: TopicChanges, controller: Controller, replicas: Replicas, *, topic: Topic
 ) -> None:
     def close(number: int) -> Callable[[], None]:
         name = TopicPartition(topic.name, number)

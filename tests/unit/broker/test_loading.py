@@ -10,7 +10,7 @@ import pytest
 from tailrace.broker.broker import start_broker
 from tailrace.broker.config import broker_config
 from tailrace.broker.loading import Loading
-from tailrace.cluster.changes import Changes
+from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.config_changes import ConfigChange, ConfigOperation
 from tailrace.cluster.controller import Controller, TopicDefaults
 from tailrace.cluster.store import LocalStore
@@ -259,7 +259,7 @@ class Start:
             LocalStore(outside.files, "a"), chance=outside.runtime.chance, defaults=defaults
         )
         self.replicas = Replicas(self.logs)
-        self._changes = Changes(InlineThreads())  # which take no time
+        self._changes = TopicChanges(InlineThreads())  # which take no time
         self.logs.find_partitions()
         self._loading = Loading(self.logs, self.replicas, outside.threads, thread_count=1)
 
