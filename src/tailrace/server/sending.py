@@ -38,7 +38,7 @@ class StoredBytesError(Exception):
 
 
 class NotCachedError(Exception):
-    """An output begins with bytes that are not in the page cache; see `ResponseSender.from_device`."""
+    """An output begins with bytes that are not in the page cache; see `from_device`."""
 
 
 class ResponseSender:

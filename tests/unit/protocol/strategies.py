@@ -3,7 +3,7 @@
 import itertools
 from uuid import UUID
 
-from hypothesis import HealthCheck, TransactionState, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from tailrace.protocol.apis import SPOKEN
@@ -28,7 +28,7 @@ QUICK = settings(
     deadline=None,
     derandomize=True,
     database=None,
-    phases=(TransactionState.generate, TransactionState.shrink),
+    phases=(Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.too_slow],
 )
 """A few examples for each of the many messages; the same ones in every run."""
