@@ -75,7 +75,7 @@ class Cost:
 
     seconds: float
     cpu_seconds: float
-    """Of the process that was watched, not of the one that measured."""
+    """Processor seconds of the watched process, not of the one that measured."""
 
 
 def interleave(bench: Bench, contenders: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:

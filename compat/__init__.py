@@ -1,5 +1,5 @@
-"""Proof against Apache Kafka itself: its broker and tools open what Tailrace writes, and reverse.
+"""Checks against Apache Kafka itself: each side opens directories that the other has written.
 
-Not shipped, and nothing of the product needs it. It wants Java 17 and Maven, and fetches Kafka by
-name through Maven's own settings.
+Not shipped, and the product does not need it. It needs Java 17 and Maven, and fetches Kafka by name
+with Maven's own settings.
 """

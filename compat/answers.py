@@ -1,4 +1,4 @@
-"""The same questions to Kafka and to our broker, on copies of one directory: the same answers.
+"""Sends the same requests to Kafka and to our broker, on copies of one directory; compares answers.
 
     ListOffsets      the ends, the largest timestamp, and the first record from a time on
     DescribeConfigs  every setting of a topic that we have
@@ -42,7 +42,7 @@ from tailrace.storage.checkpoints import read_offset_checkpoint
 ASKED = tuple(topic for topic in TOPICS if topic != "transactions")
 EARLIEST = dict.fromkeys(ASKED, OffsetSpec.earliest())
 DELETED = {"deleted": 300, "codec-gzip": 250, "codec-lz4": -1}
-"""Where they are to start; -1 for their end."""
+"""New log start offsets for DeleteRecords; -1 for the end of the log."""
 
 RETAINED: Mapping[str, Mapping[str, str]] = {
     "codec-none": {"retention.bytes": "40000"},
@@ -138,7 +138,7 @@ def _check_offsets(
 
 
 def _has_empty_segment(folder: Path) -> bool:
-    """Whether a segment is empty whose age is that of its file, in Kafka: younger than any time."""
+    """Whether there is an empty segment; in Kafka its age is that of its file, so it is kept."""
     return any(not each.stat().st_size for each in folder.glob("*.log"))
 
 
@@ -153,7 +153,7 @@ def _first_from(folder: Path, timestamp: int) -> tuple[int, int]:
 
 
 def _moments(read: ReadBack) -> list[int]:
-    """Times before, on, between and behind those of the records."""
+    """Timestamps before, equal to, between and after those of the records."""
     times = sorted(each.timestamp for each in read.records)
     middle = times[len(times) // 2]
     found = [0, times[0], times[0] + 1, middle - 1, middle, middle + 1, times[-1], times[-1] + 1]
@@ -174,7 +174,7 @@ def _offsets(
 
 
 def _configs(admin: AdminClient) -> dict[tuple[str, str], tuple[object, ...]]:
-    """What is said of each setting, by topic and name."""
+    """The described value of each setting, by topic and name."""
     resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in TOPICS]
     return {
         (resource.name, entry.name): (
@@ -187,7 +187,7 @@ def _configs(admin: AdminClient) -> dict[tuple[str, str], tuple[object, ...]]:
 
 
 def _metadata_answers(admin: AdminClient) -> dict[str, str]:
-    """What is said of Kafka's metadata log when it is asked for as if it were a topic."""
+    """The answers to requests for Kafka's metadata log as if it were a topic."""
     name = METADATA_TOPIC
     resource = ConfigResource(
         ResourceType.TOPIC,
@@ -242,7 +242,7 @@ def _segment_differences(topic: str, theirs: Path, mine: Path) -> Iterator[str]:
 
 
 def _wait_until(is_true: Callable[[], bool]) -> None:
-    """Wait for something to come true; what does not come in time, a check will tell."""
+    """Wait until a condition is true; after a time limit return, since a check will report it."""
     deadline = time.monotonic() + SETTLE_SECONDS_MAX
     while not is_true() and time.monotonic() < deadline:
         time.sleep(0.1)

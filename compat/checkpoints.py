@@ -1,4 +1,4 @@
-"""Directories of a killed Kafka whose small files are damaged, given to both: the same records.
+"""Damages the small files of a killed Kafka's directory: both brokers must read the same records.
 
     of a directory   recovery points, log starts, high watermarks, how far the cleaner came
     of a partition   leader epochs, the newest producer snapshot, partition.metadata
@@ -42,7 +42,7 @@ SOURCES = ("transactions", "compacted", "deleted", "idempotent")
 GAPS = "gaps"
 GARBAGE = b"\xff\x00garbage\n" * 9
 FAR = 1_000_000
-"""Behind the end of every log."""
+"""An offset beyond the end of every log."""
 
 _TOPICS: Mapping[str, Mapping[str, str]] = {
     # So that Kafka compacts nothing meanwhile.
@@ -54,19 +54,19 @@ _ADOPTED: Mapping[str, Mapping[str, str]] = {
     topic: {name: value for name, value in TOPICS[topic].items() if name != "cleanup.policy"}
     for topic in SOURCES
 }
-"""What a broker knows of the settings of topics that another one has made."""
+"""The settings that a broker knows of topics that another broker has created."""
 
 SETTLED_COUNT = 8
 
 Name = tuple[str, str]
-"""Of a damage: which file, and what is wrong with it."""
+"""Name of a damage: which file, and what is wrong with it."""
 
 Damage = Callable[[Path], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What is to be had of a partition; `start` is its log start offset."""
+    """What a broker serves of a partition; `start` is its log start offset."""
 
     start: int
     everything: ReadBack
@@ -125,7 +125,7 @@ def check(report: Report, kafka: Kafka, killed: Path, scratch: Path) -> None:
 
 
 def _start(kafka: Kafka) -> list[str]:
-    """What to report about a broker that must not start: a line if it does, else nothing."""
+    """The difference to report if a broker starts that must not start."""
     try:
         with kafka:
             return ["it starts"]
@@ -201,7 +201,7 @@ def _partitions_in(path: Path) -> dict[str, int]:
 
 
 def _write_gaps(kafka: Kafka, paths: Collection[Path]) -> Path:
-    """The folder of a log in which compaction has left a gap, whenever it came to which segment.
+    """The folder of a log in which compaction has left a gap between segments.
 
     Keys that are there once, and then one key many times, whose last record is in a later segment.
 
@@ -307,7 +307,7 @@ def _read_kafka(
 
 
 def _wait_until_out_of_service(kafka: Kafka, paths: Collection[Path]) -> None:
-    """Wait for Kafka to give up these directories; one that it does not, a check will tell."""
+    """Wait until Kafka has taken these directories offline; a check reports those it has not."""
     due = {f"Stopping serving logs in dir {path}" for path in paths}
     deadline = time.monotonic() + clients.WAIT_SECONDS
     while due and time.monotonic() < deadline:

@@ -1,7 +1,7 @@
-"""The same dirty logs cleaned by both: the same records survive, in batches with the same headers.
+"""Both clean copies of the same dirty logs: the same records survive, with the same batch headers.
 
-The delete horizon of a batch is the moment of cleaning plus `delete.retention.ms`, so it differs by
-what lies between the two; it and the checksum over it are left out of the comparison.
+The delete horizon of a batch is the time of cleaning plus `delete.retention.ms`, so it differs; it
+and the checksum over it are not compared.
 """
 
 import math
@@ -74,7 +74,7 @@ def clean_topic(logs: LogManager, topic: str) -> int:
 
 
 def batches_of(log: Log) -> Iterator[Batch]:
-    """Every batch of a log, those of compaction without a record included."""
+    """Every batch of a log, including those that compaction has emptied."""
     return log.batches(log.start_offset)
 
 

@@ -39,15 +39,15 @@ class Seen(NamedTuple):
 
 
 class ReadBack(NamedTuple):
-    """All that a consumer gets of a partition."""
+    """Everything that a consumer gets of a partition."""
 
     records: tuple[Seen, ...]
     end: int
-    """Where it was told that nothing more is to be had."""
+    """The offset at which the broker reported the end of the partition."""
 
 
 class Acknowledged(NamedTuple):
-    """A record of which a broker has said that it has it."""
+    """A record that a broker has acknowledged."""
 
     topic: str
     partition: int
@@ -56,15 +56,15 @@ class Acknowledged(NamedTuple):
 
 
 class Sender:
-    """An idempotent producer that notes what becomes of each record; values are unlike each other.
+    """An idempotent producer that keeps the outcome of each record; all values are different.
 
-    Each one that sends asks the broker for a producer id of its own.
+    Each instance that sends gets its own producer id from the broker.
     """
 
     def __init__(self, bootstrap_servers: str, *, codec: str = "none") -> None:
         self.acknowledged: list[Acknowledged] = []
         self.refused: list[str] = []
-        """Why the others are not in the log, as far as can be known."""
+        """Errors of the other records; they may be in the log all the same."""
         self._producer = _producer(bootstrap_servers, codec=codec, is_idempotent=True)
 
     def send(self, topic: str, value: bytes, *, partition: int = 0) -> None:
@@ -72,7 +72,7 @@ class Sender:
         self._producer.produce(topic, value, partition=partition, on_delivery=self._delivered)
 
     def poll(self) -> None:
-        """Hear for a moment what the broker says."""
+        """Poll for delivery reports for a moment."""
         self._producer.poll(0.01)
 
     def flush(self) -> None:
@@ -84,7 +84,7 @@ class Sender:
         _flush(self._producer)
 
     def give_up(self) -> None:
-        """Hear what has come, and send nothing more."""
+        """Poll for delivery reports that have arrived, and send nothing more."""
         self._producer.purge()
         _flush(self._producer)
 
@@ -99,7 +99,7 @@ class Sender:
 
 
 def lost(acknowledged: Iterable[Acknowledged], read: ReadBack) -> Iterator[str]:
-    """The acknowledged records of one partition that a reader did not find where they were said."""
+    """Acknowledged records of one partition that a reader did not find at their offsets."""
     values = {each.offset: each.value for each in read.records}
     for each in acknowledged:
         found = values.get(each.offset)
@@ -133,7 +133,7 @@ def produce_keys(bootstrap_servers: str, topic: str, *, count: int = 900) -> Non
 
 
 def produce_keyed(bootstrap_servers: str, topic: str, keys: Iterable[bytes]) -> None:
-    """A record for each key, in their order."""
+    """Send a record for each key, in order."""
     records = (
         {"key": key, "value": b"value %d" % number, "timestamp": START_MS + number}
         for number, key in enumerate(keys)
@@ -144,7 +144,7 @@ def produce_keyed(bootstrap_servers: str, topic: str, keys: Iterable[bytes]) -> 
 def produce_transactions(bootstrap_servers: str, topic: str, *, ends_open: bool) -> list[Producer]:
     """Three producers in turn: transactions committed, aborted, and at the end one left open.
 
-    Returns who has it open: it is aborted when the producer goes.
+    Returns the producer of the open one, which is aborted when that producer is collected.
     """
     chance = random.Random(11)  # noqa: S311 - the same in every run
     producers = []
@@ -259,7 +259,7 @@ def read_topics(
 
 
 def produce_more(bootstrap_servers: str, topic: str) -> None:
-    """A few records behind what is there; each has a key, which compacted topics insist on."""
+    """Append a few records; each has a key, because compacted topics require one."""
     records = ({**record, "key": record["key"] or b"key 0"} for record in _records(10))
     _produce(_producer(bootstrap_servers), topic, records)
 

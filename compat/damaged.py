@@ -1,4 +1,4 @@
-"""One transactional log, damaged in many ways, given to both: the same end, aborts and files.
+"""Damages one transactional log in many ways: both must find the same end, aborts and files.
 
 Kafka has written the log. Each way of damage has a topic of its own, which Kafka has made so that
 its metadata knows it, and whose folder gets a copy of the log; so one start of Kafka recovers all.
@@ -45,10 +45,10 @@ _LAST_OFFSET_AT = 18
 
 SOURCE = "transactions"
 GARBAGE = b"\xff" * 111
-"""Entries below the base offset, and of a length that no index can have."""
+"""Entries below the base offset, with a length that no index can have."""
 
 POSSIBLE_GARBAGE = b"\x7f\x03garbage" * 12
-"""An index could have it, and its ends do not contradict each other."""
+"""Garbage with a possible length, whose first and last entry do not contradict each other."""
 
 
 def check(report: Report, kafka: Kafka, scratch: Path) -> None:
@@ -115,7 +115,7 @@ def _read_differences(
 def _mending_differences(
     topic: str, found: Mapping[tuple[str, bool], ReadBack], mine: Path
 ) -> Iterator[str]:
-    """What we do not have as in the log without damage."""
+    """Differences of our recovered log from the log without damage."""
     whole = _topic(WHOLE)
     for is_committed in (False, True):
         yield from read_differences(found[topic, is_committed], found[whole, is_committed])
@@ -145,7 +145,7 @@ def _settings(damages: Mapping[str, object]) -> dict[str, Mapping[str, str]]:
 
 
 def _copy_log(source: Path, target: Path) -> None:
-    """Put the log of one partition in the place of another's, which is empty."""
+    """Replace the empty log of one partition by the log of another."""
     for each in target.iterdir():
         if each.name != names.PARTITION_METADATA:
             each.unlink()

@@ -1,4 +1,4 @@
-"""A directory of Kafka's default layout, its metadata log among the partitions, used in turn.
+"""Kafka and our broker use a directory in turn; Kafka's metadata log lies among the partitions.
 
 1  Kafka makes topics and writes to them, and stops
 2  our broker serves the directory: it takes records, compacts, makes a topic and deletes one

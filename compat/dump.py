@@ -48,7 +48,7 @@ _GAPS = "Non-consecutive offsets in "
 _GAP = re.compile(r"^  (-?\d+ is followed by \d+)$")
 _NO_TEXT = re.compile("\ufffd+")
 _INNER_CHECKSUM = re.compile(r"^(\| .*?) isValid: true crc: \d+")
-"""Of a record in format v0 or v1; that of the entry it came in stands in the entry's line."""
+"""Checksum of a record inside of a v0 or v1 entry; the entry's own is in the entry's line."""
 
 
 def dumpable(logs: Path) -> list[Path]:
@@ -86,12 +86,12 @@ def our_dump(logs: Path) -> Lines:
 
 
 def _shown(line: str) -> str:
-    """With one mark for bytes that are no text: Java and Python make different numbers of them."""
+    """Replace each run of U+FFFD by one; its length differs between Java and Python."""
     return _NO_TEXT.sub("\ufffd", line)
 
 
 def dump_differences(found: Lines, expected: Lines) -> list[str]:
-    """What differs, the first line of each file; a file that one side lacks is a difference."""
+    """The first different line of each file; a file that one side lacks is a difference."""
     differences = []
     for name in sorted(found.keys() | expected.keys()):
         ours, theirs = found.get(name), expected.get(name)

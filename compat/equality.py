@@ -1,7 +1,7 @@
-"""The same appends to both: what Kafka has written, batch by batch through our log, byte for byte.
+"""Appends Kafka's batches to our own logs one by one: the files must be equal byte for byte.
 
-Each batch of librdkafka was an append of its own in Kafka too. Topics that were compacted are left
-out, since their batches are not those that were appended; so is the one whose records were deleted.
+Each batch of librdkafka was one append in Kafka too. Compacted topics are left out, since their
+batches are not those that were appended; so is the topic whose records were deleted.
 """
 
 import uuid

@@ -79,11 +79,11 @@ class Golden:
     write: Callable[[Broker], object]
     """Produces everything; what it returns is kept until Kafka has stopped."""
     holds: str
-    """What there is to see in it, for the README."""
+    """What the directory shows, for the README."""
     release: Release = KAFKA
-    """Which Kafka writes it."""
+    """The Kafka release that writes it."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of the broker, over those of all directories."""
+    """Broker settings that override those of all directories."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,7 @@ class Kafka:
     ) -> None:
         self.directory = directory
         self.settings = dict(settings)
-        """Over the harness's own; may be changed between two starts."""
+        """Settings that override the harness's own; may be changed between two starts."""
         self.bootstrap_servers = ""
         self._java = java
         self._class_path = class_path
@@ -83,7 +83,7 @@ class Kafka:
 
     @property
     def pid(self) -> int:
-        """Of the broker that runs."""
+        """Process id of the running broker."""
         assert self._server is not None
         return self._server.pid
 
@@ -186,7 +186,7 @@ def run_java(java: Path, class_path: str, arguments: Sequence[str]) -> str:
 def java_command(
     java: Path, class_path: str, arguments: Sequence[str], *, jvm: Sequence[str] = SMALL_JVM
 ) -> list[str]:
-    """A Java that dies with us, where the machine can see to that."""
+    """A Java command that dies with this process, where the machine supports that."""
     logging = "-Dorg.slf4j.simpleLogger.logFile=System.out"
     return bound_to_us([str(java), *jvm, "-cp", class_path, logging, *arguments])
 

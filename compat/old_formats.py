@@ -30,10 +30,10 @@ _CLIENTS: Mapping[str, tuple[int, int]] = {"v0": (0, 9), "v1": (0, 10)}
 """The broker that an old client takes Kafka for, so that it sends this format."""
 
 _CODECS = ("none", "gzip", "snappy", "lz4")
-"""Of v0 and v1."""
+"""Codecs of v0 and v1."""
 
 _AT_FIRST = {"segment.index.bytes": "65536", "index.interval.bytes": "512"}
-"""Of which a segment has for ever what it was created with."""
+"""Settings that a segment keeps as they were when it was created."""
 
 _SMALL = {**_AT_FIRST, "segment.bytes": "8192", "retention.ms": "-1"}
 _COMPACTED = {
@@ -64,7 +64,7 @@ SENT: Mapping[str, Mapping[str, str]] = {
     for codec in _CODECS
     if (version, codec) != ("v0", "lz4")
 }
-"""Without lz4 in v0, which kafka-python does not get out."""
+"""Without lz4 in v0, which kafka-python cannot decompress."""
 
 COMPACTED: Mapping[str, Mapping[str, str]] = {
     **{f"{version}-compacted": _COMPACTED for version in (*_VERSIONS, "mixed")},
@@ -221,7 +221,7 @@ def _read(log: Log, *, is_committed: bool) -> ReadBack:
 
 
 def _without_time(seen: Seen) -> Seen:
-    """Of v0, which has no timestamps, in our words; librdkafka has a type for that, and a 0."""
+    """Records of v0 as we return them, with no timestamp; librdkafka returns a timestamp of 0."""
     if seen.is_create_time or seen.timestamp:
         return seen
     return seen._replace(is_create_time=True, timestamp=NO_TIMESTAMP)

@@ -19,7 +19,7 @@ from tailrace.storage import names
 
 PARTITION_COUNT = 3
 RECORD_COUNT = 400
-"""Of each partition, each time."""
+"""Records for each partition in each step."""
 
 _TOPICS = {**PLACED, **LATER}
 

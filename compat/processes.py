@@ -47,7 +47,7 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Process id."""
         return self._process.pid
 
     def stop(self) -> None:
@@ -94,7 +94,7 @@ class Server:
 
 
 def bound_to_us(command: Sequence[str]) -> list[str]:
-    """The command as one that dies with us, where the machine can see to that."""
+    """The command, made to die with this process, where the machine supports that."""
     setpriv = shutil.which("setpriv")
     return [*([setpriv, "--pdeathsig", "KILL"] if setpriv else []), *command]
 
@@ -118,7 +118,7 @@ def run(command: Sequence[str], *, name: str, seconds_max: float) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody has at this moment."""
+    """Loopback ports that are free at this moment."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

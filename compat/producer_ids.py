@@ -19,7 +19,7 @@ from tailrace.cluster.store import FILE as CLUSTER_FILE
 
 TOPIC = "idempotent"
 SENDERS = 8
-"""Of each turn."""
+"""Producers in each turn."""
 
 
 def check(report: Report, kafka: Kafka) -> None:

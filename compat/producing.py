@@ -40,7 +40,7 @@ from tests.unit.client.nodes.certificates import BROKER, BROKER_KEY
 
 RECORDS = 600
 AT_ONCE_S = 10.0
-"""Far from `max.block.ms`, which is a minute."""
+"""Limit for calls that must not wait; far below `max.block.ms`, which is a minute."""
 BETWEEN_RESTARTS = 20_000
 USER, PASSWORD = "alice", "secret"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

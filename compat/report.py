@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 DIFFERENCES_SHOWN = 6
-"""Of one check; the count of all of them stands beside."""
+"""Differences shown of one check, next to the count of all."""
 
 _PREAMBLE = """It writes this page, and only when everything passes; `make compat-kafka` checks the
 same. Kafka runs as it is released, on the same machine. A check compares the whole of what both

@@ -49,7 +49,7 @@ TRUNCATED_BY = 60
 """Records that `codec-snappy` loses at its end."""
 
 _STORAGE = re.compile(r" org\.apache\.kafka\.storage| kafka\.log\.")
-"""Lines of what opens logs."""
+"""Log lines of the classes that open logs."""
 
 _MENDING = re.compile(
     r" WARN | ERROR |truncating|recovering unflushed|rebuilding|invalid|corrupt|interrupted|stray"
@@ -57,7 +57,7 @@ _MENDING = re.compile(
     re.IGNORECASE,
 )
 _LOADING = re.compile(r"Reloading from producer snapshot and rebuilding producer state from offset")
-"""Said of every log: from its newest snapshot to its end."""
+"""Logged for every log: that it reads from its newest snapshot to its end."""
 
 _OTHERS = re.compile(r"__cluster_metadata|__consumer_offsets|__transaction_state")
 """Kafka's own topics, which it wrote itself."""

@@ -27,10 +27,10 @@ from benchmarks.hostile.victims import TOPIC, Latencies, Victims, p99
 from benchmarks.macro.brokers import BrokerProcess, serving
 
 FACTOR_MAX: Final = 2.0
-"""Of the quiet 99th percentile."""
+"""Allowed 99th percentile under attack, as a multiple of the one without."""
 
 FLOOR_MS: Final = 10.0
-"""A percentile up to this is no miss: some milliseconds more may be the scheduler's."""
+"""A percentile up to this always passes: the scheduler alone may add some milliseconds."""
 
 LONGEST_MS_MAX: Final = 250.0
 """A single record that takes longer has met a broker that stood still."""

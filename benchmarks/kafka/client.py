@@ -2,8 +2,8 @@
 
     python -m benchmarks.kafka.client ARGUMENTS       a kind, an address and a `Load`, as JSON
 
-When it is connected it prints a line and waits for one. Then it works, prints a line, and at last
-what it counted, as JSON. Whoever started it measures from its own line to the client's second.
+When it is connected it prints a line and waits for one. Then it works, prints a second line, and
+last its counts as JSON. The parent process measures the time from its own line to the second line.
 """
 
 import json

@@ -59,7 +59,7 @@ from tailrace.storage.checkpoints import read_offset_checkpoint
 
 TOPIC = PARTITION.topic
 PARTITIONS = tuple(TopicPartition(TOPIC, number) for number in range(4))
-"""Of the directory that is recovered: more than the threads that recover, two on both sides."""
+"""Partitions of the recovered directory: more than the recovery threads, two on both sides."""
 RECOVERY_BYTES = 2_000_000_000
 ANSWER_SECONDS_MAX = 120
 STOPPED = "stopped"

@@ -60,7 +60,7 @@ def run(
 
 
 def versions(peer: Peer) -> dict[str, str]:
-    """Of what the figures depend on, beside Tailrace itself."""
+    """Versions of the software that the figures depend on, other than Tailrace."""
     said = subprocess.run([peer.java, "-version"], capture_output=True, text=True, check=True)
     return {
         "kafka": KAFKA.version,

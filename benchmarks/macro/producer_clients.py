@@ -85,7 +85,7 @@ class Job:
         return [distinct[number % DISTINCT_VALUES] for number in range(count)]
 
     def settings(self, client: str) -> dict[str, Any]:
-        """Of a client."""
+        """The settings of a client in this group."""
         return dict(SETTINGS[client][self.group])
 
     @contextmanager

@@ -56,7 +56,7 @@ PARTITIONS = 4
 ROWS = 5_000_000
 KEY_BYTES = 10
 BATCH_RECORDS = 128
-"""Of which a batch has 16 KB."""
+"""Records in a batch, which then has 16 KB."""
 DISTINCT_BATCHES = 640
 """80,000 different values, which is more than a dictionary page of Parquet takes."""
 
@@ -177,12 +177,12 @@ def compare(
 
 
 def seconds(cost: Cost) -> float:
-    """Of the wall clock."""
+    """Seconds of the wall clock."""
     return cost.seconds
 
 
 def all_cpu_seconds(cost: Cost) -> float:
-    """Of all processes, where `cost_of_everything` has measured."""
+    """Processor seconds of all processes, if `cost_of_everything` has measured."""
     return cost.cpu_seconds
 
 
