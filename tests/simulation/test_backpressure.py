@@ -366,7 +366,7 @@ def test_records_without_a_receipt_that_fail_in_line_are_logged(
             assert producer.metrics()["record-error-total"] == 1
 
     play(main)
-    assert "a record was not sent: waited 1 s for metadata of topic nowhere" in caplog.text
+    assert "record_failed topic=nowhere reason=waited 1 s for metadata" in caplog.text
 
 
 def test_a_plain_record_overtakes_none_in_line() -> None:

@@ -95,8 +95,8 @@ def test_a_failing_hook_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         play(scene)
     assert [what for what, _, _ in hook.told] == ["send", "done"]
-    assert "Failing.on_send failed" in caplog.text
-    assert "Failing.on_done failed" in caplog.text
+    assert "user_code_failed name=Failing.on_send" in caplog.text
+    assert "user_code_failed name=Failing.on_done" in caplog.text
 
 
 def test_a_batch_has_a_span() -> None:

@@ -137,7 +137,7 @@ CASES = {
     "error in ApiVersions": Nonsense(
         ApiKey.API_VERSIONS,
         lambda answer: replace(answer, error_code=-1),
-        "does not name its versions",
+        "answered ApiVersions with an error",
     ),
     "no brokers": metadata_with("names no broker", brokers=()),
     "no topics": metadata_with("leaves it out", topics=()),

@@ -274,7 +274,7 @@ def test_a_fault_in_the_middle_of_a_step_ends_the_producer(
             producer.send("t", b"v")
 
     play(main, nodes=2)
-    assert "t-0: records were given up" in caplog.text
+    assert "records_failed partition=t-0" in caplog.text
 
 
 def test_a_finished_receipt_calls_only_the_callback_that_is_added(

@@ -335,7 +335,7 @@ def test_a_dropped_producer_warns_and_delivers(address: str) -> None:
     receipt = producer.send("dropped", b"kept")
     holder = [producer]
     del producer
-    with pytest.warns(ResourceWarning, match="dropped with 1 records"):
+    with pytest.warns(ResourceWarning, match="collected with 1 records"):
         holder.clear()
     assert read(address, "dropped", 1)[0].value == b"kept"
     assert receipt.result(TIMEOUT_S).offset == 0

@@ -5,11 +5,11 @@
     brokers, metadata, fetcher, admin    reads and creates topics, for Spark tasks and for tools:
                                          one thread waits for the connections, and nothing runs in
                                          the background
-    producer                             sends records; imported only by who produces
+    producer                             sends records; imported only where records are produced
 
-Not here: consumer groups. The broker's own traffic comes neither way.
+Not here: consumer groups. The broker process uses neither client.
 
-Invariant: a batch that is read has passed `Batch.check` before it leaves this room.
+Invariant: a batch that is read has passed `Batch.check` before it leaves this package.
 """
 
 from tailrace.client.brokers import Broker

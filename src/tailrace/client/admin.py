@@ -1,6 +1,6 @@
 """`create_topic`: a new topic.
 
-Not here: looking at topics (`metadata`), and everything else that administrators do.
+Not here: reading topic metadata (`metadata`), and all other administration.
 """
 
 from collections.abc import Mapping
@@ -27,14 +27,14 @@ def create_topic(
 ) -> None:
     """Create a topic, with the broker's own replication factor unless one is given.
 
-    `settings` are the topic's. A broker may take `timeout_ms` for it. It is asked once: who asked
-    again might be told of the topic that the first request made.
+    `settings` are the topic's. A broker may take `timeout_ms` for it. The request is sent once: a
+    second one could fail because the first has created the topic.
 
     Raises:
         ConfigError: `bootstrap` is not a list like `host1:9092,host2:9092`.
         UnreachableBrokerError: no broker of the list answers.
         RemoteFatalError: the broker refuses: the topic exists, or a setting is wrong.
-        RemoteRetriableError: it may take it later.
+        RemoteRetriableError: the broker refuses for now; try again later.
     """
     configs = tuple(
         CreatableTopicConfig(name=each, value=value) for each, value in (settings or {}).items()

@@ -8,10 +8,10 @@ The connections are those of `nodes`, with its TLS, SASL, pauses and throttling.
 wait to the next: nothing runs in the background, and an answer that nobody waits for stays with the
 kernel, which bounds what a broker can send ahead.
 
-Not here: which broker to ask what, and whether to ask again; see `metadata`.
+Not here: which broker gets which request, and retries; see `metadata`.
 
 Invariant: a wait ends with an answer or an error. Connecting and each request have time limits, and
-a throttle that a broker asks for is kept to for five minutes at most.
+a throttle time that a broker asks for is kept for five minutes at most.
 """
 
 import random
@@ -38,18 +38,18 @@ M = TypeVar("M", bound=Message)
 
 
 class WaitingNetwork(Connector, Protocol):
-    """A network whose one user waits for it; see `PollingNetwork`."""
+    """A network that its single user polls; see `PollingNetwork`."""
 
     def wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
-        """Wait for news of a socket, or `timeout_s`; None waits without limit."""
+        """Wait for a socket event, or `timeout_s`; None waits without limit."""
         ...
 
     def run(self, events: list[tuple[int, int]]) -> None:
-        """Call back what `wait` has found."""
+        """Run the callbacks of the events that `wait` returned."""
         ...
 
     def close(self) -> None:
-        """Give back what it took from the machine."""
+        """Release its file descriptors."""
         ...
 
 
@@ -67,7 +67,7 @@ class Brokers:
         """`open_network` is called when something is sent, at first and after each `close`.
 
         Raises:
-            ConfigError: a file of TLS cannot be read, or a name or password cannot travel.
+            ConfigError: a TLS file cannot be read, or a name or password is not Unicode text.
         """
         self._config = nodes_config(config)
         self._timeout_ms = config.request_timeout_ms
@@ -77,7 +77,7 @@ class Brokers:
         self._opened: tuple[WaitingNetwork, Nodes] | None = None
 
     def is_ready(self, node: Node) -> bool:
-        """Whether a request would be sent at once."""
+        """Return whether a request to this node would be sent at once."""
         return self._opened is not None and self._opened[1].is_ready(node.id, self._monotonic())
 
     def connect(self, node: Node) -> None:
@@ -85,7 +85,7 @@ class Brokers:
 
         Raises:
             UnreachableBrokerError: it cannot be reached, or is no broker.
-            AuthenticationError: it does not take who we are, or we do not take who it is.
+            AuthenticationError: the login failed, or the broker's identity could not be checked.
         """
         _, nodes = self._open()
         self._turn(self._monotonic())  # a connection may have ended since the last wait
@@ -112,7 +112,7 @@ class Brokers:
         return pending
 
     def pause(self, seconds: float) -> None:
-        """Wait, and take in what comes meanwhile."""
+        """Wait for `seconds`; answers that arrive meanwhile are read."""
         until = self._monotonic() + seconds
         while self._monotonic() < until:
             self._turn(until)
@@ -138,7 +138,7 @@ class Brokers:
         return self._opened
 
     def _turn(self, until: float = float("inf")) -> None:
-        """Wait for news, or until something is due; then act on it."""
+        """Wait for a socket event or the next deadline, and handle it."""
         network, nodes = self._open()
         due = nodes.next_deadline()
         at = until if due is None else min(due, until)
@@ -147,7 +147,7 @@ class Brokers:
             network.run(network.wait(max(at - self._monotonic(), 0.0)))
             nodes.poll(self._monotonic())
         except BaseException:
-            # A step was left in the middle, by Ctrl-C or a fault of ours.
+            # Ctrl-C or a bug of ours interrupted this step, so the connections' state is unknown.
             self.close()
             raise
 
@@ -164,7 +164,7 @@ class Pending:
         self.is_done = False
 
     def end(self, outcome: Outcome) -> None:
-        """Take the answer, or why there is none."""
+        """Note the answer, or the error that came instead."""
         self._outcome, self.is_done = outcome, True
 
     def result(self, response: type[M]) -> M:
@@ -185,23 +185,23 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """One broker, to be asked."""
+    """One broker that requests can be sent to."""
 
     brokers: Brokers
     node: Node
 
     @property
     def address(self) -> BrokerAddress:
-        """Where it listens."""
+        """The host and port where it listens."""
         return BrokerAddress(self.node.host, self.node.port)
 
     def request(self, body: Message, response: type[M]) -> M:
-        """The answer to a request; records in it are views of its bytes.
+        """Send a request and return its answer; records in it are views of its bytes.
 
         Raises:
             UnreachableBrokerError: it cannot be reached, or gives no answer within the time.
             UnsupportedBrokerError: it does not take this request.
-            AuthenticationError: it does not take who we are, or we do not take who it is.
+            AuthenticationError: the login failed, or the broker's identity could not be checked.
         """
         while True:
             self.brokers.connect(self.node)
@@ -215,7 +215,7 @@ class Broker:
 
 
 def _explained(error: NodeError, node: Node) -> Exception:
-    """In the words of this client."""
+    """The error that callers of `Brokers` get for an error of a connection."""
     address = str(BrokerAddress(node.host, node.port))
     match error:
         case DisconnectedError():

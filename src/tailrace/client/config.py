@@ -1,6 +1,6 @@
-"""`ClientConfig`: the settings that all clients share, parsed, and what connections get of them.
+"""`ClientConfig`: the parsed settings that all clients share, and the part that connections need.
 
-Names may be written dotted or with underscores. What each means stands in `settings`.
+Names may be written dotted or with underscores. `settings` explains each.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ _PROTOCOLS: Final = next(
 
 
 class BrokerAddress(NamedTuple):
-    """Where a broker listens."""
+    """The host and port where a broker listens."""
 
     host: str
     port: int
@@ -31,10 +31,10 @@ class BrokerAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """How a client gets to its brokers; see `CONNECTION_SETTINGS` and `SECURITY_SETTINGS`.
+    """How a client connects to its brokers; see `CONNECTION_SETTINGS` and `SECURITY_SETTINGS`.
 
-    What a producer has besides is in a class that inherits from this one, against the rule of the
-    house: both have the fields themselves, so whoever is given either reads the same names.
+    The producer's settings are a subclass, although this project avoids inheritance: so code that
+    takes either class reads the same field names.
     """
 
     bootstrap_servers: tuple[BrokerAddress, ...]
@@ -69,8 +69,8 @@ def parse_client_config(given: Mapping[str, object]) -> ClientConfig:
     """The settings of a client that only reads, from names and values; see `typed_settings`.
 
     Raises:
-        ConfigError: unknown names with what may have been meant, bad values, and settings that
-            contradict each other; all of them at once.
+        ConfigError: unknown names with similar known ones, bad values, and settings that contradict
+            each other; all of them at once.
     """
     faults: list[str] = []
     typed = typed_settings(
@@ -82,9 +82,9 @@ def parse_client_config(given: Mapping[str, object]) -> ClientConfig:
 
 
 def texts_of(given: Mapping[str, object]) -> dict[str, str]:
-    """Dotted names, and values as in a properties file; without those that are None.
+    """Settings with dotted names and values as in a properties file, without those that are None.
 
-    Values may be strings or Python's own: numbers, booleans, lists.
+    Values may be strings or Python numbers, booleans and lists.
     """
     return {
         name.replace("_", "."): _text(value) for name, value in given.items() if value is not None
@@ -96,7 +96,7 @@ def typed_settings(
 ) -> dict[str, Any]:
     """Every declared setting by its name with underscores, the brokers as addresses.
 
-    What is wrong with settings of all clients, each in its range, is added to `faults`.
+    Faults of single values and pairs that the declared ranges do not cover are added to `faults`.
 
     Raises:
         ConfigError: unknown names and values out of range, all of them.
@@ -118,7 +118,7 @@ def nodes_config(config: ClientConfig, *, in_flight_max: int = 5) -> NodesConfig
     """The part of the settings that connections need.
 
     Raises:
-        ConfigError: a file of TLS cannot be read, or a name or password cannot travel.
+        ConfigError: a TLS file cannot be read, or a name or password is not Unicode text.
     """
     tls = credentials = None
     if config.security_protocol.endswith("SSL"):
@@ -160,7 +160,7 @@ def parse_bootstrap(
     client's `security_protocol`.
 
     Raises:
-        ConfigError: there is none, or one without a host or a port; all faults at once.
+        ConfigError: the list is empty, or an address lacks a host or a port; all faults at once.
     """
     addresses, faults = [], []
     for part in filter(None, (each.strip() for each in text.split(","))):

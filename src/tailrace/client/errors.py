@@ -1,8 +1,8 @@
-"""What can go wrong with somebody else's broker, in our words and with its number.
+"""Errors of the reading client: local faults, and error codes that a broker answers.
 
-Local faults (no connection, a version that is not shared) and remote ones (an error code in an
-answer) are different classes. Whether to try again is the class's branch, not the reader's guess.
-A broker that does not let us in is `nodes.AuthenticationError`.
+Local faults (no connection, no common version) and remote ones (an error code in an answer) are
+different classes. Each is a RetriableError or a FatalError, which says whether to try again.
+A refused login is `nodes.AuthenticationError`.
 """
 
 from tailrace.errors import FatalError, RetriableError
@@ -14,7 +14,7 @@ class UnreachableBrokerError(RetriableError, ConnectionError):
 
     def __init__(self, rule: str, *, address: str) -> None:
         self.rule = rule
-        """Which broker, what happened, and what to look at."""
+        """Which broker, what happened, and what to check."""
         self.address = address
         """HOST:PORT of the broker, or of several with commas between."""
         super().__init__(rule)
@@ -25,24 +25,24 @@ class UnsupportedBrokerError(FatalError):
 
 
 class RemoteRetriableError(RetriableError):
-    """The broker answered with an error that may pass; `code` says which."""
+    """The broker answered with a temporary error; `code` says which."""
 
     def __init__(self, code: int, *, about: str) -> None:
         self.code = code
         """The number on the wire."""
         self.about = about
-        """What was asked, and of whom."""
+        """The request, and the broker it went to."""
         super().__init__(f"{about}: {_words(code)}")
 
 
 class RemoteFatalError(FatalError):
-    """The broker answered with an error that will not pass; `code` says which."""
+    """The broker answered with a permanent error; `code` says which."""
 
     def __init__(self, code: int, *, about: str) -> None:
         self.code = code
         """The number on the wire."""
         self.about = about
-        """What was asked, and of whom."""
+        """The request, and the broker it went to."""
         super().__init__(f"{about}: {_words(code)}")
 
 
@@ -50,8 +50,8 @@ def raise_for(code: int, *, about: str) -> None:
     """Return for 0, raise for any other code.
 
     Raises:
-        RemoteRetriableError: Kafka's own clients would ask again.
-        RemoteFatalError: they would not, or the code is not known.
+        RemoteRetriableError: an error that Kafka's own clients retry.
+        RemoteFatalError: an error that they do not retry, or an unknown code.
     """
     if code == ErrorCode.NONE:
         return

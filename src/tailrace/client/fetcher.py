@@ -3,12 +3,12 @@
     caller    | decodes answer 1 | decodes answer 2 | ...
     broker    fetch 1 | fetch 2 ........ | fetch 3 ........
 
-While a caller is busy with one answer, the next fetch of the range is under way, never more than
-one: what has come of it waits in the kernel's buffer. There is no fetch session, which only pays
-for readers of many partitions.
+While the caller decodes one answer, the next fetch of the range is under way, never more than one;
+its answer waits in the kernel's buffer. There are no fetch sessions: they only pay off for readers
+of many partitions.
 
-Not here: which offsets to read, and decoding. Control batches are handed out like all others;
-whoever decodes leaves them out.
+Not here: which offsets to read, and decoding. Control batches are returned like all others; the
+decoder skips them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ from tailrace.records.control import ControlType, end_transaction_marker_or_none
 from tailrace.records.runs import Piece, batches_of, read_runs
 
 FETCH_BYTES = 4 * 1024 * 1024
-"""Bytes that one answer may have; enough to make the way there and back cheap."""
+"""Largest answer in bytes; large enough that the round trip costs little."""
 
 FETCH_WAIT_MS = 500
 """How long the broker may wait for the first byte (Kafka: fetch.max.wait.ms)."""
@@ -49,14 +49,14 @@ def fetch_pieces(
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator[Piece]:
-    """Every batch that holds an offset from `start_offset` up to below `limit_offset`, in runs.
+    """Every batch that has an offset from `start_offset` up to below `limit_offset`, in runs.
 
-    Each has passed `Batch.check`; the last piece may reach beyond the limit. With READ_COMMITTED,
-    those of aborted transactions are left out, and none comes from the last stable offset on.
-    Errors that may pass are tried again, a bounded number of times in a row.
+    Each has passed `Batch.check`; the last run may reach beyond the limit. With READ_COMMITTED,
+    batches of aborted transactions are left out, and so is everything from the last stable offset
+    on. Retriable errors are retried, a bounded number of times in a row.
 
     Raises:
-        OffsetOutOfRangeError: the log does not have the offset (any more, or yet).
+        OffsetOutOfRangeError: the log does not have the offset any more, or not yet.
         CorruptionError: a batch is damaged; its path is the broker's address and the partition.
         UnreachableBrokerError: the leader does not answer, also after the last attempt.
         RemoteRetriableError: no leader, or no records, also after the last attempt.
@@ -84,7 +84,7 @@ def fetch_batches(
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     fetch_bytes: int = FETCH_BYTES,
 ) -> Iterator[Batch]:
-    """The batches of `fetch_pieces` one by one; raises as that."""
+    """The batches of `fetch_pieces` one by one; raises the same errors."""
     for piece in fetch_pieces(
         cluster,
         partition,
@@ -98,7 +98,7 @@ def fetch_batches(
 
 
 class _Fetches:
-    """The fetches of one partition, one after the other, with one ahead if the caller says so."""
+    """The fetches of one partition, one after the other; `send_ahead` sends the next one early."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class _Fetches:
         self._ahead: Pending | None = None
 
     def send_ahead(self, offset: int) -> None:
-        """Ask for what `take` will want next, if that needs no waiting."""
+        """Send the fetch for the next `take`, if it can be sent without waiting."""
         assert self._leader is not None, "nothing was taken yet"
         self._ahead = self._leader.send_nowait(self._request(offset, size=self._fetch_bytes))
 
@@ -150,7 +150,7 @@ class _Fetches:
     def _read(
         self, answer: FetchResponse, leader: Broker, *, offset: int
     ) -> tuple[list[Piece], int] | None:
-        """What an answer has; None if that is less than a whole batch."""
+        """The checked batches of an answer, and the offset after them; None if none is whole."""
         partition, address = self._partition, leader.address
         data = partition_data(answer, partition)
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -160,7 +160,7 @@ class _Fetches:
         records = data.received_records()
         pieces = checked_pieces(records, offset=offset, address=address, partition=partition)
         if not records:
-            # The log was cut behind our back, or the broker is slow to make records visible.
+            # The log was truncated meanwhile, or the broker is slow to make records visible.
             raise RemoteRetriableError(
                 ErrorCode.OFFSET_NOT_AVAILABLE,
                 about=f"{address} has no record of {partition} from offset {offset} on",
@@ -193,11 +193,11 @@ def fetch_request(
 
 
 def partition_data(answer: FetchResponse, partition: TopicPartition) -> PartitionData:
-    """What an answer says about a partition.
+    """The part of an answer about one partition.
 
     Raises:
-        RemoteRetriableError: nothing, or an error for the whole answer that may pass.
-        RemoteFatalError: an error for the whole answer that will not.
+        RemoteRetriableError: the answer lacks the partition, or has a temporary top-level error.
+        RemoteFatalError: the answer has a permanent top-level error.
     """
     raise_for(answer.error_code, about=f"records of {partition}")
     for topic in answer.responses:
@@ -219,7 +219,7 @@ def checked_pieces(
     pieces: list[Piece] = []
     position = 0
     try:
-        for position, piece in read_runs(records):  # noqa: B007 - told when the check fails
+        for position, piece in read_runs(records):  # noqa: B007 - the error handler reports it
             # A broker answers from the start of the batch that has the offset.
             if piece.last_offset < offset:
                 continue
@@ -234,11 +234,11 @@ def checked_pieces(
 
 
 def committed_pieces(pieces: Sequence[Piece], aborted: Sequence[AbortedTransaction]) -> list[Piece]:
-    """Those that belong to no aborted transaction; `aborted` is what their answer names.
+    """The pieces without batches of aborted transactions; `aborted` comes from the same answer.
 
-    An answer up to the last stable offset has every transaction's end, or its records whole. So a
-    producer's batches are left out from the first offset of its aborted transaction on, up to the
-    marker that says so, as Kafka's consumer does.
+    As in Kafka's consumer, a producer's batches are left out from the first offset of its aborted
+    transaction up to its abort marker. A transaction whose marker lies beyond this answer is left
+    out to the answer's end; the next answer names it again.
 
     Raises:
         CorruptionError: a marker cannot be read.

@@ -1,6 +1,7 @@
 """`HINTS`: what settings of other Kafka clients are called here, or why they have no counterpart.
 
-Names are those of Java's producer, librdkafka, aiokafka and kafka-python; underscores are dots.
+Names are those of Java's producer, librdkafka, aiokafka and kafka-python, with dots for
+underscores.
 
 Not here: settings that have the same name everywhere (`settings`).
 """
@@ -69,7 +70,7 @@ _IN_UNITS: Final = {
 }
 
 _GROUPS: Final = {
-    "it is of a consumer": (
+    "it is a setting of consumers": (
         "auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs consume.cb "
         "consume.callback.max.messages coordinator.query.interval.ms enable.auto.commit "
         "enable.auto.offset.store enable.partition.eof fetch.error.backoff.ms fetch.max.bytes "
@@ -81,7 +82,7 @@ _GROUPS: Final = {
         "queued.max.messages.kbytes queued.min.messages rebalance.cb rebalance.timeout.ms "
         "session.timeout.ms share.acknowledgement.mode consumer.timeout.ms client.rack"
     ),
-    "versions are asked of each broker": (
+    "the client asks each broker for its versions": (
         "api.version api.version.fallback.ms api.version.request api.version.request.timeout.ms "
         "api.version.auto.timeout.ms broker.version.fallback"
     ),
@@ -110,19 +111,19 @@ _GROUPS: Final = {
         "ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.password "
         "ssl.truststore.type security.providers"
     ),
-    "sockets are as the system has them": (
+    "sockets use the defaults of the operating system": (
         "broker.address.family broker.address.ttl client.dns.lookup connect.cb closesocket.cb "
         "kafka.client log.connection.close open.cb proxy.url receive.buffer.bytes "
         "receive.message.max.bytes resolve.cb selector send.buffer.bytes socket.blocking.max.ms "
         "socket.cb socket.keepalive.enable socket.max.fails socket.nagle.disable socket.options "
         "socket.receive.buffer.bytes socket.send.buffer.bytes socks5.proxy"
     ),
-    "Python's logging has the log, and metrics() the numbers": (
+    "log lines go to Python's logging, and metrics() returns the numbers": (
         "background.event.cb debug enabled.events log.cb log.level log.queue log.thread.name "
         "metric.reporters metrics.enabled metrics.num.samples metrics.recording.level "
         "metrics.sample.window.ms enable.metrics.push statistics.interval.ms stats.cb throttle.cb"
     ),
-    "nothing here has to be set for that": (
+    "it needs no setting here": (
         "allow.auto.create.topics auto.include.jmx.reporter builtin.features client.software.name "
         "client.software.version default.topic.conf enable.gapless.guarantee enable.random.seed "
         "enable.sparse.connections internal.termination.signal loop message.copy.max.bytes "
@@ -145,4 +146,4 @@ HINTS: Final = (
         for name in names.split()
     }
 )
-"""What to say to who gives a setting of that name."""
+"""Text for the error about an unknown setting, by that setting's name."""

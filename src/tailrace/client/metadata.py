@@ -1,6 +1,6 @@
 """`ClusterReader`: which topics a cluster has, who leads them, and where their logs begin and end.
 
-What it knows of leaders is a cache, which is thrown away before anything is tried again.
+Leaders are cached; the cache is dropped before each retry.
 
 Not here: records; see `fetcher`. Connections; see `brokers`.
 """
@@ -37,7 +37,7 @@ REQUEST_TIMEOUT_MS = 30_000
 
 
 class ClusterReader:
-    """Questions to a cluster; not for more than one thread at a time."""
+    """Reads metadata and offsets of a cluster; not for more than one thread at a time."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class ClusterReader:
         monotonic: Callable[[], float] = time.monotonic,
         chance: random.Random | None = None,
     ) -> None:
-        """Connects when it is first asked.
+        """Connect on the first request, not here.
 
         `settings` are Kafka's, those of `CONNECTION_SETTINGS` and `SECURITY_SETTINGS`; a
-        `client.id` or `request.timeout.ms` there is what holds.
+        `client.id` or `request.timeout.ms` there overrides the argument.
 
         Raises:
             ConfigError: `bootstrap` is not a list like `host1:9092,host2:9092`, or a setting is
@@ -74,11 +74,11 @@ class ClusterReader:
         self._leaders: dict[TopicPartition, Broker] = {}
 
     def partitions(self, topics: Collection[str] | None = None) -> dict[str, tuple[int, ...]]:
-        """Partition numbers by topic, of all topics or of those asked for that exist.
+        """Partition numbers by topic, of all topics or of those in `topics` that exist.
 
         Raises:
             UnreachableBrokerError: no broker of the list answers.
-            RemoteRetriableError: a topic has no leader and does not get one.
+            RemoteRetriableError: a topic has no leader, also after the last attempt.
             RemoteFatalError: the broker refuses.
         """
         return self.retrying(lambda: self._ask_partitions(topics))
@@ -91,12 +91,12 @@ class ClusterReader:
     ) -> dict[TopicPartition, int]:
         """The offset of each partition at a time in ms, or at a `SpecialTimestamp`.
 
-        -1 where no record is that new. For READ_COMMITTED the log ends at its last stable offset,
-        and records from there on are not looked at.
+        -1 where no record is that new. With READ_COMMITTED the log ends at its last stable offset;
+        later records are ignored.
 
         Raises:
             UnreachableBrokerError: a leader does not answer.
-            RemoteRetriableError: a partition has no leader and does not get one.
+            RemoteRetriableError: a partition has no leader, also after the last attempt.
             RemoteFatalError: the broker refuses.
         """
         return self.retrying(lambda: self._ask_offsets(questions, isolation))
@@ -118,7 +118,7 @@ class ClusterReader:
         """The broker that leads a partition.
 
         Raises:
-            UnreachableBrokerError: no broker can be reached that would know.
+            UnreachableBrokerError: no broker can be reached.
             RemoteRetriableError: no broker leads it at the moment, or it does not exist.
         """
         if partition not in self._leaders:
@@ -129,11 +129,14 @@ class ClusterReader:
         return broker
 
     def any_broker(self) -> Broker:
-        """A broker that is connected, or else can be: one of the list, or that it has named.
+        """A broker that is connected, or else the first that can be connected to.
+
+        Candidates are those of the bootstrap list and those that brokers have named since.
 
         Raises:
-            UnreachableBrokerError: none can.
-            AuthenticationError: the first that can does not take who we are, or we not who it is.
+            UnreachableBrokerError: none can be reached.
+            AuthenticationError: the first that can be reached refuses the login, or its identity
+                could not be checked.
         """
         nodes = [*dict.fromkeys(self._bootstrap + self._known)]
         nodes.sort(key=self._brokers.is_ready, reverse=True)
@@ -153,7 +156,7 @@ class ClusterReader:
         )
 
     def retrying(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` returns, tried again with leaders asked for anew if need be."""
+        """What `attempt` returns; after a retriable error it is retried with fresh leaders."""
         return retry(
             attempt,
             recover=self._leaders.clear,
@@ -173,7 +176,7 @@ class ClusterReader:
             MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse
         )
         raise_for(answer.error_code, about=f"{broker.address} was asked for metadata")
-        # One that is in the list keeps its id, and so the connection that it was asked over.
+        # A broker of the bootstrap list keeps its id, and with it the connection just used.
         listed = {(each.host, each.port): each for each in self._bootstrap}
         nodes = {
             each.node_id: listed.get(
@@ -224,7 +227,7 @@ class ClusterReader:
 def list_offsets_request(
     questions: Mapping[TopicPartition, int], *, isolation: IsolationLevel
 ) -> ListOffsetsRequest:
-    """The questions about partitions of one leader, grouped by topic as the wire wants them."""
+    """A ListOffsets request for partitions of one leader, by partition and timestamp."""
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for (topic, number), timestamp in questions.items():
         topics.setdefault(topic, []).append(

@@ -1,6 +1,6 @@
-"""A bounded number of attempts with growing pauses between them.
+"""`retry`: a bounded number of attempts with growing pauses between them.
 
-What may be tried again is said by the class of the error; see `tailrace.errors`.
+Only a RetriableError is retried; see `tailrace.errors`.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from tailrace.errors import RetriableError
 T = TypeVar("T")
 
 ATTEMPTS_MAX = 7
-"""With the default pauses: 3.5 seconds of waiting, which an election of a leader fits into."""
+"""With the default pauses this waits 3.5 seconds, long enough for a leader election."""
 
 
 def retry(
@@ -22,10 +22,10 @@ def retry(
     pause: Callable[[float], None],
     pauses: Backoff,
 ) -> T:
-    """What `attempt` returns, as soon as it returns.
+    """Call `attempt` until it returns, and return its result.
 
-    After a failure that may pass, `pause` is called with seconds and then `recover`, which makes
-    ready for the next attempt. The last failure is raised as it is.
+    After each RetriableError, `pause` is called with seconds, and then `recover`, which prepares
+    the next attempt.
 
     Raises:
         RetriableError: from the last attempt.

@@ -1,6 +1,6 @@
 """Settings of all clients: Kafka's names, defaults and ranges. Times are ms, sizes bytes.
 
-Not here: what only a producer has; see `producer.settings`.
+Not here: settings that only a producer has; see `producer.settings`.
 """
 
 from typing import Final
@@ -14,8 +14,8 @@ CONNECTION_SETTINGS: Final = (
         kind="string",
         default="",
         text=(
-            "HOST:PORT of some brokers, with commas between; the others are learnt from them. "
-            "`PLAINTEXT://HOST:PORT` is taken where `security.protocol` is the same."
+            "HOST:PORT of some brokers, with commas between; the client learns the others from "
+            "them. `PLAINTEXT://HOST:PORT` is accepted if `security.protocol` is the same."
         ),
     ),
     Setting(
@@ -30,7 +30,7 @@ CONNECTION_SETTINGS: Final = (
         default=30000,
         low=0,
         high=INT32_MAX,
-        text="How long a broker may take to answer before the connection is given up.",
+        text="How long a broker may take to answer before the connection is closed.",
     ),
     Setting(
         name="retry.backoff.ms",
@@ -70,7 +70,7 @@ CONNECTION_SETTINGS: Final = (
         default=540000,
         low=-1,
         high=INT64_MAX,
-        text="Close a connection that nothing went over for so long; -1 never.",
+        text="Close a connection that was unused for so long; -1 never.",
     ),
     Setting(
         name="socket.connection.setup.timeout.ms",
@@ -89,7 +89,7 @@ CONNECTION_SETTINGS: Final = (
         text="Longest time for opening a connection.",
     ),
 )
-"""Where the brokers are, and how patient a client is with them."""
+"""Addresses of the brokers, time limits and pauses."""
 
 SECURITY_SETTINGS: Final = (
     Setting(
@@ -97,14 +97,14 @@ SECURITY_SETTINGS: Final = (
         kind="string",
         default="PLAINTEXT",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-        text="Whether connections are encrypted, and whether the client says who it is.",
+        text="Whether connections are encrypted (SSL), and whether the client logs in (SASL).",
     ),
     Setting(
         name="sasl.mechanism",
         kind="string",
         default="PLAIN",
         choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
-        text="How the client proves who it is.",
+        text="How the client logs in.",
     ),
     Setting(name="sasl.username", kind="string", default="", text="The user's name, for SASL."),
     Setting(
@@ -151,4 +151,4 @@ SECURITY_SETTINGS: Final = (
         text="Check that a broker's certificate has the host's name (https), or not (empty).",
     ),
 )
-"""How a client gets in: encryption, and who it is."""
+"""Encryption and login."""

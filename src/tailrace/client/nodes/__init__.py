@@ -1,9 +1,9 @@
-"""Connections to the brokers of a cluster that never wait: for the producer and for readers.
+"""Non-blocking connections to the brokers of a cluster, for the producer and for readers.
 
-`Nodes` opens them, sends requests and takes answers, keeps Kafka's rules about pauses, time limits
+`Nodes` opens them, sends requests and reads answers, keeps Kafka's rules about pauses, time limits
 and the number of requests in flight, and is driven by `poll` from one thread or event loop.
 
-Not here: what is asked and of whom, and whether to ask again. Who waits for answers uses `brokers`.
+Not here: which requests go to which broker, retries, and waiting for answers (`brokers`).
 """
 
 from tailrace.client.nodes.backoff import Backoff

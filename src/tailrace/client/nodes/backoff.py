@@ -1,6 +1,6 @@
-"""How long to pause after failures: twice as long each time, up to a limit, with chance (KIP-580).
+"""Exponential backoff with jitter: each pause is twice as long, up to a limit (KIP-580).
 
-Chance keeps many clients that lost the same broker from coming back in one instant.
+The jitter keeps many clients that lost the same broker from reconnecting at the same moment.
 """
 
 import math
@@ -8,7 +8,7 @@ from random import Random
 
 FACTOR = 2.0
 JITTER = 0.2
-"""Share by which a pause may be shorter or longer than it is in the mean."""
+"""Fraction by which a pause may be shorter or longer than its mean."""
 
 
 class Backoff:
@@ -25,7 +25,7 @@ class Backoff:
     def pause_s(self, failures: int) -> float:
         """Seconds to pause after `failures` failures in a row before this one; 0 is the first.
 
-        Never above `max_ms`. Without room between `first_ms` and `max_ms` it is constant.
+        Never above `max_ms`. It is constant if `max_ms` is not above `first_ms`.
         """
         if not self._doublings_max:
             return self._first_ms / 1000

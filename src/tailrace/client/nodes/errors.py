@@ -1,37 +1,37 @@
-"""Why a request has no answer, or a node no connection.
+"""Errors that take the place of an answer, or of a connection.
 
     NodeError
-    ├── DisconnectedError           ask again; the request may have been carried out
+    ├── DisconnectedError           retry; the request may have been carried out
     │   ├── RequestTimedOutError
     │   └── MalformedAnswerError
     ├── AuthenticationError         a setting is wrong: SASL or TLS
     └── UnsupportedVersionError     the broker is too old for this request
 
-Not here: error codes inside of answers; those are read by whoever asked.
+Not here: error codes inside of answers; the sender of the request reads them.
 """
 
 from tailrace.errors import FatalError, RetriableError, TailraceError
 
 
 class NodeError(TailraceError):
-    """What stands in the place of an answer."""
+    """The error that a request gets instead of an answer."""
 
 
 class DisconnectedError(NodeError, RetriableError):
-    """There was no connection, or it ended before the answer; what was asked may have been done."""
+    """The connection failed or ended before the answer; the request may have been carried out."""
 
 
 class RequestTimedOutError(DisconnectedError):
-    """No answer within the request's time, so the connection was given up."""
+    """No answer came within the request's time limit, so the connection was closed."""
 
 
 class MalformedAnswerError(DisconnectedError):
-    """The broker sent bytes that are no answer to what was asked; the connection was given up."""
+    """The broker sent bytes that are no answer to the request; the connection was closed."""
 
 
 class AuthenticationError(NodeError, FatalError):
-    """The broker does not take who we are, or we do not take who it is: SASL or TLS."""
+    """The login failed, or the broker's identity could not be checked: SASL or TLS."""
 
 
 class UnsupportedVersionError(NodeError, FatalError):
-    """The broker takes no version of a request that could carry what was asked."""
+    """The broker speaks no version of the request that has the needed fields."""

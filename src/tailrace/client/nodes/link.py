@@ -1,18 +1,17 @@
 """One connection to a broker: requests out, answers in, in their order.
 
-    is set up (versions, login) -> ready -> closed
+    set up (versions, login) -> ready -> closed
 
-    send -> frame -> unsent (what the kernel has no room for) -> socket
+    send -> frame -> unsent (bytes that the socket buffer has no room for) -> socket
     socket -> input -> frame -> the oldest request in flight
     socket ----------> large frame, which needs no copy
 
-Not here: which connections there are, when one is opened, and how long anything may take; see
-`nodes`.
+Not here: which connections there are, when one is opened, and time limits; see `nodes`.
 
-Invariant: whatever bytes a broker sends, `work` ends in answers or in one `NodeError`, and a large
-frame has `LARGE_BYTES` of memory or what the last one had, and then `LARGE_GROWTH` times as much as
-has arrived of it, but never more than `FRAME_BYTES_MAX`. After an error the link is of no more use:
-nobody knows where in the stream it stands.
+Invariant: whatever bytes a broker sends, `work` ends in answers or in one `NodeError`. A large
+frame first gets `LARGE_BYTES` of memory, or as much as the last one had; then `LARGE_GROWTH` times
+as much as has arrived of it, but never more than `FRAME_BYTES_MAX`. A link cannot be used after an
+error, because its position in the stream is unknown.
 """
 
 import ssl
@@ -38,17 +37,17 @@ from tailrace.protocol.fields import Buffer, Message
 from tailrace.runtime.network import Socket, without_front
 
 INPUT_BYTES: Final = 16 * 1024
-"""Fits every answer of a producer but the metadata of some hundred topics."""
+"""Holds every answer that a producer gets, except metadata of some hundred topics."""
 
 LARGE_BYTES: Final = 256 * 1024
-"""What a frame that does not fit gets at first, if it claims as much."""
+"""First allocation for a frame that does not fit the input, if its size field claims as much."""
 
 LARGE_GROWTH: Final = 16
-"""How many times as much it gets when that is full: answers of 4 MiB are moved once, early."""
+"""Factor by which that allocation grows when it is full: a 4 MiB answer is copied once, early."""
 
 THROTTLE_MS_MAX: Final = 300_000
-"""Longest throttle time that is kept to: requests in flight wait as much longer, and 24 days, which
-the field can say, would be for ever."""
+"""Longest throttle time that is kept, in ms: requests in flight wait that much longer, and the
+field allows 24 days."""
 
 ID_LIMIT: Final = 1 << 31
 """Correlation ids are int32 and start again at 0."""
@@ -56,13 +55,13 @@ ID_LIMIT: Final = 1 << 31
 _SIZE = Struct(">i")
 
 Outcome = Message | NodeError | None
-"""What becomes of a request: its answer, why there is none, or None where none was asked for."""
+"""The result of a request: its answer, an error, or None if it asked for no answer."""
 
 Done = Callable[[Outcome], None]
 
 
 class InFlight(NamedTuple):
-    """A request that waits."""
+    """A request whose answer has not come yet."""
 
     correlation_id: int
     api: Api
@@ -73,7 +72,7 @@ class InFlight(NamedTuple):
 
 
 class Link:
-    """A connection from its first byte on; `outcomes` takes what becomes of requests."""
+    """A connection from its first byte on; results of requests are appended to `outcomes`."""
 
     def __init__(
         self,
@@ -87,11 +86,11 @@ class Link:
         self.in_flight: deque[InFlight] = deque()
         self.is_ready = False
         self.versions: dict[int, int] = {}
-        """The version of each request, once it is ready."""
+        """The version of each request by API key, once the link is ready."""
         self.session_s = float("inf")
         """Seconds for which it may be used, once it is ready."""
         self.throttle_ms = 0
-        """How long the last answer asks to be left alone; whoever reads it sets it back."""
+        """Throttle time of the last answers; the reader of this field resets it to 0."""
         self._socket = socket
         self._outcomes = outcomes
         self._client_id = client_id
@@ -106,17 +105,17 @@ class Link:
         self._input = bytearray(INPUT_BYTES)
         self._filled = 0
         self._large = bytearray()
-        """A frame that does not fit the input, as far as there is memory for it."""
+        """Memory for a frame that does not fit the input; may still be smaller than the frame."""
         self._large_size = 0
-        """Bytes that this frame will have; 0: there is none."""
+        """Bytes that this frame will have; 0 if there is none."""
         self._large_seen = 0
-        """Bytes of the last such frame that came whole: the next may have as many at once."""
+        """Size of the last complete large frame: the next one gets as much memory at once."""
 
     def start(self) -> None:
-        """Begin to set it up; how long that may take is for the caller to say.
+        """Send the first request of the setup; the caller keeps the time limit.
 
         Raises:
-            UnsupportedVersionError: the client's own id cannot travel.
+            UnsupportedVersionError: the client id cannot be encoded.
         """
         self._socket.watch_reads(self._touched)
         self._ask(*next(self._steps))
@@ -131,10 +130,10 @@ class Link:
         deadline: float,
         has_answer: bool,
     ) -> None:
-        """Send a request behind those that wait; a broken connection shows itself in `work`.
+        """Send a request after those that wait; if the connection is broken, `work` raises.
 
         Raises:
-            UnsupportedVersionError: this version cannot carry it.
+            UnsupportedVersionError: this version cannot carry the request.
         """
         correlation_id = self._correlation_id
         self._correlation_id = (correlation_id + 1) % ID_LIMIT
@@ -161,10 +160,10 @@ class Link:
             self._touched()
 
     def work(self) -> None:
-        """Take in what has arrived and hand over what waits.
+        """Read what has arrived and send what waits.
 
         Raises:
-            NodeError: the connection is of no more use.
+            NodeError: the connection cannot be used any more.
         """
         if self._error is not None:
             raise self._error
@@ -180,13 +179,13 @@ class Link:
             self._release_unanswered()
 
     def postpone(self, seconds: float) -> None:
-        """Give every request in flight more time: that of throttling is not the broker's."""
+        """Extend every request in flight by the throttle time, which is no delay of the broker."""
         self.in_flight = deque(
             each._replace(deadline=each.deadline + seconds) for each in self.in_flight
         )
 
     def close(self, error: NodeError) -> None:
-        """End the connection; what is in flight becomes `error`, in its order."""
+        """Close the connection; requests in flight end with `error`, in their order."""
         self._socket.close()
         if self.is_ready:
             self._outcomes.extend((each.done, error) for each in self.in_flight)
@@ -199,7 +198,7 @@ class Link:
         self.send(body, _nothing, api=api, version=version, deadline=float("inf"), has_answer=True)
 
     def _flush(self) -> None:
-        """Hand over what the socket takes; have it call back for the rest."""
+        """Send what the socket takes; it calls back when there is room for the rest."""
         while self._unsent:
             sent = self._socket.send(self._unsent)
             if sent is None:
@@ -230,7 +229,7 @@ class Link:
                 return
 
     def _take_frames(self, view: memoryview) -> None:
-        """Take the whole frames of the input, each a copy that is its answer's own."""
+        """Process the complete frames of the input; each answer gets its own copy."""
         start = 0
         filled = self._filled
         while filled - start >= frames.SIZE_BYTES:
@@ -252,7 +251,7 @@ class Link:
             self._filled = filled - start
 
     def _grow_large(self) -> None:
-        """Make room for more of a large frame, or take it if it is whole."""
+        """Make room for more of a large frame, or process it if it is complete."""
         frame, filled = self._large, self._filled
         if filled < self._large_size:
             self._large = bytearray(min(self._large_size, filled * LARGE_GROWTH))
@@ -296,7 +295,7 @@ class Link:
             self._ask(*step)
 
     def _release_unanswered(self) -> None:
-        """All is sent, so requests without an answer are done, wherever they stand."""
+        """Finish all requests that get no answer; everything has been sent."""
         in_flight, self.in_flight = self.in_flight, deque()
         for each in in_flight:
             if each.has_answer:
@@ -319,7 +318,7 @@ class Link:
         )
 
     def _hint(self) -> str:
-        """What the bytes look like, where they are no frame."""
+        """Advice if the received bytes look like TLS or HTTP; else an empty string."""
         match bytes(self._input[:2]):
             case b"\x15\x03" | b"\x16\x03":
                 return "; the port speaks TLS: set security.protocol to SSL or SASL_SSL"
@@ -329,4 +328,4 @@ class Link:
 
 
 def _nothing(_outcome: Outcome) -> None:
-    """What is asked while a connection is set up is nobody else's affair."""
+    """Ignore the answer: `_set_up` handles answers of the setup itself."""

@@ -1,22 +1,22 @@
-"""The connections to all brokers of a cluster, by node id: Kafka's rules about time and load.
+"""`Nodes`: the connections to all brokers of a cluster, by node id, with Kafka's time limits.
 
     not connected --connect--> connecting -> setting up -> ready
          ^---------------- failure, time limit, idle ---------'      then a pause (KIP-580)
 
-Socket events only note that a connection has news and call `stirred`, which must see to it that
-`poll` is called soon, but not call it itself. Everything else happens in the caller's own turn, at
-the time that it names:
+A socket event only marks its connection and calls `stirred`, which must have `poll` called soon
+but must not call it itself. Everything else happens when the caller calls, at the time `now` that
+it passes:
 
     nodes.poll(now)                          # answers, failures, time limits; calls `done`
     if nodes.connect(node, now):
         nodes.send(node.id, request, now=now, done=take, timeout_ms=30_000)
     wait_until(nodes.next_deadline())        # or until `stirred`
 
-Not here: the bytes of one connection (`link`), which nodes there are, and what is asked of them.
+Not here: the bytes of one connection (`link`), which nodes there are, and what the requests are.
 
-Invariant: each request that `send` has taken gets exactly one `done`, only ever from inside of
-`poll` or `close`. Requests to one node get theirs in the order in which they were sent, but for
-those that have no answer.
+Invariant: `done` is called exactly once for each request that `send` took, and only inside `poll`
+or `close`. For one node the calls are in the order of the requests, except for requests without an
+answer.
 """
 
 import logging
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class Nodes:
-    """Connections by node id. All methods are for one thread at a time, and none waits."""
+    """Connections by node id. One thread at a time may call it; no method blocks."""
 
     def __init__(
         self,
@@ -59,19 +59,19 @@ class Nodes:
         self._chance = chance
         self._stirred = stirred
         self.failure_count = 0
-        """Connections, and attempts at one, that have ended: a sign that metadata may be stale."""
+        """Connections and connection attempts that have ended; metadata may be stale then."""
         self._states: dict[int, NodeState] = {}
         self._touched: list[NodeState] = []
         self._outcomes: deque[tuple[Done, Outcome]] = deque()
         self._wake_at = NEVER
-        """Nothing is due before; may be too early, never too late."""
+        """The next time at which something may be due; may be too early, never too late."""
         self._pauses = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, chance)
         self._setup_times = Backoff(
             config.connection_setup_timeout_ms, config.connection_setup_timeout_max_ms, chance
         )
 
     def is_ready(self, node_id: int, now: float) -> bool:
-        """Whether a request can be sent now: connected, set up, not throttled, not full."""
+        """Return whether a request can be sent now: connected, set up, not throttled, not full."""
         state = self._states.get(node_id)
         if state is None or state.link is None:
             return False
@@ -82,7 +82,7 @@ class Nodes:
         )
 
     def connect(self, node: Node, now: float) -> bool:
-        """Whether `node` is ready; begins to connect if it is not, unless a pause is due."""
+        """Return whether `node` is ready; connect if it is not, unless the backoff forbids it."""
         state = self._states.get(node.id)
         if state is None or (not state.is_connected and state.node != node):
             attempts = 0 if state is None else state.attempts
@@ -106,10 +106,10 @@ class Nodes:
         timeout_ms: int,
         has_answer: bool = True,
     ) -> None:
-        """Send a request to a node that is ready; `done` gets its answer, or why there is none.
+        """Send a request to a node that is ready; `done` gets its answer or an error.
 
-        A request without an answer (acks=0) is done, with None, when it has left. One that
-        the broker is too old for is done with an `UnsupportedVersionError`.
+        For a request without an answer (acks=0), `done` gets None when it has been sent. If the
+        broker is too old for the request, `done` gets an `UnsupportedVersionError`.
         """
         state = self._states.get(node_id)
         assert state is not None, f"node {node_id} is not ready"
@@ -132,10 +132,10 @@ class Nodes:
         self._wake_by(deadline)
 
     def version_of(self, node_id: int, key: ApiKey) -> int:
-        """The version in which a node that is ready is sent a request.
+        """The version of an API that requests to this node use; it must be ready.
 
         Raises:
-            UnsupportedVersionError: there is none that both sides speak.
+            UnsupportedVersionError: no version is common to both sides.
         """
         state = self._states.get(node_id)
         assert state is not None, f"node {node_id} is not ready"
@@ -146,10 +146,10 @@ class Nodes:
         return version
 
     def least_loaded(self, nodes: Sequence[Node], now: float) -> Node | None:
-        """Who should be asked what anyone can answer; None if nobody can be for now.
+        """The best node for a request that any node can answer; None if there is none now.
 
-        One that is ready with the fewest requests in flight; else one that is connecting; else
-        the one that was tried longest ago. It need not be connected yet.
+        A ready one with the fewest requests in flight; else one that is connecting; else the one
+        that was tried longest ago. It need not be connected yet.
         """
         best: Node | None = None
         best_rank = (3, 0.0)
@@ -161,7 +161,7 @@ class Nodes:
         return best
 
     def in_flight(self, node_id: int) -> int:
-        """Requests that wait for their `done`."""
+        """Requests to this node that have no result yet."""
         state = self._states.get(node_id)
         return 0 if state is None or state.link is None else len(state.link.in_flight)
 
@@ -171,22 +171,22 @@ class Nodes:
         return None if state is None else state.failure
 
     def login_error(self, nodes: Sequence[Node]) -> NodeError | None:
-        """Why none of these nodes takes who we are; None if one may."""
+        """The error if all of these nodes refused authentication; else None."""
         failures = [self.failure(each.id) for each in nodes]
         is_refused = all(isinstance(each, AuthenticationError) for each in failures)
         return failures[0] if failures and is_refused else None
 
     def next_deadline(self) -> float | None:
-        """When `poll` must be called at the latest, in its own time; None if only for news.
+        """When `poll` must be called at the latest; None if only after a socket event.
 
-        Never too late, but it may be earlier than anything happens.
+        Never too late, but it may be too early.
         """
         if self._touched or self._outcomes:
             return 0.0
         return None if self._wake_at == NEVER else self._wake_at
 
     def poll(self, now: float) -> None:
-        """Take in what connections have brought, end what takes too long, and call `done`."""
+        """Read answers, close connections whose time is up, and call `done`."""
         if self._touched:
             touched, self._touched = self._touched, []
             for state in touched:
@@ -200,7 +200,7 @@ class Nodes:
             done(outcome)
 
     def close(self) -> None:
-        """Give up every connection and tell those who wait."""
+        """Close every connection; requests without an answer get a DisconnectedError."""
         for state in self._states.values():
             self._drop(state, DisconnectedError(f"{state.node}: this client was closed"))
         self._states.clear()
@@ -211,7 +211,7 @@ class Nodes:
             done(outcome)
 
     def _rank(self, node_id: int, now: float) -> tuple[int, float]:
-        """How good a choice a node is, best first; 3 and above is none."""
+        """Sort key of a node for `least_loaded`, best first; from 3 on it cannot be chosen."""
         state = self._states.get(node_id)
         if state is None:
             return 2, -NEVER
@@ -301,7 +301,7 @@ class Nodes:
         self._wake_by(state.muted_until)
 
     def _check_times(self, now: float) -> None:
-        """End what takes too long, and find out when to look again."""
+        """Close connections whose time is up, and set the time of the next check."""
         for state in self._states.values():
             link = state.link
             if link is None or not link.is_ready:
@@ -335,7 +335,7 @@ class Nodes:
         self._wake_at = min(self._wake_at, at)
 
     def _fail(self, state: NodeState, error: NodeError, now: float) -> None:
-        """End a connection, or the attempt at one, and have a pause before the next."""
+        """Close a connection or connection attempt, and start the pause before the next."""
         was_ready = state.has_ready_link
         self._drop(state, error)
         state.attempted_at = now

@@ -1,16 +1,15 @@
-"""SASL mechanisms as generators: out go the client's tokens, in come the broker's.
+"""SASL mechanisms as generators that yield the client's tokens and are sent the broker's.
 
     tokens = plain(credentials)              # or scram(credentials)
     first = next(tokens)                     # send it
-    second = tokens.send(answer)             # and so on, until StopIteration: both sides are known
+    second = tokens.send(answer)             # and so on, until StopIteration: authenticated
 
 PLAIN is RFC 4616; SCRAM-SHA-256 and SCRAM-SHA-512 are RFC 5802 and RFC 7677.
 
 Not here: the requests that carry the tokens; see `setup`.
 
-Names and passwords travel as UTF-8 as they are. RFC 5802 would have them normalised first
-(SASLprep), but Kafka's brokers and clients do not, so a password that it changes would stop
-working.
+Names and passwords are sent as UTF-8 without normalisation. RFC 5802 asks for SASLprep, but Kafka's
+brokers and clients do not apply it, so a password that it changes would not work.
 """
 
 import base64
@@ -25,20 +24,20 @@ from tailrace.errors import ConfigError
 from tailrace.protocol.fields import Buffer
 
 Tokens = Generator[bytes, Buffer, None]
-"""Tokens of the client; the broker's are sent in."""
+"""Yields the client's tokens; is sent the broker's."""
 
 ITERATIONS_MIN = 4096
-"""Fewer make a stolen password list too cheap to try; Kafka refuses them too."""
+"""Fewer make brute force on a stolen list of hashes too cheap; Kafka refuses them too."""
 
 ITERATIONS_MAX = 100_000
-"""More would stop the client for a while; Kafka's brokers give out 16,384 at most."""
+"""More would block the client noticeably; Kafka's brokers use 16,384 at most."""
 
 _HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Who we are, and how we prove it."""
+    """User name, password and SASL mechanism."""
 
     mechanism: str
     """PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 (`sasl.mechanism`)."""
@@ -48,10 +47,10 @@ class Credentials:
     """`sasl.password`."""
 
     def __post_init__(self) -> None:
-        """Check that both can travel.
+        """Check the values.
 
         Raises:
-            ConfigError: the mechanism is not known, or a value is not text.
+            ConfigError: the mechanism is not known, or a value is not Unicode text.
         """
         faults = [
             f"{name}: the value is not Unicode text"
@@ -68,14 +67,14 @@ class Credentials:
 
 
 def plain(credentials: Credentials) -> Tokens:
-    """Name and password in the clear: for connections with TLS."""
+    """Send name and password in clear text; only for connections with TLS."""
     yield f"\0{credentials.username}\0{credentials.password}".encode()
 
 
 def scram(
     credentials: Credentials, *, nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24)
 ) -> Tokens:
-    """Prove the password without saying it, and have the broker prove that it knows it too.
+    """Prove the password without sending it, and check that the broker knows it too.
 
     Raises:
         AuthenticationError: the broker does not know the password, breaks the protocol, or asks
@@ -104,8 +103,8 @@ def scram(
     given = _fields(bytes(server_final)).get("v", "").encode()
     if not hmac.compare_digest(given, expected):
         raise AuthenticationError(
-            "the broker could not prove that it knows the password, though it took ours: it is "
-            "not the one that it claims to be; check bootstrap.servers and use TLS"
+            "the broker accepted the login but could not prove that it knows the password, so it "
+            "may be an impostor; check bootstrap.servers and use TLS"
         )
 
 
@@ -114,7 +113,7 @@ MECHANISMS: Mapping[str, Callable[[Credentials], Tokens]] = {
     "SCRAM-SHA-256": scram,
     "SCRAM-SHA-512": scram,
 }
-"""What `sasl.mechanism` may be."""
+"""The allowed values of `sasl.mechanism`."""
 
 
 def _is_text(value: str) -> bool:
@@ -149,10 +148,11 @@ def _challenge(fields: dict[str, str], *, our_nonce: str) -> tuple[bytes, int]:
     except (KeyError, ValueError):
         raise AuthenticationError("the broker's SCRAM challenge is not complete") from None
     if not nonce.startswith(our_nonce) or nonce == our_nonce:
-        raise AuthenticationError("the broker's SCRAM challenge answers another login than ours")
+        raise AuthenticationError("the broker's SCRAM challenge has a nonce that is not ours")
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise AuthenticationError(
-            f"the broker asks for {iterations} SCRAM iterations; {ITERATIONS_MIN} to "
-            f"{ITERATIONS_MAX} are taken; create the user's credentials anew with as many"
+            f"the broker asks for {iterations} SCRAM iterations; this client accepts "
+            f"{ITERATIONS_MIN} to {ITERATIONS_MAX}; create the user's credentials again with a "
+            "number in that range"
         )
     return salt, iterations

@@ -1,10 +1,10 @@
-"""What is said on a new connection before the first request: versions, then who we are.
+"""The setup of a new connection: ask for the API versions, then log in.
 
     ApiVersions (v4, or what the broker names instead: KIP-511)
     SaslHandshake v1, SaslAuthenticate (KIP-152)                  with credentials only
 
-A generator: out go requests, in come their answers. Versions are asked for first and once. A
-broker answers that to strangers too, and it decides the version of SaslAuthenticate.
+A generator that yields requests and is sent their answers. Versions come first: a broker answers
+ApiVersions before the login too, and the answer decides the version of SaslAuthenticate.
 
 Not here: TLS, which is below the requests; see `tls`.
 """
@@ -32,29 +32,29 @@ from tailrace.protocol.messages.sasl_authenticate import (
 from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 SESSION_SHARE = 0.85
-"""Share of a SASL session after which the connection is replaced (KIP-368: 0.85 to 0.95)."""
+"""Fraction of a SASL session after which the connection is replaced (KIP-368: 0.85 to 0.95)."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Agreement:
-    """What both sides have settled."""
+    """The result of a setup."""
 
     versions: dict[int, int] = field(default_factory=dict)
-    """The version of each request by its key."""
+    """The version of each request by its API key."""
     session_s: float = float("inf")
-    """How long the connection may be used."""
+    """Seconds for which the connection may be used."""
 
 
 Steps = Generator[tuple[Api, int, Message], Message, Agreement]
-"""Requests with their API and version; the answers are sent in."""
+"""Yields requests with their API and version; is sent the answers."""
 
 
 def introduce(credentials: Credentials | None) -> Steps:
-    """Settle versions and log in.
+    """Choose the version of each request, and log in if there are credentials.
 
     Raises:
-        UnsupportedVersionError: the broker refuses to name its versions.
-        AuthenticationError: it does not take the credentials, or cannot prove its own.
+        UnsupportedVersionError: the broker does not answer ApiVersions.
+        AuthenticationError: it refuses the credentials, or fails the check of its own identity.
     """
     agreement = Agreement(versions=settle_versions((yield from _ask_versions())))
     if credentials is not None:
@@ -77,14 +77,14 @@ def _ask_versions() -> Generator[tuple[Api, int, Message], Message, ApiVersionsR
         assert isinstance(answer, ApiVersionsResponse)
     if answer.error_code:
         raise UnsupportedVersionError(
-            f"the broker does not name its versions: {_words(answer.error_code)}"
+            f"the broker answered ApiVersions with an error: {_words(answer.error_code)}"
         )
     return answer
 
 
 @cache
 def _software_version() -> str:
-    """Of the installed package; an executor may have been sent the modules alone."""
+    """The version of the installed package; "unknown" where only the modules were shipped."""
     try:
         return metadata.version("tailrace")
     except metadata.PackageNotFoundError:
@@ -104,7 +104,7 @@ def _log_in(
         )
     if answer.error_code:
         raise AuthenticationError(
-            f"the broker takes no login here: {_words(answer.error_code)}; check "
+            f"the broker refused SaslHandshake: {_words(answer.error_code)}; check "
             "security.protocol and the port"
         )
     tokens = MECHANISMS[mechanism](credentials)

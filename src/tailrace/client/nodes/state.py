@@ -1,6 +1,6 @@
-"""What is known of each node, and the settings that it follows from: values, no behaviour in time.
+"""`NodeState`: the connection state of one node; `NodesConfig`: the settings of all connections.
 
-Not here: who changes them, and when; see `nodes`.
+Not here: the changes of this state; see `nodes`.
 """
 
 import ssl
@@ -17,7 +17,7 @@ NEVER = float("inf")
 
 
 class Node(NamedTuple):
-    """A broker and where it listens; those of `bootstrap.servers` have ids from -1 downwards."""
+    """A broker's id and address; those of `bootstrap.servers` have ids from -1 downwards."""
 
     id: int
     host: str
@@ -33,11 +33,11 @@ class NodesConfig:
     """Kafka's settings of a client's connections, with its defaults."""
 
     client_id: str
-    """What the client calls itself in every request."""
+    """The client's name in every request."""
     reconnect_backoff_ms: int = 50
     """First pause after a connection has failed."""
     reconnect_backoff_max_ms: int = 1000
-    """Longest such pause."""
+    """Longest pause between connection attempts."""
     connection_setup_timeout_ms: int = 10_000
     """Time for a connection to become ready (`socket.connection.setup.timeout.ms`)."""
     connection_setup_timeout_max_ms: int = 30_000
@@ -47,14 +47,14 @@ class NodesConfig:
     in_flight_max: int = 5
     """Most requests per connection (`max.in.flight.requests.per.connection`)."""
     tls: ssl.SSLContext | None = None
-    """What connections are encrypted with; see `tls_context`."""
+    """Context for TLS connections, from `tls_context`; None for plain ones."""
     credentials: Credentials | None = None
-    """Who we are, where brokers ask for SASL."""
+    """Credentials for SASL; None for connections without it."""
 
 
 @dataclass(slots=True, eq=False)
 class NodeState:
-    """What is known of one node between its connections."""
+    """The connection state of one node; it outlives single connections."""
 
     node: Node
     link: Link | None = None
@@ -62,27 +62,27 @@ class NodeState:
     cancel: Callable[[], None] | None = None
     """Ends the attempt to connect that is under way."""
     arrived: Socket | OSError | None = None
-    """What came of that attempt, until the next poll."""
+    """The result of that attempt, until the next poll handles it."""
     is_touched: bool = False
-    """Whether there is news that the next poll will look at."""
+    """Whether the next poll has to look at this node."""
     attempts: int = 0
-    """Connections that were tried, ever: which of the host's addresses is first."""
+    """Connection attempts ever made; rotates through the host's addresses."""
     failures: int = 0
     """Connections that ended since one was last ready."""
     setup_failures: int = 0
-    """Of these, in a row, those that never were."""
+    """Consecutive connections that failed before they were ready."""
     attempted_at: float = -NEVER
     """When a connection was last begun or lost."""
     setup_deadline: float = NEVER
     """By when the connection must be ready."""
     retry_at: float = -NEVER
-    """When another one may be begun."""
+    """When the next attempt may begin."""
     muted_until: float = -NEVER
-    """Until when the broker wants to be left alone."""
+    """End of the broker's throttle time; nothing is sent before."""
     active_at: float = -NEVER
     """When the connection was last used."""
     retired_at: float = NEVER
-    """When the connection is to be replaced, since the broker forgets who we are."""
+    """When the connection is to be replaced, because its SASL session ends."""
     failure: NodeError | None = None
     """Why the last connection ended; None once one is ready again."""
 
@@ -101,7 +101,7 @@ class NodeState:
         return min(self.active_at + config.connections_max_idle_ms / 1000, self.retired_at)
 
     def due(self, config: NodesConfig, now: float) -> float:
-        """When to look at the node again if nothing happens before."""
+        """The next time at which the node's time limits must be checked."""
         if not self.is_connected:
             return self.retry_at if self.retry_at > now else NEVER
         if self.link is None or not self.link.is_ready:

@@ -1,12 +1,11 @@
-"""TLS over any `Socket`: the same calls, with bytes encrypted on the way.
+"""`TlsSocket`: TLS over any `Socket`, with the same methods.
 
-    send -> SSLObject -> outgoing BIO -> socket          the handshake goes along by itself:
-    receive_into <- SSLObject <- incoming BIO <- socket  until it is done, both say None
+    send -> SSLObject -> outgoing BIO -> socket          both drive the handshake, and return
+    receive_into <- SSLObject <- incoming BIO <- socket  None until it is done
 
 Not here: what a failure means for the connection; see `link`.
 
-Invariant: one call takes at most `CHUNK_BYTES` in either direction, so neither side's bytes pile
-up here.
+Invariant: one call moves at most `CHUNK_BYTES` in either direction, so the buffers here stay small.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ class TlsSettings:
     """Files in PEM format; an empty name stands for none."""
 
     truststore_location: str = ""
-    """Authorities that are trusted (`ssl.truststore.location`); empty: those of the system."""
+    """Trusted certificate authorities (`ssl.truststore.location`); empty: those of the system."""
     keystore_location: str = ""
     """Our own certificate chain, for brokers that ask for one (`ssl.keystore.location`)."""
     key_location: str = ""
@@ -40,7 +39,7 @@ class TlsSettings:
 
 
 def tls_context(settings: TlsSettings) -> ssl.SSLContext:
-    """What connections are encrypted with.
+    """An SSL context with these settings.
 
     Raises:
         ConfigError: a file cannot be read, or is not PEM.
@@ -57,7 +56,7 @@ def tls_context(settings: TlsSettings) -> ssl.SSLContext:
             context.load_cert_chain(
                 settings.keystore_location,
                 settings.key_location or None,
-                # A function, since None would have OpenSSL ask at the terminal.
+                # A function: with None, OpenSSL would prompt for a password on the terminal.
                 password=lambda: settings.key_password,
             )
         except OSError as error:
@@ -72,7 +71,7 @@ def tls_context(settings: TlsSettings) -> ssl.SSLContext:
 class TlsSocket:
     """The client's end of an encrypted connection.
 
-    `receive_into` and `send` raise `ssl.SSLError` where the peer breaks the protocol or is not
+    `receive_into` and `send` raise `ssl.SSLError` if the peer breaks the protocol or is not
     trusted.
     """
 
@@ -93,9 +92,9 @@ class TlsSocket:
         return self._socket.peer
 
     def receive_into(self, buffer: memoryview) -> int | None:
-        """Bytes received, 0 at the end, None when there is nothing yet.
+        """Return the bytes received, 0 at the end of the stream, None if nothing has come yet.
 
-        Fewer than fit mean that there is no more for now.
+        Fewer bytes than the buffer has room for mean that there are no more for now.
         """
         filled = 0
         while filled < len(buffer):
@@ -116,7 +115,7 @@ class TlsSocket:
         return filled
 
     def send(self, buffers: Sequence[Buffer]) -> int | None:
-        """Bytes taken over, None when there is no room yet or the handshake goes on."""
+        """Return the bytes taken; None if there is no room or the handshake is not done yet."""
         try:
             if not self._is_shaken:
                 self._shake()
@@ -140,15 +139,12 @@ class TlsSocket:
         self._socket.watch_reads(callback)
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
-        """Call back when there is room to send.
-
-        Not while the handshake goes on: that is moved by what is received.
-        """
+        """Call back when there is room to send; not during the handshake, which reads drive."""
         self._on_write = callback
         self._wait()
 
     def close(self) -> None:
-        """Say goodbye if there is room for it, and end the connection."""
+        """Send a close_notify alert if there is room for it, and close the socket."""
         with contextlib.suppress(OSError):
             if self._is_shaken:
                 with contextlib.suppress(ssl.SSLWantReadError):
@@ -157,7 +153,7 @@ class TlsSocket:
         self._socket.close()
 
     def _shake(self) -> None:
-        """Go on with the handshake; raises SSLWantReadError while it waits for the peer."""
+        """Continue the handshake; raises SSLWantReadError while it waits for the peer."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -169,7 +165,7 @@ class TlsSocket:
         self._is_shaken = True
 
     def _fetch(self) -> bool:
-        """Hand the peer's bytes to the SSL object; False when there are none yet."""
+        """Pass the peer's bytes to the SSL object; return False if there are none yet."""
         received = self._socket.receive_into(memoryview(self._chunk))
         if received is None:
             return False
@@ -180,7 +176,7 @@ class TlsSocket:
         return True
 
     def _flush(self) -> bool:
-        """Hand over encrypted bytes; False when some are left."""
+        """Send encrypted bytes; return False if some are left."""
         while self._unsent or self._outgoing.pending:
             self._unsent = self._unsent or self._outgoing.read()
             sent = self._socket.send([self._unsent])
@@ -197,7 +193,7 @@ class TlsSocket:
             self._socket.watch_writes(self._on_writable if is_waiting else None)
 
     def _on_writable(self) -> None:
-        # An error shows itself in the next call of whoever uses this socket.
+        # The next `send` or `receive_into` raises the error.
         with contextlib.suppress(OSError):
             self._flush()
         if self._on_write is not None:

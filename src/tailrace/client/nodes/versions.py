@@ -1,6 +1,6 @@
-"""The version in which each request is sent on one connection.
+"""The choice of a version for each request on one connection.
 
-Not here: how a broker is asked for its versions; see `setup`.
+Not here: the ApiVersions request itself; see `setup`.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ VERSION_LIMITS: Mapping[int, int] = {
     ApiKey.TXN_OFFSET_COMMIT: 4,
     ApiKey.INIT_PRODUCER_ID: 5,
 }
-"""Highest versions that are asked for, where that is less than what can be read.
+"""Highest versions that the client sends, where `protocol` could speak later ones.
 
-From v13 on a Fetch names topics by id alone (KIP-516), which not every broker gives out. Metadata
-after v8 tells a client nothing new, and librdkafka's mock cluster (2.16) ends the flexible
-versions with a byte too many, which `protocol` refuses. Later ones of Produce, EndTxn and
-TxnOffsetCommit make a broker treat the producer as one that follows KIP-890; AddPartitionsToTxn
-from v4 on is for brokers; InitProducerId v6 brings two-phase commits (KIP-939).
+From v13 on a Fetch names topics by id alone (KIP-516), which some brokers do not have. Metadata
+after v8 tells a client nothing new, and librdkafka's mock cluster (2.16) appends a surplus byte to
+the flexible versions, which `protocol` refuses. With later versions of Produce, EndTxn and
+TxnOffsetCommit, a broker treats the producer as one that follows KIP-890. AddPartitionsToTxn from
+v4 on is for brokers. InitProducerId v6 adds two-phase commits (KIP-939).
 """
 
 THROTTLED_SINCE: Mapping[int, int] = {
@@ -39,14 +39,14 @@ THROTTLED_SINCE: Mapping[int, int] = {
     ApiKey.LIST_OFFSETS: 3,
     ApiKey.CREATE_TOPICS: 3,
 }
-"""First version whose answer comes before its throttle time instead of after it (KIP-219).
+"""First version in which the broker answers before the throttle time, not after it (KIP-219).
 
-It is then the client that has to wait. For requests that are not named here it is 1.
+From that version on, the client has to wait. For requests that are not named here it is 1.
 """
 
 
 def settle_versions(answer: ApiVersionsResponse) -> dict[int, int]:
-    """The version of each request by its key; those that the broker does not take are missing."""
+    """The version of each request by API key; requests without a common version are missing."""
     settled = {}
     for offered in answer.api_keys:
         api = SPOKEN.get(offered.api_key)
@@ -59,6 +59,6 @@ def settle_versions(answer: ApiVersionsResponse) -> dict[int, int]:
 
 
 def choose_version(api: Api, *, first: int, last: int) -> int | None:
-    """The highest version of `api` that a broker with `first` to `last` takes too, or None."""
+    """The highest version of `api` that a broker with versions `first` to `last` has, or None."""
     highest = min(api.last_version, last, VERSION_LIMITS.get(api.key, api.last_version))
     return highest if highest >= max(api.first_version, first) else None

@@ -1,13 +1,13 @@
-"""The producer: records in, batches out, an outcome for each.
+"""The producer: sends records in batches and reports an outcome for each record.
 
-`Producer` is for threads and `AsyncProducer` for an event loop; both are `Face`s of one `Engine`.
+`Producer` is for threads and `AsyncProducer` for an event loop; both are built on one `Engine`.
 
-    engine        one producer without a thread: how the rest is put together
-    accumulator   batches that wait, by partition       sender       batches that go, and come back
-    transactions/ identity, numbers, transactions       metadata     topics and leaders
-    supply        memory of the batches                 gate         the shortest way into one
+    engine        one producer without its own thread; connects the parts below
+    accumulator   batches that wait, by partition       sender       Produce requests and answers
+    transactions/ producer id, sequences, transactions  metadata     topics and leaders
+    supply        memory of the batches                 gate         lock of the fast path of `send`
     encoding      records to bytes                      columns, slices, many    rows to batches
-    driver, aio   who moves the bytes, and when      lines        records that wait for a batch
+    driver, aio   when bytes are sent, by whom          lines        records that wait for a batch
 
 Not here: connections (`tailrace.client.nodes`).
 """

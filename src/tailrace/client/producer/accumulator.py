@@ -1,13 +1,13 @@
-"""`Accumulator`: the batches that wait to be sent, a queue for each partition.
+"""`Accumulator`: the batches that wait to be sent, in one queue for each partition.
 
-Which partitions have something to send is not looked for: a partition becomes ready when its first
-batch is full, or by a timer when it has lingered or backed off long enough. So the work of one
-turn is that of the partitions that have something to send, whatever the number of the others.
+Partitions are not scanned for something to send: a partition becomes ready when its first batch is
+full, or by a timer when that batch has lingered or backed off long enough. So the cost of a poll
+depends on the ready partitions only, not on the number of all partitions.
 
 Kafka's rules of what may be sent (RecordAccumulator.ready and drain) hold: a batch that is full,
-that another one waits behind, that has waited for `linger.ms`, or that somebody waits for: because
-of a flush, of memory, of the end of a transaction, of a receipt. One batch of a partition goes into
-a request, and partitions take turns.
+that has another batch behind it, that has waited for `linger.ms`, or that a caller waits for: in a
+flush, for memory, for the end of a transaction, or for a receipt. A request takes one batch of each
+partition, and partitions take turns.
 
 Not here: which node leads a partition and whether it can take a request (`sender`), and sequence
 numbers (`transactions`).
@@ -41,7 +41,7 @@ class Accumulator:
         gate: Gate,
         closed: Callable[[ProducerBatch], None],
     ) -> None:
-        """`closed` is told, inside of `gate`, of each batch that is about to take no more."""
+        """`closed` is called, inside of `gate`, for each batch just before it is closed."""
         self.supply = supply
         self.queues: dict[TopicPartition, deque[ProducerBatch]] = {}
         """Batches to send by partition, oldest first; no empty queues."""
@@ -50,12 +50,12 @@ class Accumulator:
         self.ready: OrderedDict[TopicPartition, None] = OrderedDict()
         """Partitions whose first batch may be sent, in the order of their turns."""
         self.muted: set[TopicPartition] = set()
-        """Partitions that wait for an answer, where order asks for one request at a time."""
+        """Partitions with a request in flight, where only one at a time keeps the order."""
         self.has_full = False
-        """A batch was closed for want of room, so there is something to send."""
+        """A batch was closed because it was full, so there is something to send."""
         self.is_closed = False
         self.flushes = 0
-        """How many callers wait in `flush`, or for the end of a transaction."""
+        """Number of callers that wait in `flush` or for the end of a transaction."""
         self._linger_s = config.linger_ms / 1000
         self._backoff = backoff
         self._gate = gate
@@ -64,14 +64,17 @@ class Accumulator:
         self._ticket = count()
 
     def open_batch(self, partition: TopicPartition) -> ProducerBatch | None:
-        """The batch of a partition that still takes records."""
+        """The batch of a partition that still takes records, or None."""
         queue = self.queues.get(partition)
         if queue and not queue[-1].is_closed:
             return queue[-1]
         return None
 
     def append(self, batch: ProducerBatch, prepared: Prepared, *, wall_s: float) -> int | None:
-        """Add a record to an open batch; its place, or None for want of room, which closes it."""
+        """Add a record to an open batch and return its index; close the batch if it is full.
+
+        Returns None if it was full.
+        """
         self._gate.wait()
         try:
             if self.supply.makes_room(batch, prepared.size):
@@ -98,24 +101,24 @@ class Accumulator:
             self._settle(batch.partition, now)
 
     def close(self, batch: ProducerBatch) -> None:
-        """Have a batch take no more records; it may be sent now."""
+        """Close a batch, so that it takes no more records and may be sent."""
         if self._close(batch) and batch.partition in self.queues:
             self._make_ready(batch.partition)
 
     def hurry(self, batch: ProducerBatch) -> None:
-        """Somebody waits for this batch: it, and what is before it, no longer lingers."""
+        """Send this batch, and those before it in its queue, without lingering."""
         batch.is_urgent = True
         queue = self.queues.get(batch.partition)
         if queue and (queue[0] is batch or len(queue) > 1):
             self._make_ready(batch.partition)
 
     def hurry_all(self) -> None:
-        """Let no batch linger that is there now: a flush, a close, or memory that ran out."""
+        """Send all present batches without lingering, for a flush, a close or lack of memory."""
         for partition in self.queues:
             self._make_ready(partition)
 
     def wake_timers(self, now: float) -> None:
-        """Make ready what has lingered or backed off long enough."""
+        """Make partitions ready whose first batch has lingered or backed off long enough."""
         timers = self._timers
         while timers and timers[0][0] <= now:
             partition = heapq.heappop(timers)[2]
@@ -123,7 +126,7 @@ class Accumulator:
                 self._settle(partition, now)
 
     def wake_moved(self, leader_of: Callable[[TopicPartition], object], now: float) -> None:
-        """End the pause of what was refused by a leader that is not the leader any more."""
+        """End the retry pause of batches whose partition has a new leader since the attempt."""
         for partition, queue in self.queues.items():
             batch = queue[0]
             if batch.pause_s and leader_of(partition) not in {None, batch.leader}:
@@ -131,11 +134,11 @@ class Accumulator:
                 self._settle(partition, now)
 
     def next_timer(self) -> float | None:
-        """When `wake_timers` has something to do, at the earliest."""
+        """The earliest time at which `wake_timers` has something to do, or None."""
         return self._timers[0][0] if self._timers else None
 
     def take(self, partition: TopicPartition, now: float) -> ProducerBatch:
-        """Remove the first batch of a ready partition, closed; the partition's turn is over."""
+        """Close and return the first batch of a ready partition, and end its turn."""
         queue = self.queues[partition]
         batch = queue.popleft()
         self._close(batch)
@@ -148,14 +151,14 @@ class Accumulator:
         return batch
 
     def defer(self, partition: TopicPartition, now: float) -> None:
-        """Look anew when a partition may be sent, after it was found that it may not yet."""
+        """Recompute when a partition may be sent, after it turned out that it may not yet."""
         self.ready.pop(partition, None)
         self._settle(partition, now)
 
     def put_back(self, batch: ProducerBatch, *, now: float, place: int, is_moved: bool) -> None:
-        """Have a batch sent again; `place` counts batches that go before it.
+        """Queue a batch for a retry, behind the first `place` batches of its queue.
 
-        After a pause, unless the partition has a new leader since (KIP-951).
+        It pauses first, unless the partition has a new leader since the attempt (KIP-951).
         """
         batch.pause_s = 0.0 if is_moved else self._backoff.pause_s(batch.attempts)
         batch.attempts += 1
@@ -164,7 +167,7 @@ class Accumulator:
         self.defer(batch.partition, now)
 
     def put_parts(self, parts: Sequence[ProducerBatch], *, now: float, place: int) -> None:
-        """Put the parts of a batch that was too large where it was."""
+        """Queue the parts of a batch that was too large, behind the first `place` batches."""
         for part in reversed(parts):
             self._insert(part, place)
         incomplete = sorted((*parts, *self.incomplete), key=lambda each: each.created_at)
@@ -172,7 +175,7 @@ class Accumulator:
         self._settle(parts[0].partition, now)
 
     def remove(self, batch: ProducerBatch) -> None:
-        """Take a batch out of its queue, wherever it is there."""
+        """Remove a batch from its queue, if it is there."""
         queue = self.queues.get(batch.partition)
         if queue is not None and batch in queue:
             queue.remove(batch)
@@ -181,19 +184,19 @@ class Accumulator:
                 self.ready.pop(batch.partition, None)
 
     def mute(self, partition: TopicPartition) -> None:
-        """Send nothing of a partition until `unmute`."""
+        """Send nothing for a partition until `unmute`."""
         self.muted.add(partition)
         self.ready.pop(partition, None)
 
     def unmute(self, partition: TopicPartition, now: float) -> None:
-        """Send of it again."""
+        """Allow sending for a partition again."""
         if partition in self.muted:
             self.muted.discard(partition)
             if partition in self.queues:
                 self._settle(partition, now)
 
     def end(self, batch: ProducerBatch) -> None:
-        """A batch has its outcome; its memory is free unless a request still refers to it."""
+        """Forget a batch that has its outcome; release its memory unless a request uses it."""
         self._close(batch)
         self.incomplete.pop(batch, None)
         if not batch.in_flight:
@@ -219,7 +222,7 @@ class Accumulator:
             self.ready[partition] = None
 
     def _settle(self, partition: TopicPartition, now: float) -> None:
-        """Make a partition ready, or set the timer for when it will be."""
+        """Make a partition ready, or set a timer for the time when it will be."""
         queue = self.queues[partition]
         if partition in self.muted:
             self.ready.pop(partition, None)

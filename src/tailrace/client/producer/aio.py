@@ -3,8 +3,8 @@
     async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:
         metadata = await producer.send("flights", b"JFK")
 
-A record that cannot get into a batch yet, for want of memory or of metadata, waits in a line
-(`lines`), and its receipt with it. So `send` never blocks the loop, and order is kept.
+A record that cannot get into a batch yet, because memory or metadata is missing, waits in a queue
+(`lines`). So `send` never blocks the loop, and the order is kept.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class LoopDriver:
-    """Moves a producer's bytes on the event loop that it was made on."""
+    """Runs a producer's I/O on the event loop on which it was created."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -58,47 +58,48 @@ class LoopDriver:
         self._turned: asyncio.Future[None] | None = None
         self._is_over = False
         self._end_by = inf
-        """When an abandoned producer waits no longer for the end of its transaction."""
+        """The loop's time until which an abandoned producer waits for its transaction's end."""
         self._engine: Engine
 
     def start(self, engine: Engine) -> None:
-        """Begin."""
+        """Set the engine, and schedule the first turn."""
         self._engine = engine
         self.stirred()
 
     def stirred(self) -> None:
-        """Something has happened: take a turn soon."""
-        # A task that is collected after its loop gives up what it waited for, and nobody turns.
+        """Schedule a turn of the producer: something has happened."""
+        # A task that is collected after its loop was closed runs its `finally` blocks, which may
+        # come here; the closed loop takes no more calls.
         if self._turn_handle is None and not self.loop.is_closed():
             self._turn_handle = self.loop.call_soon(self._turn)
 
     def move(self) -> None:
-        """Send what may be sent, without waiting; who calls has the engine's lock."""
+        """Send what may be sent, without waiting; the caller holds the engine's lock."""
         self._poll(self.loop.time())
         self.stirred()
 
     def _poll(self, now: float) -> None:
-        """Do what is due; a failure in the middle of that ends the producer."""
+        """Run one poll of the sender; an exception in it ends the producer."""
         try:
             self._engine.sender.poll(now)
         except BaseException as error:
             self._is_over = True
             self._engine.give_up(error)
-            # Wakes who waits and runs callbacks, which may not be called under the lock.
+            # That turn wakes waiting callers and runs callbacks, which must not run under the lock.
             self.stirred()
             raise
 
     def noticed(self) -> None:
-        """Something new waits for a time that the timer may not know of."""
+        """Schedule a turn if a new deadline is earlier than the timer."""
         deadline = self._engine.sender.next_deadline(self.loop.time())
         if self._timer is None or deadline < self._timer.when():
             self.stirred()
 
     async def turned(self) -> None:
-        """Give way until the next turn is over.
+        """Wait until the next turn is over.
 
         Raises:
-            ClosedProducerError: there will be none.
+            ClosedProducerError: the producer has ended, so there will be no turn.
         """
         if self._is_over:
             raise ClosedProducerError("the producer was closed meanwhile")
@@ -107,13 +108,13 @@ class LoopDriver:
         await asyncio.shield(self._turned)
 
     async def until(self, is_over: Callable[[], bool]) -> None:
-        """Give way until `is_over()`, looked at after each turn."""
+        """Wait until `is_over()`, which is checked after each turn."""
         self.stirred()
         while not is_over():
             await self.turned()
 
     def stop(self) -> None:
-        """Turn no more, after the callbacks that are due."""
+        """Run the callbacks that are due, and take no more turns."""
         self._is_over = True
         for handle in (self._turn_handle, self._timer):
             if handle is not None:
@@ -122,7 +123,7 @@ class LoopDriver:
         self._end_turn()
 
     def abandon(self) -> None:
-        """End everything, after the end of a transaction: nobody holds the producer any more."""
+        """Close a producer that was garbage collected; an open transaction is aborted first."""
         engine = self._engine
         if not engine.begin_close():
             return
@@ -134,7 +135,7 @@ class LoopDriver:
             self.stirred()
 
     def _end_if_settled(self) -> None:
-        """End an abandoned producer, unless the end of its transaction is to be waited for."""
+        """End an abandoned producer once its transaction has ended or the time is up."""
         if self._engine.is_settled() or self.loop.time() >= self._end_by:
             self._engine.end_close()
             self.stop()
@@ -142,8 +143,8 @@ class LoopDriver:
     def _turn(self) -> None:
         self._turn_handle = None
         if self._is_over:
-            # Records in line fail after the producer has ended: wake those who wait for them, and
-            # run their callbacks.
+            # Queued records fail after the producer has ended: wake the tasks that wait for them,
+            # and run their callbacks.
             self._end_turn()
             return
         engine = self._engine
@@ -160,22 +161,22 @@ class LoopDriver:
             self._end_if_settled()
 
     def _end_turn(self) -> None:
-        """Wake who waits for the turn, and run the callbacks that are due."""
+        """Wake the tasks that wait for this turn, and run the callbacks that are due."""
         turned, self._turned = self._turned, None
         if turned is not None:
             turned.set_result(None)
         calls = self._engine.sender.calls
-        # A callback that sends again can make other callbacks due, without end. The loop has other
-        # work as well, so those run in the next turn.
+        # A callback that sends again can make other callbacks due, without end. Those run in the
+        # next turn, so that the loop gets to its other work.
         for _ in range(len(calls)):
-            call_user_code(calls.popleft(), about="a callback")
+            call_user_code(calls.popleft(), about="callback")
         if calls:
             self.stirred()
 
     # -- Waiting, for receipts ----------------------------------------------------------------
 
     def wait(self, outcome: Outcome, timeout_s: float | None) -> bool:  # noqa: ARG002
-        """Refused: it would keep the loop from bringing the outcome."""
+        """Always raise TypeError: blocking here would keep the loop from getting the outcome."""
         raise TypeError("a receipt of AsyncProducer has no outcome yet: await it")
 
     def call_back(self, outcome: Outcome, index: int, callback: DeliveryCallback) -> None:
@@ -186,11 +187,11 @@ class LoopDriver:
             outcome.add_callback(index, callback)
 
     def forked(self) -> None:
-        """In a child process nothing turns: its loop is a copy, and the sockets are shared."""
+        """Stop in a forked child: its loop is a copy, and it shares the parent's sockets."""
         self._is_over = True
 
     def awaiting(self, outcome: Outcome) -> Generator[object, None, None]:
-        """Give way until the outcome is there."""
+        """Suspend the task until the outcome is there."""
         future = self.loop.create_future()
         wake = partial(_wake, future)
         with self._engine.lock:
@@ -211,17 +212,18 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 class AsyncProducer(Face):
-    """Sends records to a Kafka cluster from the event loop that it is made on.
+    """Sends records to a Kafka cluster from the event loop on which it is created.
 
-    The same as `Producer`, but for how it waits: `await` a receipt, `flush()` and `close()`. `send`
-    returns a receipt at once, always. While there is no memory, or nothing is known of the topic,
-    the record waits in line, for `max.block.ms` at most, and then fails.
+    The same as `Producer`, except that `flush()`, `close()` and a receipt are awaited. `send`
+    always returns a receipt at once. While there is no memory, or the topic's metadata is missing,
+    the record waits in a queue, for `max.block.ms` at most, and then fails.
 
-    `await producer.send(...)` is held back by a full buffer, as a thread is in `Producer.send`: any
-    number of tasks may wait so. Cancelling it takes a record that is still in line out of the line,
-    with a `SendCancelledError`; one that is in a batch is sent all the same. Which of them it was
-    after a timeout of `asyncio.wait_for`, only `receipt.exception()` tells. Without the `await`,
-    `buffer.memory` bytes may be in line; a record beyond fails with a `BufferExhaustedError`.
+    `await producer.send(...)` waits while the buffer is full, as a thread does in `Producer.send`;
+    any number of tasks may wait so. If that await is cancelled, a record that is still queued is
+    removed and gets a `SendCancelledError`; one that is in a batch is sent all the same. After a
+    timeout of `asyncio.wait_for`, `receipt.exception()` tells which it was. Records that are not
+    awaited may take `buffer.memory` bytes in the queue; a record beyond that fails with a
+    `BufferExhaustedError`.
 
     Raises:
         ConfigError: unknown or contradictory settings, all of them at once.
@@ -261,7 +263,7 @@ class AsyncProducer(Face):
         )
         self._settle(engine)
         self._is_closing = False
-        """`close` was called: no new records are taken, and those in line still go into batches."""
+        """`close` was called: no new records are taken, but queued ones still go into batches."""
         self._lines = lines = Lines(engine, self._driver)
         self._transactions = LoopTransactions(
             engine, until=self._driver.until, serve_lines=lines.served, end_lines=lines.end
@@ -289,7 +291,7 @@ class AsyncProducer(Face):
                 plan = engine.plan(topic, chunk)
                 summary.refuse(plan.refused)
                 for columns in plan.slices:
-                    # Records that were sent before may have a partition in common with these rows.
+                    # Queued records may be for the same partition, and were sent before these rows.
                     await lines.served(topic)
                     self._check_open()
                     batch = engine.append_slice(topic, columns, now=driver.loop.time())
@@ -315,7 +317,7 @@ class AsyncProducer(Face):
         """Send all that waits, and wait until everything sent before has its outcome.
 
         Raises:
-            TimeoutError: that took longer than `timeout` seconds; it goes on.
+            TimeoutError: that took longer than `timeout` seconds; the records are still sent.
         """
         async with asyncio.timeout(timeout):
             await self._lines.served()
@@ -341,20 +343,20 @@ class AsyncProducer(Face):
         await self._transactions.send_offsets(offsets, group)
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as `Producer`
-        """Refuse new records, send what waits, wait for the outcomes, and end; again does nothing.
+        """Refuse new records, send those that wait, wait for the outcomes, and end.
 
-        Whatever has no outcome after `timeout` seconds gets a `ClosedProducerError`; 0 gives up
-        everything at once. A transaction that is open is aborted, so that readers of committed
-        records need not wait for `transaction.timeout.ms`: its records that are not sent yet get a
-        `TransactionAbortedError`. The close waits `max.block.ms` at most for the end of a
-        transaction. If it was a commit, `finish_transaction` returns its outcome, also after the
-        close.
+        A second call does nothing. Records without an outcome after `timeout` seconds get a
+        `ClosedProducerError`; 0 gives up all of them at once. An open transaction is aborted, so
+        that readers of committed records need not wait for `transaction.timeout.ms`; its records
+        that are not sent yet get a `TransactionAbortedError`. The close waits `max.block.ms` at
+        most for the end of a transaction. If that is a commit, `finish_transaction` returns its
+        outcome, also after the close.
         """
         engine = self._engine
         if engine.closed_error is not None:
             return
         self._is_closing = True
-        self._open = {}  # The short way of `send` looks at nothing else.
+        self._open = {}  # turns the fast path of `send` off
         try:
             async with asyncio.timeout(timeout):
                 if timeout != 0 and engine.abort_open():
@@ -364,7 +366,7 @@ class AsyncProducer(Face):
                 await self._driver.until(lambda: not engine.accumulator.incomplete)
                 async with asyncio.timeout_at(self._lines.max_block()):
                     await self._driver.until(engine.is_settled)
-                    # Its commit may have failed only now, with the last batch that it waited for.
+                    # The commit waits for the last batch, and may have failed only with that one.
                     if timeout != 0 and engine.abort_open():
                         await self._driver.until(engine.is_settled)
         except TimeoutError:
@@ -388,7 +390,7 @@ class AsyncProducer(Face):
         is_leaving = kind is not None and not issubclass(kind, Exception)
         await self.close(0 if is_leaving else None)
 
-    # -- the long way of a record -------------------------------------------------------------
+    # -- the slow path of `send` --------------------------------------------------------------
 
     def _check_open(self) -> None:
         """Raises ClosedProducerError once `close` was called, or the producer has ended."""
@@ -419,11 +421,11 @@ class AsyncProducer(Face):
         return placed
 
     def held(self) -> int:
-        """How many records are not acknowledged yet, those in line included."""
+        """The number of records that are not acknowledged yet, including queued ones."""
         return super().held() + self._lines.held()
 
     def _dropped(self) -> None:
-        # A finalizer runs between any two steps, of any thread. Without its loop, a socket cannot
-        # be taken off it, and is closed when it is collected.
+        # A finalizer may run at any point of any thread. If the loop is closed, the sockets cannot
+        # be removed from it; they are closed when they are collected.
         with suppress(RuntimeError):
             self._driver.loop.call_soon_threadsafe(self._driver.abandon)

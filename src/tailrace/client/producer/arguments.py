@@ -1,10 +1,10 @@
-"""What callers pass, checked and made plain, before a lock is taken or anything is changed.
+"""Checks arguments of the producer's methods and converts them to built-in types.
 
 A subclass of `str` or `int` may run its own code whenever it is hashed, compared or encoded, and a
-sequence may change later. So what goes on from here is of exactly the built-in types. Whatever the
-caller's code raises meanwhile goes on up to the caller.
+mutable sequence may change later. So arguments are converted to exactly the built-in types before
+the producer takes a lock or changes anything. Exceptions of the caller's code reach the caller.
 
-Not here: values that no broker takes, which are the record's own error (`engine`).
+Not here: values of the right type that a broker would refuse; they fail the record (`engine`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,12 +28,12 @@ _NUMBERS: Final = frozenset({int, type(None)})
 
 
 def plain_record(record: ProducerRecord, parts: "Parts") -> ProducerRecord:
-    """The record with fields of exactly the types that it is declared with.
+    """The record with each field converted to its declared type.
 
-    Key and value may be of any type where `parts` has a serializer for it.
+    A key or value may have any type if `parts` has a serializer for it.
 
     Raises:
-        TypeError: a field cannot be that; the message names it.
+        TypeError: a field has a wrong type; the message names it.
     """
     topic, value, key, headers, timestamp, partition = record
     if (
@@ -64,7 +64,7 @@ def plain_record(record: ProducerRecord, parts: "Parts") -> ProducerRecord:
 
 
 def plain_topic(topic: object) -> str:
-    """The topic as a `str`; raises TypeError if it is none."""
+    """The topic as a plain `str`; raises TypeError if it is not a `str`."""
     return _plain_text("topic", topic)
 
 
@@ -75,11 +75,11 @@ def check_callback(callback: object) -> None:
 
 
 def plain_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets by partition, with or without more about them, as ones with it.
+    """A mapping of partitions to offsets, with each offset as an `OffsetAndMetadata`.
 
     Raises:
-        TypeError: something is of another type; the message names it.
-        ValueError: a number or a text is not one that a request can carry.
+        TypeError: a key or value has a wrong type; the message names it.
+        ValueError: a number is out of range, or a text cannot be encoded or is too long.
     """
     if not isinstance(offsets, Mapping):
         _refuse("offsets", offsets, "a mapping of TopicPartition to an offset")
@@ -103,19 +103,19 @@ def plain_offsets(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def plain_group(group: object) -> ConsumerGroupMetadata:
-    """A group by its name alone, or with what is known of the member.
+    """The group as a `ConsumerGroupMetadata`; it may be given by its name alone.
 
     Raises:
-        TypeError: it is neither; the message names what it has to be.
-        ValueError: a number or a text is not one that a request can carry.
+        TypeError: it is neither a name nor a `ConsumerGroupMetadata`.
+        ValueError: a number is out of range, or a text cannot be encoded or is too long.
     """
     if isinstance(group, str):
         group = ConsumerGroupMetadata(group)
     if not isinstance(group, ConsumerGroupMetadata):
         wanted = "the name of the group, or a ConsumerGroupMetadata"
         if isinstance(group, bytes) and group.startswith(b"CGMD"):
-            wanted += ": what confluent-kafka gives cannot be read, so pass the name (an old member"
-            wanted += " of the group is not refused then)"
+            wanted += ": the metadata that confluent-kafka gives cannot be read, so pass the name"
+            wanted += " (then an old member of the group is not refused)"
         _refuse("group", group, wanted)
     instance = group.group_instance_id
     return ConsumerGroupMetadata(
@@ -127,7 +127,7 @@ def plain_group(group: object) -> ConsumerGroupMetadata:
 
 
 def _sendable(name: str, text: object) -> str:
-    """A text that a request can carry."""
+    """The text as a plain `str`; raises ValueError if a request cannot carry it."""
     found = _plain_text(name, text)
     try:
         size = len(found.encode())
@@ -139,7 +139,7 @@ def _sendable(name: str, text: object) -> str:
 
 
 def _bounded(name: str, number: object, *, first: int, last: int) -> int:
-    """A number that a request can carry."""
+    """The number as a plain `int`; raises ValueError if it is out of range."""
     found = _plain_int(name, number, "an int")
     if found is None:
         _refuse(name, number, "an int")
@@ -185,8 +185,7 @@ def _plain_int(name: str, number: object, wanted: str) -> int | None:
         found = None
     if found is None:
         _refuse(name, number, wanted)
-    # An int of a subclass is its own index.
-    return int.__int__(found)
+    return found
 
 
 def _refuse(name: str, given: object, wanted: str) -> NoReturn:

@@ -1,12 +1,12 @@
-"""`Outcome`: what became of one record or of many; `ProducerBatch`: records on their way together.
+"""`Outcome`: the result of sending one or more records; `ProducerBatch`: records sent together.
 
-A record waits in its batch as references to what the caller gave, in columns: values, times, and
-keys and headers only once there are any. It becomes bytes when the batch is drained, once.
+A batch holds references to the caller's objects, in columns: values and times, and keys and headers
+only once there are any. The batch is encoded once, when it is drained.
 
-Not here: which batch a record goes to (`accumulator`), and what its bytes look like (`encoding`).
+Not here: which batch a record goes to (`accumulator`), and the encoding (`encoding`).
 
-Invariant: `is_done` is set last, so whoever sees it set sees the whole outcome. A batch that
-is done keeps what its receipts can be asked for, and neither records nor bytes.
+Invariant: `is_done` is set last, so a thread that reads it as True sees the complete outcome. A
+batch that is done keeps what its receipts return, but no records and no encoded bytes.
 """
 
 from array import array
@@ -43,12 +43,12 @@ T = TypeVar("T")
 
 RECORD_MEMORY: Final = 100
 """Bytes that a waiting record takes besides its key, value and headers: two Python objects and
-their places in the columns."""
+their slots in the columns."""
 
 
 @dataclass(slots=True)
 class Prepared:
-    """A record as bytes, on its way into a batch."""
+    """A serialized record that is not in a batch yet."""
 
     record: ProducerRecord
     key: bytes | None
@@ -58,7 +58,7 @@ class Prepared:
 
 
 class Outcome:
-    """What became of some records; the base of a batch, and of records that never get into one."""
+    """The result of sending some records; base of a batch, and of records that get into none."""
 
     __slots__ = (
         "callbacks",
@@ -76,33 +76,33 @@ class Outcome:
         self.waiting = waiting
         self.is_done = False
         self.is_forgotten = False
-        """Nobody has a receipt for some of them, so a failure is logged."""
+        """Some of the records have no receipt, so a failure is logged."""
         self.failure: Exception | None = None
-        """Why all of them failed, apart from those in `errors`."""
+        """The error of all records, except those in `errors`."""
         self.errors: Mapping[int, Exception] = {}
-        """Records with an error of their own, by place."""
+        """Errors of single records, by index."""
         self.callbacks: list[tuple[int, DeliveryCallback]] | None = None
         self.watchers: list[Callable[[], None]] | None = None
-        """Called under the producer's lock as soon as it is done: they only wake somebody."""
+        """Called under the producer's lock as soon as it is done; they only wake a waiter."""
 
     def error_of(self, index: int) -> Exception | None:
         """Why the record failed, or None."""
         return self.errors.get(index, self.failure)
 
     def metadata_of(self, index: int) -> RecordMetadata:
-        """Where the record is; raises why it is nowhere."""
+        """The record's partition, offset and timestamp; raises its error if it failed."""
         error = self.error_of(index)
         if error is not None:
-            # Many receipts share an error, and each raise would add its frames, and what they hold.
+            # Receipts share the error; without this, each raise would add frames to its traceback.
             raise error.with_traceback(None)
         return self.place_of(index)
 
     def place_of(self, index: int) -> RecordMetadata:  # noqa: ARG002 - a batch knows more
-        """What is known of the record's place, also of one that failed."""
+        """What is known of the record's partition, offset and timestamp, even if it failed."""
         return RecordMetadata(*self.partition, offset=-1, timestamp=-1)
 
     def finish(self) -> "list[Outcome]":
-        """It is over: wake who waits. Returns what has ended with it, whose callbacks are due."""
+        """Set `is_done` and call the watchers; returns the outcomes whose callbacks are due now."""
         self.is_done = True
         watchers, self.watchers = self.watchers, None
         for wake in watchers or ():
@@ -110,36 +110,36 @@ class Outcome:
         return [self]
 
     def add_callback(self, index: int, callback: DeliveryCallback) -> None:
-        """Have a record's callback called when it is over, which it is not yet; under the lock."""
+        """Have a record's callback called when this is done; not done yet, under the lock."""
         if self.callbacks is None:
             self.callbacks = []
         self.callbacks.append((index, callback))
 
     def add_watcher(self, wake: Callable[[], None]) -> None:
-        """Have `wake` called when it is over, which it is not yet; under the lock."""
+        """Have `wake` called when this is done; not done yet, under the lock."""
         if self.watchers is None:
             self.watchers = []
         self.watchers.append(wake)
 
     def remove_watcher(self, wake: Callable[[], None]) -> None:
-        """Whoever gave it waits no more; under the lock."""
+        """Remove a watcher that `add_watcher` added; under the lock."""
         if self.watchers is not None and wake in self.watchers:
             self.watchers.remove(wake)
 
     def run_callbacks(self) -> None:
-        """Call the callbacks in the order they were given; what they raise is logged."""
+        """Call the callbacks in the order in which they were added; their exceptions are logged."""
         callbacks, self.callbacks = self.callbacks, None
         for index, callback in callbacks or ():
             self.tell(index, callback)
 
     def tell(self, index: int, callback: DeliveryCallback) -> None:
-        """Call one callback; what it raises is logged."""
+        """Call one callback; its exception is logged."""
         place, error = self.place_of(index), self.error_of(index)
-        call_user_code(callback, place, error, about=f"a delivery callback for {self.partition}")
+        call_user_code(callback, place, error, about=f"on_delivery partition={self.partition}")
 
 
 class Refused(Outcome):
-    """A record that got into no batch, with the reason."""
+    """The outcome of a record that got into no batch."""
 
     __slots__ = ()
 
@@ -205,49 +205,49 @@ class ProducerBatch(Outcome):
         self.created_at = created_at
         """Monotonic seconds; `delivery.timeout.ms` counts from here."""
         self.size_limit = size_limit
-        """Bytes that there is memory for, before compression."""
+        """Bytes before compression for which memory is reserved."""
         self.bytes_left = size_limit
-        """How many of these are not used yet."""
+        """Unused part of `size_limit`."""
         self.size_max = size_max
         """Bytes that it may grow to."""
         self.reserved = reserved
         """Bytes taken from the buffer pool."""
         self.count_limit = count_limit
-        """Records that there is memory for."""
+        """Records for which memory is reserved."""
         self.values: list[bytes | None] = []
         self.times: list[float] | array[float] = []
         """Wall clock seconds at `send`."""
         self.keys: list[bytes | None] | None = None
-        """Up to the last record that has one."""
+        """Up to the last record that has a key; None if none has."""
         self.headers: dict[int, Sequence[Header]] | None = None
         self.explicit: dict[int, int] | None = None
-        """Timestamps that callers gave, in ms, by place."""
+        """Timestamps that callers gave, in ms, by index."""
         self.columns: ColumnSlice | None = None
-        """The records, where they came as columns instead."""
+        """The records, if they came from `send_many`; then the lists above are empty."""
         self.record_count = 0
         """Set when the batch is closed."""
         self.is_closed = False
         """No record is added any more."""
         self.is_urgent = False
-        """Somebody waits for it, so it does not linger."""
+        """A caller waits for it, so it does not linger."""
         self.encoded: memoryview | None = None
         self.block: bytearray | None = None
-        """Memory of `encoded` that goes back to the pool."""
+        """Memory of `encoded` that is returned to the pool."""
         self.number = -1
-        """Of the batches that hooks have heard of; -1: they have not."""
+        """Its number in `BatchInfo`; -1 until a hook was called for it."""
         self.in_flight = False
         """It is in a request that has not been answered."""
         self.may_be_written = False
-        """An attempt has ended without the broker saying that it was not."""
+        """An attempt failed, and the broker may have written the batch all the same."""
         self.attempts = 0
         """How often it was sent and not acknowledged."""
         self.last_attempt_at = created_at
         self.last_error: Exception | None = None
-        """Why it was not acknowledged the last time."""
+        """The error of the last attempt."""
         self.leader: object = None
-        """Who led the partition at the last attempt."""
+        """The partition's leader at the last attempt."""
         self.pause_s = 0.0
-        """How long it waits after the last attempt."""
+        """Seconds to wait after the last attempt."""
         self.producer_id = -1
         self.producer_epoch = -1
         self.base_sequence = NO_SEQUENCE
@@ -273,11 +273,11 @@ class ProducerBatch(Outcome):
 
     @property
     def size(self) -> int:
-        """Bytes of the encoded batch, or at most before it is."""
+        """Bytes of the encoded batch; before it is encoded, an upper bound."""
         return self.size_limit - self.bytes_left if self.encoded is None else len(self.encoded)
 
     def append(self, prepared: Prepared, wall_s: float) -> int:
-        """Add a record and return its place; the caller saw to the room."""
+        """Add a record and return its index; the caller has checked that there is room."""
         index = len(self.values)
         record = prepared.record
         if prepared.key is not None:
@@ -299,7 +299,10 @@ class ProducerBatch(Outcome):
         return index
 
     def mend(self) -> None:
-        """Undo what an interrupted caller has half added: a record is there once its value is."""
+        """Remove a record that an interrupted `append` has added in part.
+
+        A record is complete once its value is in `values`.
+        """
         count = len(self.values)
         del self.times[count:]
         if self.keys is not None:
@@ -316,9 +319,9 @@ class ProducerBatch(Outcome):
                 self.record_count = len(self.values)
 
     def encode(self, pool: BufferPool, config: ProducerConfig, ratios: CompressionRatios) -> None:
-        """Make the bytes, in a block of the pool; later only the producer's identity anew.
+        """Encode the batch into a block of the pool; a later call only updates the producer fields.
 
-        The same batch may be sent under another producer id, epoch or sequence number than before.
+        A retry may have another producer id, epoch or sequence number than the attempt before.
         """
         identity = (self.producer_id, self.producer_epoch, self.base_sequence)
         if self.encoded is not None:
@@ -357,14 +360,14 @@ class ProducerBatch(Outcome):
 
     @property
     def ratio(self) -> float:
-        """The size of the encoded records to what they would have at most without a codec."""
+        """Encoded size divided by the upper bound of the size without compression."""
         assert self.encoded is not None, "the batch has no bytes yet"
         return len(self.encoded) / max(1, self.size_limit - self.bytes_left)
 
     def split(self) -> "list[tuple[int, ProducerBatch]]":
-        """Two batches with the records of this one, each with the place of its first record.
+        """Two batches with the records of this one, each with the index of its first record.
 
-        They keep its age, so that the time for delivery goes on, and none of its attempts.
+        They keep `created_at`, so `delivery.timeout.ms` goes on counting; `attempts` starts at 0.
         """
         middle = self.record_count // 2
         columns = [None, None] if self.columns is None else self.columns.split(2)
@@ -403,7 +406,7 @@ class ProducerBatch(Outcome):
         self.record_count = stop - start
 
     def finish(self) -> list[Outcome]:
-        """It is over, and so is the batch that it was split off, if it was the last part."""
+        """Set `is_done`, and also that of the batch it was split from, if all parts are done."""
         self._give_up_records()
         ended = super().finish()
         parent = self.parent
@@ -412,9 +415,9 @@ class ProducerBatch(Outcome):
         return ended
 
     def _give_up_records(self) -> None:
-        """Keep the timestamps alone: a receipt may be held for long, and it holds its batch.
+        """Drop everything but the timestamps: a receipt may live long, and keeps its batch alive.
 
-        Columns of a failed batch stay, since `send_many` names their rows; it has no receipts.
+        A failed batch keeps its columns, since `send_many` reports their rows; it has no receipts.
         """
         self.values, self.times = [], array("d", self.times if self.log_append_time < 0 else ())
         self.keys = self.headers = self.encoded = None

@@ -1,14 +1,14 @@
-"""`BufferPool`: how much memory records that wait may take, and blocks to write batches into.
+"""`BufferPool`: limits the memory of waiting records, and reuses blocks for encoded batches.
 
-Two things in one place, since both are bounded by `buffer.memory`: an account of bytes, which
-`allocate` takes from and `deallocate` gives back to, and a free list of blocks of `batch.size`
-bytes, so that an encoded batch does not cost a new allocation.
+Both are bounded by `buffer.memory`: a count of bytes, from which `allocate` takes and to which
+`deallocate` returns, and a free list of blocks of `batch.size` bytes, so that encoding a batch
+needs no new allocation.
 
-Who finds the account empty gets in line with `wait`. The line is served strictly in order, and
-nobody takes anything while somebody waits, so that a large request is not starved by small ones.
-Waiting itself, on a thread or an event loop, is for the caller: the pool calls back.
+When no memory is left, `wait` adds a waiter to a queue. Waiters are served strictly in order, and
+`allocate` fails while there is one, so that small requests cannot starve a large one. The pool does
+not block; it calls `granted`, and the caller blocks its thread or task until then.
 
-Invariant: `available` and what has been granted and not given back add up to `total`.
+Invariant: `available` and the bytes granted and not yet returned add up to `total`.
 """
 
 from collections import deque
@@ -18,14 +18,14 @@ from tailrace.client.producer.errors import ClosedProducerError
 from tailrace.errors import RecordTooLargeError
 
 Granted = Callable[[Exception | None], None]
-"""Told None when the bytes are the waiter's, or why they will never be.
+"""Called with None when the bytes are granted, or with the error why they never will be.
 
 Called from within `wait`, `cancel`, `deallocate` or `close`; it may not call the pool itself.
 """
 
 
 class Waiter:
-    """A place in the line."""
+    """A caller that waits for `size` bytes."""
 
     __slots__ = ("granted", "size")
 
@@ -48,14 +48,14 @@ class BufferPool:
 
     @property
     def waiting(self) -> int:
-        """How many are in line."""
+        """The number of waiters."""
         return len(self._line)
 
     def allocate(self, size: int) -> bool:
-        """Take `size` bytes at once; False if they are not there, or others wait for theirs.
+        """Take `size` bytes at once; False if there are not enough, or there is a waiter.
 
         Raises:
-            RecordTooLargeError: the pool is smaller than that.
+            RecordTooLargeError: `size` is larger than the pool.
             ClosedProducerError: after `close`.
         """
         self._check(size)
@@ -65,10 +65,10 @@ class BufferPool:
         return True
 
     def wait(self, size: int, granted: Granted) -> Waiter:
-        """Get in line for `size` bytes; `granted` is called once, unless `cancel` is.
+        """Wait for `size` bytes; `granted` is called once, unless `cancel` is called first.
 
         Raises:
-            RecordTooLargeError: the pool is smaller than that.
+            RecordTooLargeError: `size` is larger than the pool.
             ClosedProducerError: after `close`.
         """
         self._check(size)
@@ -78,7 +78,7 @@ class BufferPool:
         return waiter
 
     def cancel(self, waiter: Waiter) -> bool:
-        """Leave the line; False if the waiter has its bytes, or its error, already."""
+        """Stop waiting; False if `granted` was called already."""
         try:
             self._line.remove(waiter)
         except ValueError:
@@ -87,22 +87,22 @@ class BufferPool:
         return True
 
     def deallocate(self, size: int) -> None:
-        """Give bytes back, also after `close`, and serve those who wait."""
+        """Return bytes, also after `close`, and serve waiters."""
         self.available += size
         assert self.available <= self.total, "more was given back than taken"
         self._serve()
 
     def take_block(self) -> bytearray:
-        """A block of `block_size` bytes with anything in it, to be given back or dropped."""
+        """A block of `block_size` bytes with any content; give it back or drop it."""
         return self._blocks.pop() if self._blocks else bytearray(self.block_size)
 
     def give_block(self, block: bytearray) -> None:
-        """Keep a block for use again, if it has the right size and there are not too many."""
+        """Keep a block for reuse, if it has the right size and there are not too many."""
         if len(block) == self.block_size and len(self._blocks) < self.total // self.block_size:
             self._blocks.append(block)
 
     def close(self) -> None:
-        """Give out nothing more: who waits, and who asks later, gets a `ClosedProducerError`."""
+        """Grant nothing more: waiters and later callers get a `ClosedProducerError`."""
         self._is_closed = True
         self._blocks.clear()
         line, self._line = self._line, deque()

@@ -1,6 +1,6 @@
 """`chunks_of`: Arrow tables, mappings of columns, and iterables of rows, as columns for kernels.
 
-Columns are those of a record; every one but the value may be left out, and the value too if there
+The columns are the fields of a record. All but the value are optional, and the value too if there
 is a key. Text is written as UTF-8.
 
     value, key   bytes or text; null for none
@@ -10,10 +10,10 @@ is a key. Text is written as UTF-8.
 
 A row of an iterable is a value, a pair of key and value, or a named tuple with these fields.
 
-Arrow's data is not copied where a chunk lies in one piece of its column; only its offsets are
-rewritten. Not here: which partition a row goes to and which batch (`slices`).
+If a chunk lies within one Arrow buffer of its column, its data is not copied; only the offsets are
+rewritten. Not here: the partition and the batch of a row (`slices`).
 
-This module needs numpy, and pyarrow where the caller's data has to do with Arrow.
+This module needs numpy, and pyarrow for Arrow data.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,23 +30,23 @@ from tailrace.kernels import encoding
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Untyped: TypeAlias = Any
-"""A column or an object of pyarrow, which has no types."""
+"""A column or a pyarrow object; pyarrow has no type annotations."""
 
 COLUMNS: Final = ("value", "key", "headers", "timestamp", "partition")
 
 CHUNK_SIZE: Final = 8 * 1024 * 1024
-"""Bytes of keys, values and headers that a chunk aims at: enough for full batches."""
+"""Target bytes of keys, values and headers in a chunk: enough for full batches."""
 
 _ROWS_MAX: Final = 1 << 18
 _ROWS_FIRST: Final = 1024
-"""Rows of the first chunk where nothing tells how large they are."""
+"""Rows of the first chunk if the size of a row is not known."""
 
 _HEADER_OVERHEAD: Final = 10
 _COUNT_SIZE_MAX: Final = 5
 _NONE: Final = np.empty(0, np.int64)
 
 TOO_LARGE: Final = -(2**63) + 1
-"""In place of a number that 64 bits cannot hold; such a row is refused."""
+"""Stands for a number that does not fit 64 bits; such a row is refused."""
 
 _NOT_A_TIME: Final = -(2**63)
 """numpy's NaT."""
@@ -56,11 +56,11 @@ _LONG_UNITS: Final = frozenset({"s", "m", "h", "D", "W", "M", "Y"})
 
 
 class Binaries(NamedTuple):
-    """A column of binaries as `tailrace.kernels.encoding` draws it."""
+    """A column of binaries, in the format of `tailrace.kernels.encoding`."""
 
     data: Array
     ends: Array
-    """Empty for a column that is not there."""
+    """Empty for a missing column."""
 
     @property
     def sizes(self) -> Array:
@@ -72,7 +72,7 @@ ABSENT: Final = Binaries(np.frombuffer(b"", np.uint8), _NONE)
 
 
 class Chunk(NamedTuple):
-    """Some rows of what the caller gave, one after the other."""
+    """Consecutive rows of the caller's data."""
 
     first_row: int
     """The caller's number of the first row."""
@@ -80,11 +80,11 @@ class Chunk(NamedTuple):
     values: Binaries
     keys: Binaries
     headers: Binaries
-    """Each row's headers as they stand in a record, their count included."""
+    """Each row's headers as encoded in a record, with their count."""
     timestamps: Array
-    """Milliseconds, -1 for none; empty if there are none at all."""
+    """Milliseconds, -1 for none; empty if no row has one."""
     partitions: Array
-    """-1 for none; empty if there are none at all."""
+    """-1 for none; empty if no row has one."""
 
     @property
     def size(self) -> int:
@@ -101,7 +101,7 @@ def chunks_of(source: object, *, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
     arrays or Arrow arrays; or an iterable of rows.
 
     Raises:
-        TypeError: `source` or a column or row of it is of no kind that can be a record's.
+        TypeError: `source`, a column or a row has a type that records cannot be made from.
         ValueError: a column is unknown or missing, or columns differ in length.
     """
     if isinstance(source, Mapping):
@@ -160,12 +160,12 @@ def _chunks_of_rows(rows: Iterator[object], *, size: int) -> Iterator[Chunk]:
 
 
 def _rows_for(size: int, seen: int, count: int) -> int:
-    """Rows that come to `size` bytes if they are like `count` others of `seen` bytes."""
+    """The number of rows in `size` bytes, if `count` rows had `seen` bytes."""
     return max(1, min(_ROWS_MAX, size * count // max(1, seen)))
 
 
 def _columns_of(rows: list[Any], first_row: int) -> dict[str, Any]:
-    """Rows of one kind, turned into columns."""
+    """The rows as columns; all must be of the same kind."""
     kinds = set(map(type, rows))
     if kinds <= {bytes, bytearray, memoryview, str, type(None)}:
         return {"value": rows}
@@ -194,7 +194,7 @@ def _check_names(columns: Mapping[Any, Any]) -> None:
             meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COLUMNS)}"
             raise ValueError(f"records have no column {name!r}; {meant}")
     if "value" not in columns and "key" not in columns:
-        raise ValueError("neither a column 'value' nor a column 'key' is there")
+        raise ValueError("there is neither a column 'value' nor a column 'key'")
 
 
 def _chunk_of(columns: Mapping[str, Any], *, first_row: int, row_count: int) -> Chunk:
@@ -239,7 +239,7 @@ def _octets(name: str, item: object) -> bytes | None:
 
 
 def _integers(name: str, column: Untyped) -> Array:
-    """Integers or milliseconds, -1 for null; a copy, which the kernels may write to."""
+    """Integers or milliseconds, -1 for null; a copy, so the kernels may write to it."""
     if _is_arrow(column):
         return _arrow_integers(name, _one_array(column))
     array = column if isinstance(column, np.ndarray) else None
@@ -258,11 +258,11 @@ def _integers(name: str, column: Untyped) -> Array:
 
 
 def _datetimes(array: Array) -> Array:
-    """Milliseconds since 1970; what 64 bits cannot hold of a longer unit is `TOO_LARGE`."""
+    """Milliseconds since 1970; `TOO_LARGE` if a time in a longer unit does not fit 64 bits."""
     times = array.astype("datetime64[ms]")
     numbers = times.astype(np.int64)
     if np.datetime_data(array.dtype)[0] in _LONG_UNITS:
-        # numpy goes round at the end of 64 bits, and then not back to the same.
+        # On overflow numpy wraps around, and the conversion back gives another value.
         numbers[times.astype(array.dtype) != array] = TOO_LARGE
     numbers[np.isnat(array)] = -1
     return cast("Array", numbers)
@@ -282,7 +282,7 @@ def _is_arrow(column: object) -> bool:
 
 
 def _one_array(column: Untyped) -> Untyped:
-    """The column in one piece, and without dictionary or extension type."""
+    """The column as a single Arrow array, without dictionary or extension type."""
     import pyarrow as pa
 
     if not isinstance(column, pa.Array | pa.ChunkedArray):
@@ -317,7 +317,7 @@ def _arrow_binaries(name: str, array: Untyped) -> Binaries:
 
 
 def _ends(array: Untyped, offsets: Untyped, *, dtype: type) -> Array:
-    """Arrow's offsets as ends, with the nulls marked in them."""
+    """Arrow's offsets as ends; the end of a null is inverted (`~end`)."""
     if offsets is None:
         return np.zeros(1, np.int64)
     start = array.offset
@@ -335,7 +335,7 @@ def _arrow_integers(name: str, array: Untyped) -> Array:
         return _NONE
     types = pa.types
     if name == "timestamp" and (types.is_timestamp(array.type) or types.is_date(array.type)):
-        # numpy has the same units; days are those of both.
+        # numpy has the same units, so `datetime64` can view the integers of a timestamp.
         array = array.cast(pa.timestamp("ms")) if types.is_date(array.type) else array
         filled = array.cast(pa.int64()).fill_null(_NOT_A_TIME).to_numpy(zero_copy_only=False)
         return _datetimes(filled.astype(np.int64).view(f"datetime64[{array.type.unit}]"))
@@ -352,7 +352,7 @@ def _arrow_integers(name: str, array: Untyped) -> Array:
 
 
 def _arrow_headers(array: Untyped) -> Binaries:
-    """Lists of headers, or maps, in the form that they have in a record."""
+    """Lists or maps of headers, encoded as in a record."""
     import pyarrow as pa
 
     kind = array.type
@@ -367,7 +367,7 @@ def _arrow_headers(array: Untyped) -> Binaries:
         raise TypeError(f"column 'headers' is {kind}; it has to be list<struct<key, value>> or map")
     row_ends = _ends(array, array.buffers()[1], dtype=np.int64 if is_large else np.int32)
     first, last = (int(end) ^ (int(end) >> 63) for end in (row_ends[0], row_ends[-1]))
-    # The lists of a slice are a part of its values, which Arrow does not slice along.
+    # `values` of a sliced array still has the elements of the whole array.
     row_ends += np.where(row_ends < 0, first, -first)
     keys = _arrow_binaries("headers.key", _one_array(names.slice(first, last - first)))
     values = _arrow_binaries("headers.value", _one_array(contents.slice(first, last - first)))

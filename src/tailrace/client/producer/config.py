@@ -1,6 +1,6 @@
-"""`ProducerConfig`: the settings of one producer, parsed, and checked against each other.
+"""`ProducerConfig`: the settings of one producer, parsed and checked against each other.
 
-Names may be written dotted or with underscores. What each means stands in `settings`.
+Names may be written dotted or with underscores. `settings` explains each.
 """
 
 import logging
@@ -50,11 +50,11 @@ class ProducerConfig(ClientConfig):
 def parse_producer_config(given: Mapping[str, object]) -> ProducerConfig:
     """The settings of a producer from names and values; the rest have their defaults.
 
-    Values may be strings, as in a properties file, or Python's own: numbers, booleans, lists.
+    Values may be strings, as in a properties file, or Python numbers, booleans and lists.
 
     Raises:
-        ConfigError: unknown names with what may have been meant, bad values, and settings that
-            contradict each other; all of them at once.
+        ConfigError: unknown names with similar known ones, bad values, and settings that contradict
+            each other; all of them at once.
     """
     texts = texts_of(given)
     faults: list[str] = []
@@ -76,7 +76,10 @@ def parse_producer_config(given: Mapping[str, object]) -> ProducerConfig:
 
 
 def _settle_idempotence(typed: dict[str, Any], given: Mapping[str, str], faults: list[str]) -> None:
-    """Idempotence needs acks=all, retries and at most 5 in flight; asked for, that is a fault."""
+    """Check what idempotence needs: acks=all, retries, and at most 5 requests in flight.
+
+    Otherwise it is a fault if idempotence was asked for; else idempotence is turned off.
+    """
     in_the_way = [
         text
         for is_wrong, text in (
@@ -99,7 +102,9 @@ def _settle_idempotence(typed: dict[str, Any], given: Mapping[str, str], faults:
         else:
             typed["enable_idempotence"] = False
             log.warning(
-                "this producer may write records twice or out of order, since %s",
+                "idempotence_disabled client_id=%s effect=records may be written twice or out of "
+                "order reason=%s",
+                typed["client_id"],
                 " and ".join(text.replace("must", "would have to") for text in in_the_way),
             )
     if typed["transactional_id"] is not None and not typed["enable_idempotence"]:

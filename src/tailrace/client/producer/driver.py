@@ -1,15 +1,15 @@
-"""`ThreadDriver`: moves a producer's bytes on the threads that call it, and on one of its own.
+"""`ThreadDriver`: runs a producer's I/O on the threads that call it, and on a thread of its own.
 
-Whoever has reason to moves the bytes: a `send` that fills a batch, a caller that waits for a
-receipt, for memory or in `flush`. So no batch waits for another thread to get the interpreter, and
-a caller that waits is woken by the socket itself. The producer's own thread does what is left: it
-moves the bytes while no caller does, and runs callbacks, which belong to no caller.
+Calling threads do the I/O: a `send` that fills a batch, and callers that wait for a receipt, for
+memory or in `flush`. So no batch waits until another thread gets the interpreter, and a waiting
+caller is woken by the socket itself. The producer's own thread does the I/O while no caller does,
+and runs the callbacks.
 
-One thread at a time waits in the kernel for all connections: the leader. Others wait for the
-leader, and one of them takes over when it leaves.
+One thread at a time, the leader, waits in the kernel for all connections. Other threads wait for
+the leader, and one of them takes over when it leaves.
 
-Invariant: while something is under way, some thread leads, or the producer's own thread looks
-after `TICK_S` at the latest.
+Invariant: while requests are in flight or batches wait, some thread leads, or the producer's own
+thread checks after `TICK_S` at the latest.
 """
 
 import logging
@@ -30,10 +30,10 @@ from tailrace.runtime.polling import PollingNetwork
 log = logging.getLogger(__name__)
 
 TICK_S = 0.005
-"""How long bytes may lie after the last caller has left; small next to any network's own times."""
+"""Longest time that bytes wait after the last caller has left; short compared to round trips."""
 
 _FAR_S = 3600.0
-"""Longest time to wait in the kernel; it takes no infinite ones."""
+"""Longest wait in the kernel, which accepts no infinite timeout."""
 
 _REENTRANT = (
     "this thread is in the middle of another call of the same producer, which a signal handler, a "
@@ -49,14 +49,14 @@ class ThreadDriver:
         self._network = network
         self._is_led = False
         self._leader = 0
-        """The thread that leads, while one does."""
+        """The ident of the leading thread; valid while `_is_led`."""
         self._is_parked = False
-        """The own thread waits in the kernel, until `_planned` if nothing happens."""
+        """The own thread waits in the kernel, until `_planned` at the latest."""
         self._planned = inf
         self._moves = 0
-        """How often a caller has moved bytes; tells the own thread that it is not needed."""
+        """How often a caller has done I/O; while it grows, the own thread is not needed."""
         self.is_over = False
-        """The producer has ended: every receipt has its outcome, and no bytes are moved."""
+        """The producer has ended: every receipt has its outcome, and there is no more I/O."""
         self._is_abandoned = False
         self._is_forked = False
         self._has_ended = False
@@ -64,7 +64,7 @@ class ThreadDriver:
         self._engine: Engine
 
     def start(self, engine: Engine) -> None:
-        """Begin; the thread dies with the process and does not keep it alive."""
+        """Start the own thread; a daemon, so it does not keep the process alive."""
         self._engine = engine
         self._followers = threading.Condition(engine.lock)
         self._tick = threading.Condition(engine.lock)
@@ -76,15 +76,18 @@ class ThreadDriver:
     # -- for callers, before they take the lock -----------------------------------------------
 
     def check_step(self) -> None:
-        """Raises ReentrantCallError if this thread was interrupted in a step of this producer.
+        """Raise ReentrantCallError if this thread was interrupted inside a call of this producer.
 
-        The lock is held in each step, and would let the thread in once more.
+        It then holds the lock, which is reentrant and would not stop it.
         """
         if self._engine.lock._is_owned():  # type: ignore[attr-defined]
             raise ReentrantCallError(_REENTRANT)
 
     def check_wait(self) -> None:
-        """As `check_step`; also if it was interrupted while it led, since nobody else can then."""
+        """As `check_step`; raise also if this thread was interrupted while it led.
+
+        Waiting for a leader would never end then, since this thread is the leader.
+        """
         self.check_step()
         if self._is_led and self._leader == threading.get_ident():
             raise ReentrantCallError(_REENTRANT)
@@ -92,21 +95,22 @@ class ThreadDriver:
     # -- for callers, who hold the lock -------------------------------------------------------
 
     def move(self) -> None:
-        """Send what may be sent and take in what has come, without waiting."""
+        """Send what may be sent and read what has arrived, without waiting."""
         if self.is_over:
             return
         self._moves += 1
         self._turn(self._network.wait(0) if self._engine.sender.in_flight else [])
 
     def noticed(self) -> None:
-        """Something new waits for a time that the own thread may not know of."""
+        """Wake the own thread if a new deadline is earlier than the one it waits for."""
         if self._is_parked and self._engine.sender.next_deadline(time.monotonic()) < self._planned:
             self._network.wake()
 
     def until(self, is_done: Callable[[], bool], deadline: float) -> bool:
-        """Move bytes until `is_done()`; False if that takes until `deadline`, monotonic seconds.
+        """Do I/O until `is_done()`, and return True; `deadline` is in monotonic seconds.
 
-        Or if the producer ends before; then every receipt has its outcome.
+        Returns False after the deadline, or if the producer ended; then every receipt has its
+        outcome.
         """
         self.move()
         return self._until(is_done, deadline)
@@ -133,7 +137,7 @@ class ThreadDriver:
             self._followers.notify()
 
     def stop(self) -> None:
-        """Give up what is left, and have the own thread end after the callbacks; again: nothing."""
+        """Fail what is left, and end the own thread after the callbacks; idempotent."""
         if self.is_over:
             return
         try:
@@ -148,9 +152,9 @@ class ThreadDriver:
             self._network.wake()
 
     def give_up(self, error: BaseException) -> None:
-        """End everything: a step was left in the middle, by Ctrl-C or a fault of ours.
+        """End everything, after Ctrl-C or a bug of ours has interrupted a step.
 
-        Nobody knows where things stand then.
+        The producer's state is unknown then.
         """
         self.is_over = True
         self._tick.notify()
@@ -159,22 +163,22 @@ class ThreadDriver:
         self._engine.give_up(error)
 
     def forked(self) -> None:
-        """In a child process: there is no own thread and no leader, and the sockets are shared."""
+        """Stop in a forked child: it has no own thread and no leader, and shares the sockets."""
         self.is_over = self._is_forked = True
         self._is_led = self._is_parked = False
 
     def join(self) -> None:
-        """Wait for the own thread, which is the last to use the network; without the lock.
+        """Wait until the own thread, the last user of the network, has ended; without the lock.
 
-        In a callback it does nothing, since that is called by the own thread.
+        Does nothing in a callback, because the own thread runs it.
         """
         if self._thread is not threading.current_thread() and not self._is_forked:
             self._thread.join()
 
     def abandon(self) -> None:
-        """Let the own thread deliver what there is, and end; nobody waits for it."""
-        # A finalizer runs between any two steps of any thread, this producer's own included: it
-        # takes no lock and changes nothing but this.
+        """Have the own thread deliver what is left, and then end; does not wait for that."""
+        # A finalizer may run at any point of any thread, the producer's own included. So this
+        # takes no lock and only sets a flag.
         self._is_abandoned = True
         self._network.wake()
 
@@ -189,12 +193,12 @@ class ThreadDriver:
             raise
 
     def _lead(self, deadline: float) -> None:
-        """Wait in the kernel, without the lock, until something happens; then turn."""
+        """Wait in the kernel, without the lock, for an event or a deadline; then do the I/O."""
         now = time.monotonic()
         self._planned = self._engine.sender.next_deadline(now)
         timeout = max(0.0, min(deadline, self._planned, _FAR_S + now) - now)
         self._leader = threading.get_ident()
-        # Ctrl-C comes behind a call: there is none from here to the `try`.
+        # Ctrl-C is raised at a call; there is none between here and the `try`.
         self._is_led = True
         lock = self._engine.lock
         try:
@@ -211,7 +215,7 @@ class ThreadDriver:
         self._followers.notify_all()
 
     def _follow(self, timeout: float | None = None) -> None:
-        """Wait, without the lock, until a leader has moved bytes or leaves."""
+        """Wait, without the lock, until the leader has done I/O or leaves."""
         try:
             self._followers.wait(timeout)
         except BaseException:
@@ -219,14 +223,14 @@ class ThreadDriver:
             raise
 
     def _regain(self) -> None:
-        """Take the lock again if Ctrl-C came anywhere in a wait without it.
+        """Take the lock again if Ctrl-C interrupted a wait without it.
 
-        The caller's `with` block releases the lock when it ends. Without it, that would fail, and
-        whatever runs before would change the producer while another thread does.
+        The caller's `with` block releases the lock when it ends. Without the lock that would fail,
+        and exception handlers would change the producer while another thread does.
         """
         lock = self._engine.lock
         if not lock._is_owned():  # type: ignore[attr-defined]
-            # As `Condition` does it: no signal interrupts this.
+            # Used by `Condition` too; no signal interrupts it.
             lock._acquire_restore((1, threading.get_ident()))  # type: ignore[attr-defined]
 
     # -- the own thread -----------------------------------------------------------------------
@@ -237,9 +241,10 @@ class ThreadDriver:
                 self._work()
             except BaseException as error:
                 self.give_up(error)
-                log.critical("a producer's thread has ended", exc_info=error)
+                name = self._engine.config.client_id
+                log.critical("producer_thread_failed client_id=%s", name, exc_info=error)
             self._call_back()
-            # Nobody begins to lead any more; a caller that does has been woken, and returns soon.
+            # No thread begins to lead any more; one that leads now has been woken and returns soon.
             while self._is_led:
                 self._follow()
             self._network.close()
@@ -247,7 +252,7 @@ class ThreadDriver:
             self._has_ended = True
 
     def _work(self) -> None:
-        """Move bytes while no caller does, and run callbacks, until the end."""
+        """Do the I/O while no caller does, and run callbacks, until the producer ends."""
         engine = self._engine
         seen, end_by = -1, inf
         while not self.is_over:
@@ -280,14 +285,14 @@ class ThreadDriver:
             call = calls.popleft()
             self._engine.lock.release()
             try:
-                call_user_code(call, about="a callback")
+                call_user_code(call, about="callback")
             finally:
                 self._engine.lock.acquire()
 
     # -- Waiting, for receipts ----------------------------------------------------------------
 
     def wait(self, outcome: Outcome, timeout_s: float | None) -> bool:
-        """Move bytes until the outcome is there; False after `timeout_s`."""
+        """Do I/O until the outcome is there; return False after `timeout_s`."""
         deadline = inf if timeout_s is None else time.monotonic() + timeout_s
         self.check_wait()
         with self._engine.lock:
@@ -302,7 +307,7 @@ class ThreadDriver:
             return in_time or outcome.is_done
 
     def call_back(self, outcome: Outcome, index: int, callback: DeliveryCallback) -> None:
-        """Have the callback called by the own thread, or here and now if there is the outcome."""
+        """Have the own thread call the callback; if the outcome is there, call it here at once."""
         with self._engine.lock:
             if not outcome.is_done:
                 outcome.add_callback(index, callback)
@@ -310,7 +315,7 @@ class ThreadDriver:
         outcome.tell(index, callback)
 
     def call_back_soon(self, outcome: Outcome, index: int, callback: DeliveryCallback) -> None:
-        """Have the callback of a record that is not sent called by the own thread."""
+        """Have the own thread call the callback of a record that was refused."""
         with self._engine.lock:
             if not self._has_ended:
                 self._engine.sender.calls.append(partial(outcome.tell, index, callback))
@@ -321,7 +326,9 @@ class ThreadDriver:
         outcome.tell(index, callback)
 
     def awaiting(self, outcome: Outcome) -> Generator[object, None, None]:
-        """Refused: a `Producer` belongs to no event loop."""
+        """Raise TypeError unless the outcome is there: a `Producer` belongs to no event loop."""
         if not outcome.is_done:
-            raise TypeError("a receipt of Producer is not awaited: result(), or AsyncProducer")
+            raise TypeError(
+                "a receipt of Producer cannot be awaited: call result(), or use AsyncProducer"
+            )
         yield from ()

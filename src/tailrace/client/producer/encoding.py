@@ -1,12 +1,12 @@
-"""Records that wait in lists -> one encoded v2 batch; and how large batches become.
+"""Encodes lists of records as one v2 batch, and estimates the size of batches.
 
-Plain code writes a record in a third of a microsecond, which is hard to beat for few of them. The
-compiled kernel is called for `KERNEL_RECORDS_MIN` records and more, once it has been loaded.
+Pure Python encodes a record in a third of a microsecond, which is hard to beat for few records.
+From `KERNEL_RECORDS_MIN` records on, the compiled kernel is called, once it is loaded.
 
-Not here: records that come as Arrow or other columns (`columns`), and numpy, which is imported only
-where the kernel has brought it.
+Not here: records that come as Arrow or other columns (`columns`). numpy is imported only where the
+kernel, which needs it, is loaded.
 
-Invariant: both ways give the same bytes, those of `BatchBuilder` for the same records.
+Invariant: Python and kernel give the same bytes, those of `BatchBuilder` for the same records.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,45 +29,45 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 BATCH_OVERHEAD: Final = layout.HEADER_SIZE
-"""Bytes of a batch besides its records."""
+"""Bytes of a batch in addition to its records."""
 
 RECORD_OVERHEAD: Final = 14
 """Most bytes that a record without key, headers and timestamp adds to its value.
 
 One each for the attributes, the null key and the number of headers; three each for the length, the
-value size and the timestamp delta; two for the offset delta. An offset delta takes three only
-behind 8192 records, which have at most two for length or value size and so make up for it. That
-holds in batches of at most 1 MiB whose timestamps are less than 2**20 ms (17 minutes) from the
-first one.
+value size and the timestamp delta; two for the offset delta. An offset delta takes three bytes only
+after 8192 records, and so many records in one batch are so small that their length or value size
+takes two at most, which makes up for it. This holds in batches of at most 1 MiB whose timestamps
+are less than 2**20 ms (17 minutes) from the first one.
 """
 
 KEY_OVERHEAD: Final = 2
-"""What a key adds besides itself."""
+"""Bytes that a key adds to its own length."""
 
 TIMESTAMP_OVERHEAD: Final = 7
-"""What a timestamp of the caller's own adds, which may be far from the first one's."""
+"""Bytes that a timestamp given by the caller adds, since it may be far from the first one."""
 
 KERNEL_RECORDS_MIN: Final = 20
-"""From so many records on, the compiled kernel is faster than plain code for all that it needs."""
+"""From so many records on, the compiled kernel is faster than Python, its call included."""
 
 _RECORDS_PER_WALKED: Final = 5
-"""Records that plain code writes in the time in which it walks one."""
+"""Records that Python encodes in the time in which it decodes one."""
 
 _TABLE_SIZE: Final = 2048
 _VARINTS: Final = [zigzag(number) for number in range(_TABLE_SIZE)]
 _NULL: Final = zigzag(-1)
 _DELTAS: Final = [b"\0" + number for number in _VARINTS]
-"""The attributes of a record, and its timestamp delta."""
+"""Encoded attributes and timestamp delta of a record, by the delta."""
 _OFFSETS: Final = [number + _NULL for number in _VARINTS]
-"""The offset delta of a record, and a null key."""
+"""Encoded offset delta and null key of a record, by the delta."""
 
 
 class BatchFields(NamedTuple):
-    """What the header of a batch says that its records do not."""
+    """Fields of a batch header that do not follow from its records."""
 
     codec: Codec = Codec.NONE
     level: int | None = None
-    """Kafka's compression level; None for the codec's own. It does not stand in the header."""
+    """Kafka's compression level; None for the codec's default. Not part of the header."""
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = -1
     base_sequence: int = -1
@@ -81,9 +81,9 @@ def record_size_bound(
     *,
     has_timestamp: bool = False,
 ) -> int:
-    """Most bytes of the record in a batch as `RECORD_OVERHEAD` has it.
+    """Upper bound of the record's bytes in a batch; see `RECORD_OVERHEAD` for the conditions.
 
-    `has_timestamp` is whether the caller has given one, which then may be any.
+    `has_timestamp` says that the caller has given a timestamp, which may be far from the others.
     """
     size = RECORD_OVERHEAD + (0 if value is None else len(value))
     if key is not None:
@@ -103,11 +103,11 @@ def encode_batch(
     fields: BatchFields,
     block: bytearray | memoryview,
 ) -> memoryview:
-    """The batch of these records, of which there is at least one.
+    """The encoded batch of at least one record.
 
-    It begins at the start of `block` if it fits there, and else has memory of its own. `times` are
-    wall clock seconds at `send`; `explicit` has timestamps (ms, from -1 on) instead of them by the
-    record's place, and `headers` the headers of those records that have any.
+    It is written to the start of `block` if it fits there, and else to new memory. `times` are wall
+    clock seconds at `send`; `explicit` has timestamps (ms, from -1 on) that replace them, and
+    `headers` the headers, both by record index.
     """
     count = len(values)
     if count >= KERNEL_RECORDS_MIN and encode_records.is_compiled:
@@ -130,7 +130,7 @@ def encode_batch(
 
 
 def with_room(block: bytearray | memoryview, size: int) -> memoryview:
-    """A view of `block` if it has `size` bytes, else of new memory."""
+    """A view of `block` if it has at least `size` bytes, else of new memory."""
     return memoryview(block if len(block) >= size else bytearray(size))
 
 
@@ -143,7 +143,7 @@ def seal(
     base_timestamp: int,
     max_timestamp: int,
 ) -> memoryview:
-    """The whole batch of the records in `view[BATCH_OVERHEAD:end]`, which are compressed here."""
+    """Compress the records in `view[BATCH_OVERHEAD:end]`, add the header, and return the batch."""
     if fields.codec:
         packed = compress(fields.codec, view[BATCH_OVERHEAD:end], fields.level)
         end = BATCH_OVERHEAD + len(packed)
@@ -172,7 +172,7 @@ def seal(
 
 
 def encode_headers(headers: Sequence[Header]) -> bytes:
-    """A record's header count and headers."""
+    """The encoded header count and headers of a record."""
     fields = [_varint(len(headers))]
     for name, content in headers:
         encoded = name.encode()
@@ -214,7 +214,7 @@ def _encode_plain(
         try:
             return _encode_values(values, [_DELTAS[each - base] for each in timestamps])
         except (IndexError, TypeError):
-            pass  # a size or a delta is in no table, or a value is null
+            pass  # a size or a delta is larger than the tables, or a value is null
     parts: list[bytes] = []
     columns = zip(values, timestamps, keys or repeat(None), strict=False)
     for index, (value, timestamp, key) in enumerate(columns):
@@ -233,7 +233,7 @@ def _encode_plain(
 
 
 def _encode_values(values: Sequence[bytes | None], deltas: Sequence[bytes]) -> bytes:
-    """Records without key and headers, whose sizes and deltas are all in the tables."""
+    """Encode records without key and headers; raises IndexError for sizes beyond the tables."""
     parts: list[bytes] = []
     offsets = _OFFSETS
     if len(values) > _TABLE_SIZE:
@@ -292,7 +292,7 @@ def _varint(number: int) -> bytes:
 
 
 class CompressionRatios:
-    """How small compression makes the batches of a topic, as Kafka's clients estimate it."""
+    """Estimated compression ratio of each topic, computed as in Kafka's clients."""
 
     _BETTER_STEP: Final = 0.005
     _WORSE_STEP: Final = 0.05
@@ -301,11 +301,15 @@ class CompressionRatios:
         self._ratios: dict[tuple[str, Codec], float] = {}
 
     def estimate(self, topic: str, codec: Codec) -> float:
-        """The expected size of a batch's records as a part of their size before compression."""
+        """The expected compressed size of a batch divided by its size before compression."""
         return self._ratios.get((topic, codec), 1.0)
 
     def observe(self, topic: str, codec: Codec, ratio: float) -> None:
-        """A batch came to `ratio`: up to it at once, at least a twentieth, or down a small step."""
+        """Note the ratio of a batch.
+
+        A worse one raises the estimate at once, by at least 0.05; a better one lowers it by at most
+        0.005.
+        """
         known = self.estimate(topic, codec)
         if ratio > known:
             known = max(known + self._WORSE_STEP, ratio)
@@ -314,5 +318,5 @@ class CompressionRatios:
         self._ratios[topic, codec] = known
 
     def reset(self, topic: str, codec: Codec, ratio: float) -> None:
-        """A batch was too large for the broker: start anew at 1.0, or `ratio` if that is more."""
+        """Restart at 1.0, or at `ratio` if that is more, after a batch was too large."""
         self._ratios[topic, codec] = max(1.0, ratio)

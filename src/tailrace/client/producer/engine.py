@@ -1,9 +1,10 @@
-"""`Engine`: one producer without a thread and without a loop: what both faces share.
+"""`Engine`: the part of a producer that needs neither a thread nor an event loop.
 
     send -> interceptors -> serializers -> partition -> a batch of the accumulator      (any thread)
     poll -> metadata, transactions, drained batches -> nodes -> answers -> outcomes     (the driver)
 
-A face adds how to wait: `driver.ThreadDriver` for `Producer`, `aio.LoopDriver` for `AsyncProducer`.
+`Producer` adds waiting by threads (`driver.ThreadDriver`), `AsyncProducer` waiting on an event loop
+(`aio.LoopDriver`).
 
 Invariant: everything below `send_record` happens under `lock`; user code (serializers,
 partitioners, interceptors, callbacks) never does.
@@ -60,12 +61,12 @@ log = logging.getLogger(__name__)
 _living: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""What brokers take; one that is not would spoil the requests about all other topics."""
+"""Names that brokers accept; an invalid one would fail the requests about all other topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a user may put into a producer besides settings."""
+    """User code that a producer was given: serializers, partitioner, interceptors, hooks."""
 
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
@@ -74,7 +75,7 @@ class Parts:
     hooks: Sequence[BatchHook] = ()
 
     def close(self) -> None:
-        """Close serializers and the partitioner, those that have a `close`."""
+        """Close the serializers and the partitioner that have a `close` method."""
         parts = (self.key_serializer, self.value_serializer, self.partitioner)
         for part in {id(each): each for each in parts}.values():
             call_user_code(_close, part, about=f"{type(part).__name__}.close")
@@ -87,7 +88,7 @@ def _close(part: object) -> None:
 
 
 class Engine:
-    """State of one producer; a face calls it."""
+    """The state of one producer; `Producer` or `AsyncProducer` calls it."""
 
     def __init__(
         self,
@@ -104,7 +105,8 @@ class Engine:
         self.config = config
         self.parts = parts
         self.lock = threading.RLock()
-        """Held once at most by a thread; this kind is regained after a wait whatever interrupts."""
+        """Never acquired twice by a thread. An RLock, since `Condition` can take it again after a
+        wait without being interrupted."""
         self.monotonic = monotonic
         self.wall = wall
         """Seconds since 1970-01-01 UTC."""
@@ -114,11 +116,11 @@ class Engine:
         self.is_plain = (
             not parts.interceptors and not parts.value_serializer and (parts.partitioner is None)
         )
-        """Whether a value needs nothing before it goes into a batch."""
+        """Whether a value goes into a batch without interceptors, serializer and partitioner."""
         self.gate = Gate()
         self.closed_error: ClosedProducerError | None = None
         self._closing = [self.interceptors.close, parts.close]
-        """Calls into user code that end it, until they are due: once, and last."""
+        """Calls that close the user's code; made once, as the last calls."""
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
         self.nodes = Nodes(
             nodes_config(config, in_flight_max=config.max_in_flight_requests_per_connection),
@@ -174,13 +176,13 @@ class Engine:
         """The memory of the batches."""
         return self.accumulator.supply.pool
 
-    # -- a record's way in --------------------------------------------------------------------
+    # -- sending a record ---------------------------------------------------------------------
 
     def prepare(self, record: ProducerRecord) -> Prepared:
-        """The record after interceptors and serializers, checked for size; without the lock.
+        """Run interceptors and serializers on a record and check its size; without the lock.
 
         Raises:
-            ProducerError: the record cannot be sent as it is.
+            ProducerError: the record cannot be sent.
         """
         if self.interceptors:
             try:
@@ -192,8 +194,8 @@ class Engine:
         self.check_name(record.topic)
         if record.timestamp is not None and not 0 <= record.timestamp <= INT64_MAX:
             raise RejectedRecordError(
-                f"{record.topic}: timestamp {record.timestamp} is no number of ms since 1970-01-01 "
-                "UTC in 64 bits"
+                f"{record.topic}: timestamp {record.timestamp} is not in the range 0 to "
+                f"{INT64_MAX} (ms since 1970-01-01 UTC)"
             )
         key = serialize(record.key, self.parts.key_serializer, setting="key_serializer")
         value = serialize(record.value, self.parts.value_serializer, setting="value_serializer")
@@ -203,7 +205,7 @@ class Engine:
             )
         except UnicodeEncodeError as error:
             raise RejectedRecordError(
-                f"{record.topic}: a name of a header that UTF-8 cannot encode: {error}"
+                f"{record.topic}: the name of a header cannot be encoded as UTF-8: {error}"
             ) from error
         for limit, setting in (
             (self.config.max_request_size, "max.request.size"),
@@ -217,11 +219,11 @@ class Engine:
         return Prepared(record, key, value, size)
 
     def check_name(self, topic: str) -> None:
-        """Raises InvalidTopicError for a name that would spoil the requests about other topics."""
+        """Raise InvalidTopicError for an invalid name, which would fail requests for all topics."""
         if self.metadata.partition_count(topic) is None and not _TOPIC_NAME.fullmatch(topic):
             raise InvalidTopicError(
-                f"topic {topic!r}: a name has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' "
-                "and '-'"
+                f"topic {topic!r}: a topic name must have 1 to 249 of the characters a-z, A-Z, "
+                "0-9, '.', '_' and '-'"
             )
 
     def append(
@@ -233,9 +235,10 @@ class Engine:
         wall_s: float,
         granted: int = 0,
     ) -> tuple[ProducerBatch, int] | None:
-        """Put the record into a batch, under the lock; None while there is no memory for it.
+        """Append the record to a batch, under the lock; returns the batch and the index in it.
 
-        `granted` bytes were taken from the pool for it before, and are given back if not needed.
+        Returns None while there is no memory for the record. `granted` bytes were taken from the
+        pool for it before; they are returned to the pool if they are not needed.
         """
         self.check_open()
         topic = prepared.record.topic
@@ -280,7 +283,7 @@ class Engine:
         return batch
 
     def _enqueue(self, batch: ProducerBatch, now: float) -> None:
-        """Put a new batch at the end of its queue, and its partition into the transaction."""
+        """Append a new batch to its queue, and add its partition to the transaction."""
         self.metadata.add_topic(batch.partition.topic, now)
         if self.transactions is not None and self.transactions.is_transactional:
             batch.is_transactional = True
@@ -288,7 +291,7 @@ class Engine:
         self.accumulator.enqueue(batch, now=now)
 
     def plan(self, topic: str, chunk: "Chunk") -> "Plan":
-        """How a chunk of rows for a known topic is cut into batches."""
+        """Plan the batches of a chunk of rows; the topic's metadata must be known."""
         from tailrace.client.producer.slices import plan_chunk
 
         count = self.metadata.partition_count(topic)
@@ -319,10 +322,11 @@ class Engine:
         return batch
 
     def should_move(self) -> bool:
-        """Whether the caller should move bytes now.
+        """Return whether the caller should send batches now.
 
-        If a batch is full, or its node has nothing under way: else the next answer moves them, and
-        meanwhile records gather. A node that is slow to answer holds up no other.
+        True if a batch is full, or if a ready batch's node has no request in flight. Otherwise the
+        next answer triggers the sending, and more records gather meanwhile. A node that answers
+        slowly does not delay the others.
         """
         accumulator = self.accumulator
         is_full, accumulator.has_full = accumulator.has_full, False
@@ -334,19 +338,19 @@ class Engine:
         return leader is not None and not self.nodes.in_flight(leader.node_id)
 
     def hurry(self, outcome: Outcome) -> None:
-        """Somebody waits for this outcome: its batch no longer lingers."""
+        """Send the batch of this outcome without lingering, because a caller waits for it."""
         if isinstance(outcome, ProducerBatch):
             self.accumulator.hurry(outcome)
 
     def refuse(self, record: ProducerRecord, error: Exception) -> Outcome:
-        """The outcome of a record that is not sent; interceptors hear of it."""
+        """Tell the interceptors that a record was refused, and return its outcome."""
         self.note_refused(record.topic, error)
         self.interceptors.on_send_error(record, error)
         partition = NO_PARTITION if record.partition is None else record.partition
         return Refused(TopicPartition(record.topic, partition), self.waiting, error)
 
     def note_refused(self, topic: str, error: Exception) -> None:
-        """A record of the topic is not sent."""
+        """Count a refused record; an open transaction has failed then."""
         with self.lock:
             if self.transactions is not None:
                 self.transactions.record_refused(error)
@@ -356,14 +360,17 @@ class Engine:
     # -- waiting, and ending ------------------------------------------------------------------
 
     def check_topic(self, topic: str) -> None:
-        """Raises what makes waiting for a topic vain: its name, its rights, a login refused."""
+        """Raise the error that makes waiting for a topic pointless, if there is one.
+
+        That is an invalid name, missing rights, or a login that all brokers have refused.
+        """
         error = self.metadata.topic_error(topic) or self.nodes.login_error(self.metadata.nodes)
         if error is not None:
             raise producer_error(error)
 
     @contextmanager
     def returning(self, granted: int) -> Iterator[None]:
-        """Give `granted` bytes back to the pool if the block fails to use them."""
+        """Return `granted` bytes to the pool if the block raises."""
         try:
             yield
         except BaseException:
@@ -372,7 +379,10 @@ class Engine:
 
     @contextmanager
     def flushing(self) -> Iterator[Callable[[], bool]]:
-        """Let nothing linger meanwhile; gives whether all that was sent before has ended."""
+        """Turn lingering off inside the block.
+
+        Yields a function that returns whether all batches that existed at the start are done.
+        """
         pending = list(self.accumulator.incomplete)
         self.accumulator.flushes += 1
         self.accumulator.hurry_all()
@@ -388,7 +398,7 @@ class Engine:
             self.accumulator.flushes -= 1
 
     def begin_close(self) -> bool:
-        """Take no more records; False if that was so already."""
+        """Refuse new records from now on; returns False if that was so already."""
         if self.closed_error is not None:
             return False
         self.gate.wait()
@@ -396,21 +406,21 @@ class Engine:
         self.gate.leave(None)
         self.accumulator.is_closed = True
         self.accumulator.hurry_all()
-        # Last: a close that was interrupted before this can be begun again.
+        # Set last, so that a close that was interrupted before this line can be repeated.
         self.closed_error = ClosedProducerError("the producer is closed")
         return True
 
     def is_settled(self) -> bool:
-        """Whether no end of a transaction is under way."""
+        """Return whether no commit or abort is under way."""
         return self.transactions is None or not self.transactions.is_completing
 
     def abort_open(self) -> bool:
-        """Abort the transaction that is open or failed, whose readers wait; False if none is."""
+        """Abort an open or failed transaction, for which readers wait; False if there is none."""
         found = self.transactions
         return found is not None and found.is_transactional and found.abort_open()
 
     def end_close(self) -> None:
-        """Give up what is left, with an error for each receipt, and close the connections."""
+        """Fail all records without an outcome, and close the connections."""
         error = ClosedProducerError("the producer was closed before the record was acknowledged")
         self.sender.fail_all(error, also_in_flight=True)
         self.pool.close()
@@ -421,10 +431,10 @@ class Engine:
         self._closing = []
 
     def give_up(self, error: BaseException) -> None:
-        """A step was left in the middle: end every receipt with an error rather than guess."""
+        """Fail every receipt, since an interrupted step has left the state unknown."""
         self.closed_error = ClosedProducerError(
-            f"the producer was stopped in the middle of a step by {error!r}; records without an "
-            "outcome may be written or not; make a new producer"
+            f"the producer was stopped by {error!r} while it changed its state; records without an "
+            "outcome may have been written or not; make a new producer"
         )
         self.gate.reset()
         self.accumulator.is_closed = True
@@ -440,29 +450,31 @@ class Engine:
                 self.transactions.close(self.closed_error)
             self.nodes.close()
         except Exception:
-            log.exception("what was left of the producer could not be closed")
+            log.exception("producer_close_failed client_id=%s", self.config.client_id)
         self.sender.calls += self._closing
         self._closing = []
 
     def lose(self, outcome: Outcome) -> None:
-        """End what has no outcome, and never will have, since the producer has given up."""
+        """Fail an outcome that is still open after the producer was stopped."""
         if isinstance(outcome, ProducerBatch):
             for _, part in outcome.parts or ():
                 self.lose(part)
         if not outcome.is_done:
             outcome.failure = self.closed_error
             if outcome.is_forgotten:
-                log.warning("%s: records were given up: %s", outcome.partition, outcome.failure)
+                log.warning(
+                    "records_failed partition=%s reason=%s", outcome.partition, outcome.failure
+                )
             self.sender.calls += (each.run_callbacks for each in outcome.finish() if each.callbacks)
 
     def forked(self) -> None:
-        """In a child process: nothing here is ours; the sockets are the parent's too."""
+        """Disable the producer in a forked child, which shares the parent's sockets."""
         self.lock._at_fork_reinit()  # type: ignore[attr-defined]
         self.gate.reset()
         self.waiting.forked()
         self.closed_error = ClosedProducerError(
-            "this process is a fork of the one that made the producer; make a producer of its own "
-            "after the fork"
+            "this process is a fork of the one that created the producer; create a new producer "
+            "in this process"
         )
         for batch in self.accumulator.incomplete:
             batch.failure, batch.is_done = self.closed_error, True
@@ -470,10 +482,10 @@ class Engine:
         self.accumulator.queues.clear()
 
     def check_open(self) -> None:
-        """Raises ClosedProducerError once the producer was closed, or in a fork of its process."""
+        """Raise ClosedProducerError if the producer was closed, or in a fork of its process."""
         error = self.closed_error
         if error is not None:
-            # A new one, as whoever catches it may change it, and each raise makes it longer.
+            # A new instance: a shared one would keep the notes and traceback of every raise.
             raise ClosedProducerError(*error.args)
 
     def _batch_closed(self, batch: ProducerBatch) -> None:
@@ -484,7 +496,7 @@ class Engine:
 
 
 def _forked() -> None:
-    """In a child process: the parent's producers are not ours to use; their sockets are shared."""
+    """Disable the parent's producers in a forked child, which shares their sockets."""
     for engine in list(_living):
         engine.forked()
 

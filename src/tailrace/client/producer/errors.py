@@ -1,9 +1,9 @@
-"""What can become of a record or a transaction besides success, by who must act.
+"""Errors of records and transactions, by what the caller should do.
 
-    RetriableError   the record was not written, or it is not known; sending it again may do
+    RetriableError   the record was not written, or may not be; sending it again may help
     FatalError       the record, a setting or the cluster must change
-    TransactionAbortableError   abort the transaction, begin it anew
-    TransactionOutcomeUnknownError   ask again for the outcome; never do the work again blindly
+    TransactionAbortableError        abort the transaction, and run it again
+    TransactionOutcomeUnknownError   call finish_transaction; do not run the transaction again
 
 Every message says what happened and which setting or call changes it.
 """
@@ -16,7 +16,7 @@ from tailrace.protocol.errors import ErrorCode
 
 
 class ProducerError(TailraceError):
-    """Whatever a producer raises about records; always with the branch of who must act besides."""
+    """Base of a producer's errors; each is also a RetriableError or a FatalError."""
 
 
 class DeliveryTimeoutError(ProducerError, RetriableError, TimeoutError):
@@ -24,7 +24,7 @@ class DeliveryTimeoutError(ProducerError, RetriableError, TimeoutError):
 
 
 class MetadataTimeoutError(ProducerError, RetriableError, TimeoutError):
-    """Nothing was learnt about the topic within `max.block.ms`."""
+    """No metadata of the topic, or of the partition, came within `max.block.ms`."""
 
 
 class BufferExhaustedError(ProducerError, RetriableError, TimeoutError):
@@ -36,38 +36,38 @@ class SendCancelledError(ProducerError, RetriableError):
 
 
 class ClosedProducerError(ProducerError, FatalError):
-    """The producer was closed, or this process is a fork of the one that made it."""
+    """The producer was closed, or this process is a fork of the one that created it."""
 
 
 class ReentrantCallError(ProducerError, FatalError, RuntimeError):
     """A signal handler, a finalizer or a logging handler has interrupted a call of this producer.
 
-    It runs on the same thread, so the interrupted call cannot go on before it returns.
+    The handler runs on the same thread, so the interrupted call cannot go on before it returns.
     """
 
 
 class SerializationError(ProducerError, FatalError, ValueError):
-    """The key or value cannot be made into bytes; the cause is chained."""
+    """The key or value could not be serialized; the cause is chained."""
 
 
 class RejectedRecordError(ProducerError, FatalError, ValueError):
-    """The broker, or the record's own fields, refuse this one record."""
+    """The broker refused this record, or one of its fields is invalid."""
 
 
 class UnknownTopicError(ProducerError, RetriableError, LookupError):
-    """The topic, or that partition of it, does not exist."""
+    """The topic or the partition does not exist."""
 
 
 class InvalidTopicError(ProducerError, FatalError, ValueError):
-    """No topic can have that name."""
+    """The topic name is invalid."""
 
 
 class AuthorizationError(ProducerError, FatalError, PermissionError):
-    """The cluster does not let this user do that."""
+    """The user is not authorized for this operation."""
 
 
 class BrokerRefusedError(ProducerError, FatalError):
-    """The broker answered with an error that will not pass; `code` says which."""
+    """The broker answered with a permanent error; `code` says which."""
 
     def __init__(self, message: str, *, code: int = -1) -> None:
         self.code = code
@@ -76,43 +76,43 @@ class BrokerRefusedError(ProducerError, FatalError):
 
 
 class OutOfOrderSequenceError(ProducerError, FatalError):
-    """The broker's log lacks a record that came before this one: records were lost there."""
+    """The broker's log lacks a record that was written before this one: the broker lost records."""
 
 
 class ProducerFencedError(ProducerError, FatalError):
-    """This producer can only be closed.
+    """This producer was fenced and can only be closed.
 
-    Another one has taken over its `transactional.id`, or the coordinator has ended its transaction
+    Another producer uses its `transactional.id` now, or the coordinator has aborted its transaction
     after `transaction.timeout.ms`.
     """
 
 
 class TransactionStateError(ProducerError, FatalError):
-    """The call does not fit the state of the transaction."""
+    """The call is not allowed in the present state of the transaction."""
 
 
 class TransactionTimeoutError(ProducerError, RetriableError, TimeoutError):
     """A step of a transaction other than its commit took longer than `max.block.ms`.
 
-    Nothing of the transaction is committed, nor will be: its work can be done again.
+    The transaction is not committed and will not be: its work can be done again.
     """
 
 
 class TransactionOutcomeUnknownError(ProducerError, FatalError):
-    """A transaction may be committed, or not; whoever does its work again may write it twice.
+    """The transaction may or may not be committed; doing its work again could write it twice.
 
-    Ask for the outcome with `finish_transaction`.
+    Call `finish_transaction` to get the outcome.
     """
 
     def __init__(self, message: str, *, is_final: bool) -> None:
         self.is_final = is_final
-        """Whether this producer will never know: it has failed, or was closed. Then only the topic
-        tells, or the coordinator (`kafka-transactions.sh describe`)."""
+        """Whether this producer cannot get the outcome any more, because it failed or was closed.
+        Then read the topic, or ask the coordinator (`kafka-transactions.sh describe`)."""
         super().__init__(message)
 
 
 class TransactionAbortableError(ProducerError, RetriableError):
-    """The transaction cannot be committed; abort it and begin anew."""
+    """The transaction cannot be committed; abort it and run it again."""
 
 
 class TransactionAbortedError(ProducerError, RetriableError):
@@ -132,23 +132,23 @@ _REJECTED = frozenset(
 
 
 class AuthenticationError(ProducerError, of_nodes.AuthenticationError):
-    """No broker takes who we are, or we take none for who it is: SASL or TLS."""
+    """The login failed, or no broker's identity could be checked: SASL or TLS."""
 
 
 class DisconnectedError(ProducerError, of_nodes.DisconnectedError):
-    """The connection ended before the answer, `retries` times; it may be in the log."""
+    """The connection ended before the answer, also after `retries`; records may be in the log."""
 
 
 class RequestTimedOutError(DisconnectedError, of_nodes.RequestTimedOutError):
-    """Likewise, after no answer came within `request.timeout.ms`."""
+    """No answer came within `request.timeout.ms`, also after `retries`; as DisconnectedError."""
 
 
 class MalformedAnswerError(DisconnectedError, of_nodes.MalformedAnswerError):
-    """Likewise, after an answer that is none to what was asked."""
+    """The answer does not fit the request, also after `retries`; as DisconnectedError."""
 
 
 class UnsupportedVersionError(ProducerError, of_nodes.UnsupportedVersionError):
-    """The broker takes no version of a request that could carry what was asked."""
+    """The broker speaks no version of the request that has the needed fields."""
 
 
 _OF_NODES: dict[type[Exception], type[ProducerError]] = {
@@ -161,7 +161,7 @@ _OF_NODES: dict[type[Exception], type[ProducerError]] = {
 
 
 def producer_error(error: Exception) -> Exception:
-    """The error of a connection as one that `except ProducerError` catches; others as they are."""
+    """The ProducerError for an error of a connection; other errors are returned unchanged."""
     kind = _OF_NODES.get(type(error))
     return error if kind is None else kind(*error.args)
 
@@ -170,7 +170,7 @@ FENCED_ADVICE: Final = (
     "either another producer has this transactional.id now, or the coordinator has ended the "
     "transaction because it was open for longer than transaction.timeout.ms; close this producer"
 )
-"""Both have one code: the coordinator raises the epoch, and the old one is refused (KIP-360)."""
+"""Both causes have one code: the coordinator raised the epoch, so the old one fails (KIP-360)."""
 
 _ADVICE = {
     ErrorCode.INVALID_PRODUCER_EPOCH: FENCED_ADVICE,
@@ -183,7 +183,7 @@ _ADVICE = {
 
 
 def error_for(code: int, *, about: str, said: str | None) -> Exception:
-    """The error for a code in the answer to Produce; `said` are the broker's own words."""
+    """The error for a code in the answer to Produce; `said` is the broker's own message."""
     known = ErrorCode(code) if code in set(ErrorCode) else None
     words = f"error {code}" if known is None else f"{said or known.message} ({known.name})"
     message = f"{about}: {words}"

@@ -1,4 +1,4 @@
-"""Why something took too long: what to look at, and the setting to change."""
+"""Texts for timeout errors: what was waited for, the last failure, and the setting to change."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def why_no_topic(engine: "Engine", record: "ProducerRecord", waited_s: float) -> str:
-    """Nothing is known of a record's topic, or of its partition."""
+    """The text for a record whose topic or partition did not become known in time."""
     said = engine.metadata.describe_wait(
         record.topic,
         round(waited_s, 1),
@@ -20,12 +20,12 @@ def why_no_topic(engine: "Engine", record: "ProducerRecord", waited_s: float) ->
         failure=_last_failure(engine),
     )
     if engine.metadata.partition_count(record.topic) is not None:
-        return f"{said}; send to one that is there, or add partitions to the topic"
+        return f"{said}; send to an existing partition, or add partitions to the topic"
     return f"{said}; check bootstrap.servers, or raise max.block.ms"
 
 
 def why_no_memory(engine: "Engine", waited_s: float) -> str:
-    """There was no memory for a record."""
+    """The text for a record that got no memory in time."""
     incomplete = engine.accumulator.incomplete
     oldest = next(iter(incomplete), None)
     why = ""
@@ -42,18 +42,18 @@ def why_no_memory(engine: "Engine", waited_s: float) -> str:
 
 
 def why_no_end(engine: "Engine", step: str) -> str:
-    """A step of a transaction has not come to its end."""
+    """The text for a step of a transaction that was not answered in time."""
     why = _last_failure(engine) or "the coordinator has not answered"
     return f"{step} took longer than max.block.ms ({engine.config.max_block_ms} ms): {why}"
 
 
 def why_not_asked(metadata: "ProducerMetadata", nodes: "Nodes", partition: TopicPartition) -> str:
-    """What keeps a partition's leader from being asked, as far as is known; or nothing."""
+    """The reason why a batch cannot be sent to its partition's leader; empty if none is known."""
     leader = metadata.leader(partition)
     if leader is not None:
         return str(nodes.failure(leader.node_id) or "")
     failures = [failure for each in metadata.nodes if (failure := nodes.failure(each.id))]
-    # A leader that is not known is no news while nobody can be asked.
+    # That the leader is unknown explains nothing while no broker can be reached.
     if failures and len(failures) == len(metadata.nodes):
         return f"no broker can be reached: {failures[0]}"
     return "no broker leads it"

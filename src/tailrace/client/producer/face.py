@@ -1,8 +1,8 @@
-"""`Face`: what `Producer` and `AsyncProducer` have in common: the way of a record into its batch.
+"""`Face`: base class of `Producer` and `AsyncProducer`, with `send` and `metrics`.
 
-A plain record (bytes without key, headers, timestamp or partition, to a topic with an open batch)
-takes a short way: two list operations inside of the `gate`. All others go through `_send`, where a
-face may have to wait.
+`send` has a fast path for plain records (bytes without key, headers, timestamp or partition, to a
+topic with an open batch): two list operations inside of the `gate`. All others go through `_send`,
+which may have to wait.
 """
 
 import logging
@@ -22,12 +22,12 @@ HeadersLike = Mapping[str, bytes | None] | Sequence[Header]
 
 
 class Face:
-    """Base of both producers; see theirs."""
+    """Base class of `Producer` and `AsyncProducer`."""
 
     _engine: Engine
 
     def _settle(self, engine: Engine) -> None:
-        """Take an engine; the last step of making a producer."""
+        """Set the engine; the last step of a subclass's `__init__`."""
         self._engine = engine
         self._enter = engine.gate.enter
         self._leave = engine.gate.leave
@@ -72,28 +72,27 @@ class Face:
         on_delivery: DeliveryCallback | None = None,
         receipt: bool = True,
     ) -> Receipt | None:
-        """Send one record, soon and in the background, and return a receipt for it.
+        """Queue one record to be sent in the background, and return a receipt for it.
 
-        `value` and `key` are bytes, text (UTF-8), None, or whatever the serializers take. A None
-        value deletes its key in a compacted topic. `timestamp` is in ms since 1970-01-01 UTC, the
-        time of sending by default. Without `partition` the key decides, or records without a key
-        are spread in runs.
+        `value` and `key` are bytes, text (UTF-8), None, or any type that the serializers take. A
+        None value deletes its key in a compacted topic. `timestamp` is in ms since 1970-01-01 UTC,
+        by default the time of this call. Without `partition`, the key decides; records without a
+        key go to one partition after the other, a batch at a time.
 
         `on_delivery(metadata, error)` is called with the outcome, by the producer's own thread or
-        the event loop; while it blocks, the bytes lie still. `receipt=False` returns None
-        instead, which is cheaper: errors are then logged and counted.
+        the event loop; nothing is sent while it blocks. `receipt=False` returns None instead of a
+        receipt, which is cheaper; errors are then only logged and counted.
 
-        Whatever is wrong with the record itself becomes the outcome of its receipt; an argument of
-        a wrong type is an error of the call.
+        An invalid record fails with its receipt; an argument of a wrong type raises here.
 
         Raises:
             TypeError: an argument is of a type that cannot be sent; the message names it.
-            ClosedProducerError: the producer is closed, or was made before a fork.
-            ReentrantCallError: a signal handler calls it that has interrupted another call.
+            ClosedProducerError: the producer is closed, or was created before a fork.
+            ReentrantCallError: called by a signal handler that has interrupted another call.
         """
         if (
             type(value) is bytes
-            and type(topic) is str  # Another type may run code of its own inside of the gate.
+            and type(topic) is str  # a subclass could run its own code inside of the gate
             and key is None
             and partition is None
             and headers is None
@@ -128,7 +127,7 @@ class Face:
                     batch.is_forgotten = True
                     return None
         check_callback(on_delivery)
-        # What the caller gives has the types of a record only after this.
+        # These may still have wrong types; `plain_record` checks them.
         named = () if headers is None else cast("Any", headers)
         given = ProducerRecord(topic, value, key, named, timestamp, partition)
         record = plain_record(given, self._engine.parts)
@@ -136,7 +135,7 @@ class Face:
         if receipt:
             return Receipt(outcome, index)
         if outcome.is_done and outcome.failure is not None:
-            log.warning("a record was not sent: %s", outcome.failure)
+            log.warning("record_failed topic=%s reason=%s", record.topic, outcome.failure)
         outcome.is_forgotten = True
         return None
 
@@ -153,11 +152,11 @@ class Face:
     def _send(
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None
     ) -> tuple[Outcome, int]:
-        """The outcome of a record that goes the long way, and its place in it."""
+        """Send a record on the slow path; returns its outcome and its index in that."""
         raise NotImplementedError
 
     def _dropped(self) -> None:
-        """Nobody holds the producer any more."""
+        """Close in the background; called when the producer is garbage collected."""
         raise NotImplementedError
 
     def _placed(
@@ -166,7 +165,7 @@ class Face:
         index: int,
         on_delivery: DeliveryCallback | None,
     ) -> None:
-        """A record has its outcome to come, under the lock: note who wants to hear of it."""
+        """Add the interceptors and the callback to the outcome of a record; under the lock."""
         interceptors = self._engine.interceptors
         if interceptors:
             outcome.add_callback(index, interceptors.on_acknowledgement)
@@ -174,7 +173,7 @@ class Face:
             outcome.add_callback(index, on_delivery)
 
     def held(self) -> int:
-        """How many records are not acknowledged yet."""
+        """The number of records that are not acknowledged yet."""
         batches = list(self._engine.accumulator.incomplete)
         return sum(each.record_count or len(each.values) for each in batches)
 
@@ -186,8 +185,8 @@ class Face:
         self._dropped()
         if held:
             warnings.warn(
-                f"a producer was dropped with {held} records that are not acknowledged; close it, "
-                "or use it in a `with` block",
+                f"a producer was garbage collected with {held} records that are not acknowledged; "
+                "close it, or use it in a `with` block",
                 ResourceWarning,
                 stacklevel=2,
             )

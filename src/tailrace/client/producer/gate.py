@@ -1,22 +1,22 @@
-"""`Gate`: which batches take plain records at the moment, and who may add one.
+"""`Gate`: the open batch of each topic, and a cheap lock for appending plain records to it.
 
-A lock whose price is two list operations, a tenth of a `with` on a `threading.Lock`: who can pop
-the one element is inside, and pushes it back. So it is for sections of a microsecond that wait for
-nothing. If the list is empty, another caller is inside: `send` then puts its record into a batch
-under the producer's lock instead, and `wait` tries again.
+The lock costs two list operations, a tenth of a `with` on a `threading.Lock`: a caller that can pop
+the single element holds the lock, and appends the element to release it. It is meant for sections
+of a microsecond that do not block. If the list is empty, another caller holds the lock: `send` then
+appends its record under the producer's lock instead, and `wait` retries.
 
     try:
         enter()
         ...                      # changes the open batch
     except IndexError:
-        ...                      # somebody else was inside
-    except BaseException:        # Ctrl-C may come behind any call, the one of `enter` included
+        ...                      # another caller holds the lock
+    except BaseException:        # Ctrl-C may be raised after any call, `enter` included
         gate.mend(topic)
         raise
     else:
-        leave(None)              # out of the `try`: a Ctrl-C behind it finds the gate left
+        leave(None)              # not in the `try`: after it, Ctrl-C must not release it again
 
-Invariant: what is in `open` is not closed, and its columns only change inside of the gate.
+Invariant: batches in `open` are not closed, and their columns change only inside of the gate.
 """
 
 import time
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S: Final = 1.0
 _TURNS: Final = 1000
-"""How often to look before the time is taken, and at least once more in it: a process that was
-stopped meanwhile has lost time, but no turns."""
+"""Attempts before the clock is read, and at least as many after that: time alone would not do,
+since a process that was stopped for a while has lost time, but no attempts."""
 
 
 class Gate:
@@ -42,18 +42,19 @@ class Gate:
 
     def __init__(self) -> None:
         self.open: dict[str, ProducerBatch] = {}
-        """The batch that takes a topic's records without a partition of their own."""
+        """By topic, the open batch of the sticky partition."""
         self._element: list[None] = [None]
         self.enter = self._element.pop
-        """Raises IndexError if somebody is inside."""
+        """Takes the lock; raises IndexError if another caller holds it."""
         self.leave = self._element.append
+        """Releases the lock; called with None."""
 
     def wait(self) -> None:
-        """Be inside, after whoever is; `leave` must follow, whatever happens.
+        """Wait for the lock and take it; the caller must call `leave`, also after an exception.
 
         Raises:
-            ReentrantCallError: nobody has left for `PATIENCE_S`. Sections take microseconds, so a
-                signal handler or a finalizer has interrupted one on this very thread.
+            ReentrantCallError: the lock was held for `PATIENCE_S`. Sections take microseconds, so
+                a signal handler or finalizer on this thread must have interrupted the holder.
         """
         deadline = inf
         for turn in count():
@@ -75,16 +76,16 @@ class Gate:
                 return
 
     def shut(self, topic: str) -> None:
-        """Have plain records of the topic take the long way, until a batch is opened for them.
+        """Turn the fast path off for a topic, until a new batch is opened for its plain records.
 
-        The batch that took them goes on to take what comes the long way.
+        The present batch stays open for records that come on the slow path.
         """
         self.wait()
         self.open.pop(topic, None)
         self.leave(None)
 
     def mend(self, topic: str) -> None:
-        """Undo what an interrupted caller has half done to a topic's batch, and leave."""
+        """Remove a half appended record from the topic's batch, and release the lock."""
         try:
             batch = self.open.get(topic)
             if batch is not None:
@@ -93,6 +94,6 @@ class Gate:
             self.leave(None)
 
     def reset(self) -> None:
-        """Nobody is inside and nothing is open: in a process that was just forked."""
+        """Clear the open batches and release the lock, in a process that was just forked."""
         self.open.clear()
         self._element[:] = [None]

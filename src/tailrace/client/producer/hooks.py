@@ -1,7 +1,7 @@
-"""`BatchHook`: what a program of yours may be told about each batch; for tracing and own metrics.
+"""`BatchHook`: user code that is called for each batch; for tracing and custom metrics.
 
 Called per batch, never per record, by the thread or loop that also runs delivery callbacks, one at
-a time. What a hook raises is logged and otherwise without effect. Without hooks it costs nothing.
+a time. Exceptions of a hook are logged and have no other effect. Without hooks there is no cost.
 
 Not here: changing records (`interceptors`), and counts that are kept anyway (`metrics`).
 """
@@ -20,19 +20,19 @@ class BatchInfo(NamedTuple):
     """A batch as it is in one request."""
 
     number: int
-    """Of the producer's batches, from 0: the same each time it is sent and when it is done."""
+    """Number of the batch in this producer, from 0; the same for all attempts and for the end."""
     partition: TopicPartition
     record_count: int
     byte_count: int
-    """Of the encoded batch."""
+    """Size of the encoded batch."""
     attempt: int
-    """1 for the first time it is sent."""
+    """1 for the first attempt; 0 for a batch that was never sent."""
     base_offset: int = -1
-    """Of its first record, once it is acknowledged and the broker has said so."""
+    """Offset of the first record, once it is acknowledged and the broker has sent it."""
 
 
 def info_of(batch: "ProducerBatch") -> BatchInfo:
-    """What hooks are told of a batch."""
+    """The `BatchInfo` of a batch at this moment."""
     return BatchInfo(
         number=batch.number,
         partition=batch.partition,
@@ -44,20 +44,20 @@ def info_of(batch: "ProducerBatch") -> BatchInfo:
 
 
 class BatchHook:
-    """Derive from this and give it to a producer as one of its `hooks`."""
+    """Base class for hooks; pass instances to a producer as `hooks`."""
 
     def on_send(self, batch: BatchInfo) -> None:
-        """A batch goes out; again each time it is sent again."""
+        """Called each time a batch is sent, retries included."""
 
     def on_done(self, batch: BatchInfo, error: Exception | None) -> None:
-        """A batch has its outcome; one that was never sent has attempt 0.
+        """Called when a batch has its outcome; one that was never sent has attempt 0.
 
-        One that was too large for its topic ends with that error, and its parts are new batches.
+        A batch that is too large for its topic ends with that error; its parts are new batches.
         """
 
 
 class BatchHooks:
-    """The hooks of a producer, each called in turn."""
+    """All hooks of a producer; a call goes to each of them."""
 
     def __init__(self, hooks: Sequence[BatchHook] = ()) -> None:
         self._hooks = tuple(hooks)
@@ -66,11 +66,11 @@ class BatchHooks:
         return bool(self._hooks)
 
     def on_send(self, batch: BatchInfo) -> None:
-        """Tell all."""
+        """Call `on_send` of all hooks."""
         for each in self._hooks:
             call_user_code(each.on_send, batch, about=f"{type(each).__name__}.on_send")
 
     def on_done(self, batch: BatchInfo, error: Exception | None) -> None:
-        """Tell all."""
+        """Call `on_done` of all hooks."""
         for each in self._hooks:
             call_user_code(each.on_done, batch, error, about=f"{type(each).__name__}.on_done")

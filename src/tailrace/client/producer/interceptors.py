@@ -1,7 +1,7 @@
-"""Interceptors: code of the user's that sees each record on its way out, and what became of it.
+"""Interceptors: user code that is called for each record when it is sent and when it is done.
 
-They may change a record before it is serialized (KIP-42). What they raise is logged and otherwise
-of no effect, so that a fault of an interceptor never loses a record.
+They may change a record before it is serialized (KIP-42). Their exceptions are logged and have no
+other effect, so a faulty interceptor never loses a record.
 """
 
 import logging
@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 
 
 class ProducerInterceptor(Protocol):
-    """To derive from: each method does nothing until it is overridden."""
+    """Base class for interceptors; each method does nothing unless it is overridden."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """The record to send instead, before key and value are serialized.
+        """Return the record to send, which may be another one; key and value are not serialized.
 
         Called by the thread that sends, so it should not block.
         """
@@ -29,19 +29,20 @@ class ProducerInterceptor(Protocol):
         metadata: RecordMetadata,  # noqa: ARG002 - for those who override it.
         error: Exception | None,  # noqa: ARG002
     ) -> None:
-        """A record was written, or failed with `error`; then metadata has -1 for what is unknown.
+        """Called when a record was written, or failed with `error`.
 
-        Called by the producer's own thread, so it should not block.
+        After a failure, unknown numbers in `metadata` are -1. Called by the producer's own thread,
+        so it should not block.
         """
         return
 
     def close(self) -> None:
-        """The producer was closed."""
+        """Called after the producer was closed."""
         return
 
 
 class ProducerInterceptors:
-    """The interceptors of a producer, each called in turn."""
+    """All interceptors of a producer; a call goes to each of them."""
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor] = ()) -> None:
         self._interceptors = tuple(interceptors)
@@ -50,25 +51,26 @@ class ProducerInterceptors:
         return bool(self._interceptors)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """What the interceptors make of a record; one that fails is passed over."""
+        """Pass a record through all interceptors; one that fails is skipped."""
         for each in self._interceptors:
             try:
                 changed: object = each.on_send(record)
             except Exception:
-                log.exception("%s.on_send failed; it has no effect", type(each).__name__)
+                log.exception("user_code_failed name=%s.on_send", type(each).__name__)
                 continue
             if isinstance(changed, ProducerRecord):
                 record = changed
             else:
                 log.error(
-                    "%s.on_send returned a %s instead of a ProducerRecord; it has no effect",
+                    "user_code_failed name=%s.on_send reason=it returned a %s instead of a "
+                    "ProducerRecord",
                     type(each).__name__,
                     type(changed).__name__,
                 )
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        """Tell all what became of a record that was to be sent."""
+        """Tell all interceptors the outcome of a record."""
         for each in self._interceptors:
             call_user_code(
                 each.on_acknowledgement,
@@ -78,7 +80,7 @@ class ProducerInterceptors:
             )
 
     def on_send_error(self, record: ProducerRecord, error: Exception) -> None:
-        """Tell all that a record failed before it was in a batch.
+        """Tell all interceptors that a record failed before it was in a batch.
 
         The partition is the record's own, or -1 if it has none.
         """
@@ -86,6 +88,6 @@ class ProducerInterceptors:
         self.on_acknowledgement(RecordMetadata(record.topic, partition, -1, -1), error)
 
     def close(self) -> None:
-        """Tell all that the producer was closed."""
+        """Call `close` of all interceptors."""
         for each in self._interceptors:
             call_user_code(each.close, about=f"{type(each).__name__}.close")

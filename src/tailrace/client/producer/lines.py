@@ -1,15 +1,15 @@
-"""`Lines`: records of an `AsyncProducer` that cannot get into a batch yet, in their order.
+"""`Lines`: queues of `AsyncProducer` records that cannot get into a batch yet, in their order.
 
-A record waits in the line of its topic while nothing is known of that, or there is no memory. One
-for a partition that the topic does not have waits in a line of that partition.
+A record waits in the queue (line) of its topic while the topic's metadata is not known or there is
+no memory. A record for a partition that the topic does not have waits in a queue of that partition.
 
-Who awaits a receipt holds one record, however long it waits. Who does not could pile up records
-without end, so of those no more than `buffer.memory` bytes may be in line.
+A task that awaits each receipt has one record in line at a time. A task that does not await could
+queue records without limit, so records that nobody awaits may take `buffer.memory` bytes at most.
 
-Not here: who moves the bytes (`aio`).
+Not here: sending (`aio`).
 
-Invariant: a record in line is in a batch later, or fails, or leaves the line because nobody awaits
-it any more; in each case its bytes and its memory are given back.
+Invariant: a record in line later gets into a batch, or fails, or leaves the line because its await
+was cancelled; in each case its bytes are no longer counted.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 QUEUED_MEMORY: Final = 700
-"""Bytes that a record in line takes besides its key, value and headers: its receipt, what is kept
-for its callbacks, and its place in the line (630 were measured for one without callbacks)."""
+"""Bytes that a record in line takes besides its key, value and headers: its receipt, its callbacks,
+and its entry in the line (630 were measured for one without callbacks)."""
 
 
 class Queued(Outcome):
-    """A record in line, and later in a batch."""
+    """The outcome of a record that is in line first, and in a batch later."""
 
     __slots__ = (
         "batch",
@@ -72,30 +72,30 @@ class Queued(Outcome):
         self.size = prepared.size
         """Bytes it takes in a batch, at most."""
         self.is_counted = False
-        """Its bytes are among those in line that nobody awaits."""
+        """Its bytes are counted as bytes in line that nobody awaits."""
         self.is_aside = False
-        """It is in the line of a partition that is not there."""
+        """It is in the line of a partition that does not exist."""
         self.leave = leave
-        """Told that it is awaited, or, in line, that nobody awaits it any more."""
+        """Called when a task begins to await it, and when the last one stops before it is sent."""
         self.deadline = deadline
-        """The loop's time at which it gives up waiting in line."""
+        """The loop's time at which it fails if it is still in line."""
         self.wall_s = wall_s
         self.batch: ProducerBatch | None = None
         self.index = 0
 
     def add_watcher(self, wake: Callable[[], None]) -> None:
-        """Somebody awaits it."""
+        """Note that a task awaits it."""
         super().add_watcher(wake)
         self.leave(self)
 
     def remove_watcher(self, wake: Callable[[], None]) -> None:
-        """Somebody awaits it no more; the last one takes it out of the line."""
+        """Note that a task awaits it no more; without any, it leaves the line."""
         super().remove_watcher(wake)
         if self.prepared is not None and not self.watchers:
             self.leave(self)
 
     def place_of(self, index: int) -> RecordMetadata:
-        """The record's place in its batch's partition."""
+        """The record's partition, offset and timestamp, as far as known."""
         return super().place_of(index) if self.batch is None else self.batch.place_of(self.index)
 
     def error_of(self, index: int) -> Exception | None:
@@ -104,29 +104,29 @@ class Queued(Outcome):
 
 
 class Lines:
-    """The lines of one producer, each served by a task of its own while there is anybody in it."""
+    """The lines of one producer; each has its own task while it is not empty."""
 
     def __init__(self, engine: "Engine", driver: "LoopDriver") -> None:
         self._engine = engine
         self._driver = driver
         self._lines: dict[TopicPartition, deque[Queued]] = {}
-        """Records in line, by topic; and those for a partition that is not there, by that."""
+        """Records in line by topic (partition -1), or by partition if that does not exist."""
         self._bytes = 0
         """Memory of the records in line that nobody awaits, with `QUEUED_MEMORY` for each."""
         self._beyond: dict[asyncio.Task[object] | None, Queued] = {}
-        """Records for which the line is too full, unless they are awaited soon, by who sent them:
-        a task, or None for callbacks."""
+        """By the task that sent them (None for callbacks): records beyond `buffer.memory`, which
+        fail unless they are awaited soon."""
         self._pumps: set[asyncio.Task[None]] = set()
 
     def max_block(self) -> float:
-        """The loop's time at which who begins to wait now gives up."""
+        """The loop's time `max.block.ms` from now."""
         return self._driver.loop.time() + self._engine.config.max_block_ms / 1000
 
     def put(self, prepared: Prepared, wall_s: float) -> tuple[Outcome, int]:
-        """Put a record into a batch if that is possible now, and else in line; then `set_off`.
+        """Append a record to a batch if that is possible now, else to its line; then `set_off`.
 
         Raises:
-            TailraceError: it can be in neither.
+            TailraceError: the record can go to neither.
         """
         placed: tuple[Outcome, int] | None = None
         if self._line_of(prepared.record) is None:
@@ -136,7 +136,7 @@ class Lines:
     def _place(
         self, prepared: Prepared, wall_s: float, *, granted: int
     ) -> tuple[ProducerBatch, int] | None:
-        """Put the record into a batch if that is possible now; then a turn is due."""
+        """Append the record to a batch if that is possible now, else return None."""
         engine = self._engine
         record = prepared.record
         count = engine.metadata.partition_count(record.topic)
@@ -148,7 +148,7 @@ class Lines:
             return engine.append(prepared, partition, now=now, wall_s=wall_s, granted=granted)
 
     def set_off(self) -> None:
-        """Send what a record has made ready, now that all who want to hear of it are noted."""
+        """Send ready batches, after the record's callbacks have been added."""
         with self._engine.lock:
             if self._engine.should_move():
                 self._driver.move()
@@ -156,7 +156,7 @@ class Lines:
                 self._driver.noticed()
 
     def _line_of(self, record: ProducerRecord) -> TopicPartition | None:
-        """The line that a record has to stand in, for order's sake; None if there is none."""
+        """The line that a record must join to keep the order; None if there is none."""
         for partition in (NO_PARTITION, record.partition):
             place = TopicPartition(record.topic, partition or 0)
             if place in self._lines:
@@ -177,11 +177,11 @@ class Lines:
         )
         if self._bytes + queued.size + QUEUED_MEMORY > self._engine.config.buffer_memory:
             sender = asyncio.current_task(self._driver.loop)
-            # Who sends again has not awaited the record before.
+            # A task that sends again has not awaited its previous record.
             self._refuse(self._beyond.pop(sender, None))
             self._beyond[sender] = queued
-            # `wait_for` and `shield` await in a task of their own, whose first step comes in the
-            # next turn, after what is due there already.
+            # `wait_for` and `shield` await in a new task, whose first step runs in the next
+            # iteration of the loop, after the calls that are due there already.
             self._driver.loop.call_soon(
                 self._driver.loop.call_soon, self._refuse_late, sender, queued
             )
@@ -192,9 +192,9 @@ class Lines:
         return queued
 
     def _aside(self, record: ProducerRecord) -> TopicPartition | None:
-        """The line of a partition that the topic does not have; None if it has it, or nobody knows.
+        """The line of the record's partition, if the topic is known not to have it; else None.
 
-        Whoever waits for that waits alone, and holds up no other record of the topic.
+        So a record for a missing partition does not delay other records of the topic.
         """
         count = self._engine.metadata.partition_count(record.topic)
         if count is None or (record.partition or 0) < count:
@@ -202,13 +202,13 @@ class Lines:
         return TopicPartition(record.topic, record.partition or 0)
 
     def _stand_in(self, place: TopicPartition, queued: Queued) -> None:
-        """Go to the end of a line, which is served from then on."""
+        """Append a record to a line; a new line gets a task that serves it."""
         queued.is_aside = place.partition != NO_PARTITION
         line = self._lines.get(place)
         if line is not None:
             line.append(queued)
             return
-        # Later plain records would get into an open batch before those in line.
+        # Otherwise later plain records would get into an open batch before those in line.
         self._engine.gate.shut(place.topic)
         self._lines[place] = line = deque((queued,))
         pump = self._driver.loop.create_task(self._pump(place, line), name=f"line-of-{place}")
@@ -222,25 +222,25 @@ class Lines:
         pump.add_done_callback(ended)
 
     def _remove(self, place: TopicPartition, line: deque[Queued]) -> None:
-        """End a line whose task ends; records that are left in it, if it was cancelled, fail."""
+        """Remove a line whose task has ended; records left in it by a cancellation fail."""
         if self._lines.get(place) is not line:
             return
         del self._lines[place]
         for queued in line:
             error = SendCancelledError(
-                f"{queued.partition.topic}: not sent: it waited for memory or metadata, and the "
-                "task of the producer that serves those records was cancelled; close the producer "
-                "before its tasks are cancelled"
+                f"{queued.partition.topic}: not sent: the record waited for memory or metadata, "
+                "and the producer's task that serves such records was cancelled; close the "
+                "producer before its tasks are cancelled"
             )
             self._end_queued(queued, error)
 
     def _refuse_late(self, sender: asyncio.Task[object] | None, queued: Queued) -> None:
-        """Refuse a record for which the line is too full, two turns after it was sent."""
+        """Refuse a record beyond the limit, two iterations of the loop after it was sent."""
         if self._beyond.get(sender) is queued:
             self._refuse(self._beyond.pop(sender))
 
     def _refuse(self, queued: Queued | None) -> None:
-        """Fail the record for which the line is too full, unless somebody awaits it by now."""
+        """Fail a record beyond the limit, unless it is awaited by now."""
         if queued is not None and queued.prepared is not None and not queued.watchers:
             why = self._why_in_line(queued, queued.prepared.record)
             error = BufferExhaustedError(
@@ -251,7 +251,7 @@ class Lines:
             self._end_queued(queued, error)
 
     def _why_in_line(self, queued: Queued, record: ProducerRecord) -> str:
-        """What the line of a record waits for, and the setting to change."""
+        """The text about what the line of a record waits for, and the setting to change."""
         engine = self._engine
         partition = (record.partition or 0) if queued.is_aside else NO_PARTITION
         line = self._lines.get(TopicPartition(record.topic, partition)) or (queued,)
@@ -262,14 +262,14 @@ class Lines:
         return why_no_memory(engine, waited)
 
     def _awaited(self, queued: Queued) -> None:
-        """Somebody awaits a record, or the last one who awaited it in line was cancelled."""
+        """Handle the `leave` calls of a record: it is awaited now, or not any more."""
         if queued.batch is not None:
             self._engine.hurry(queued.batch)
             return
         self._discount(queued)
         if not queued.watchers:
             error = SendCancelledError(
-                "not sent: it was in line, and the wait for it was cancelled"
+                "not sent: the record was in line, and the await of its receipt was cancelled"
             )
             self._end_queued(queued, error)
 
@@ -279,9 +279,9 @@ class Lines:
             self._bytes -= queued.size + QUEUED_MEMORY
 
     async def served(self, topic: str | None = None) -> None:
-        """Wait until all that is in line now is in a batch, or has failed; not for later ones.
+        """Wait until all records that are in line now are in a batch or have failed.
 
-        With `topic` only for records of that topic, and for none of a partition that is not there.
+        With `topic`, only for that topic's records, without those for a missing partition.
         """
         pending = [
             queued
@@ -301,12 +301,12 @@ class Lines:
             await self._driver.until(is_over)
 
     def held(self) -> int:
-        """How many records are in line; a finalizer may ask, in any thread."""
+        """The number of records in line; a finalizer may call this in any thread."""
         lines = [tuple(line) for line in list(self._lines.values())]
         return sum(queued.prepared is not None for line in lines for queued in line)
 
     def end(self, error: Exception) -> None:
-        """Fail all that is in line."""
+        """Fail all records in line."""
         for pump in self._pumps:
             pump.cancel()
         lines, self._lines = self._lines, {}
@@ -326,8 +326,8 @@ class Lines:
                 except TailraceError as error:
                     self._end_queued(queued, error)
                 except BaseException as error:
-                    # A partitioner may raise what asyncio ends tasks with: it was not asyncio while
-                    # this task is not cancelled and the loop lives.
+                    # A user's partitioner may raise CancelledError too. It came from there unless
+                    # this task is being cancelled or the loop is closed.
                     if task.cancelling() or self._driver.loop.is_closed():
                         raise
                     self._end_queued(queued, _unserved(queued, error))
@@ -336,7 +336,7 @@ class Lines:
             self._remove(place, line)
 
     async def _serve(self, queued: Queued, place: TopicPartition) -> None:
-        """Put a record into a batch, or into the line of a partition that is not there."""
+        """Append a record to a batch, or move it to the line of its missing partition."""
         granted = 0
         try:
             while (prepared := queued.prepared) is not None:
@@ -354,7 +354,7 @@ class Lines:
                     granted = 0
                     self._join(queued, *placed)
                 elif not granted:
-                    # A record that was in front of this one may have opened a batch.
+                    # A record before this one may have opened a batch for plain records.
                     self._engine.gate.shut(record.topic)
                     size = self._engine.accumulator.supply.memory_for(queued.size)
                     granted = await self.wait_for_memory(size, queued.deadline, queued)
@@ -363,7 +363,7 @@ class Lines:
                 self._engine.pool.deallocate(granted)
 
     def _join(self, queued: Queued, batch: ProducerBatch, index: int) -> None:
-        """The record is in a batch now, and ends with it."""
+        """Note that the record is in a batch now and shares its outcome."""
         self._discount(queued)
         queued.prepared = None
         queued.batch, queued.index, queued.partition = batch, index, batch.partition
@@ -376,11 +376,11 @@ class Lines:
         batch.add_watcher(finish)
         if queued.watchers:
             self._engine.hurry(batch)
-        # Also if nothing is to be sent: `served` may wait for this record.
+        # Needed even if there is nothing to send: `served` may wait for this record.
         self._driver.stirred()
 
     def _end_queued(self, queued: Queued, error: Exception) -> None:
-        """Fail a record that is in line; again does nothing. Whoever serves the line passes it."""
+        """Fail a record in line; idempotent. The line's task skips it later."""
         if queued.prepared is None:
             return
         self._discount(queued)
@@ -388,7 +388,7 @@ class Lines:
         queued.failure = error
         self._engine.note_refused(queued.partition.topic, error)
         if queued.is_forgotten:
-            log.warning("a record was not sent: %s", error)
+            log.warning("record_failed topic=%s reason=%s", queued.partition.topic, error)
         ended = queued.finish()
         self._engine.sender.calls += (each.run_callbacks for each in ended if each.callbacks)
         self._driver.stirred()
@@ -396,9 +396,9 @@ class Lines:
     async def wait_for_topic(
         self, record: ProducerRecord, deadline: float, queued: Queued | None = None
     ) -> bool:
-        """Wait until the topic is known, and has the record's partition.
+        """Wait until the topic's metadata is known and has the record's partition.
 
-        Returns False if `queued` failed meanwhile, or left the line because its wait was cancelled.
+        Returns False if `queued` failed meanwhile, or left the line because it is not awaited.
         """
         engine = self._engine
         topic, partition = record.topic, record.partition
@@ -428,9 +428,9 @@ class Lines:
     async def wait_for_memory(
         self, size: int, deadline: float, queued: Queued | None = None
     ) -> int:
-        """Take `size` bytes from the pool, after waiting in line for them; returns `size`.
+        """Wait for `size` bytes of the pool and take them; returns `size`.
 
-        Or 0, if the record in line that they were for has failed meanwhile.
+        Returns 0 and takes nothing if `queued` failed meanwhile.
         """
         engine = self._engine
         started = self._driver.loop.time()
@@ -443,7 +443,7 @@ class Lines:
                     lambda: bool(answers) or (queued is not None and queued.is_done)
                 )
         except TimeoutError:
-            # If the pool granted the memory before this task ran again, it is taken all the same.
+            # If the pool granted the memory just before the timeout, use it.
             if engine.pool.cancel(waiter):
                 engine.metrics.buffer_exhausted_total += 1
                 waited = self._driver.loop.time() - started
@@ -465,7 +465,7 @@ class Lines:
 
 
 def _unserved(queued: Queued, error: BaseException) -> RejectedRecordError:
-    # By its class alone: the text of an exception is code of the program's as well.
+    # Only the class name: the text of the exception is made by user code, which may fail again.
     found = RejectedRecordError(
         f"{queued.partition.topic}: choosing a partition failed: {type(error).__name__}"
     )

@@ -1,6 +1,6 @@
-"""When a producer has the compiled kernels loaded: when plain code has cost as much as they do.
+"""Loads the compiled kernels once running pure Python has cost as much time as loading them.
 
-Not here: the account of that, which all kernels of a process share (`tailrace.kernels.kernel`).
+Not here: the measurement of that cost, for the whole process (`tailrace.kernels.kernel`).
 """
 
 import threading
@@ -9,18 +9,18 @@ from typing import Final
 from tailrace import kernels
 
 LOAD_ROWS: Final = 60_000
-"""Rows of one `send_many` in plain code that cost about half of what loading the kernels does."""
+"""Rows of one `send_many` that take pure Python about half as long as loading the kernels."""
 
 _loading = threading.Lock()
-"""Taken once, by the first who finds that loading is worth while."""
+"""Acquired once, by the first caller that starts the loading."""
 
 
 def is_worth_waiting(row_count: int) -> bool:
-    """Whether so many rows in one call are worth waiting until the kernels are loaded."""
+    """Return whether a call with so many rows should wait until the kernels are loaded."""
     return row_count >= LOAD_ROWS and not kernels.is_loaded()
 
 
 def load_beside() -> None:
-    """Have the kernels loaded by a thread, if that is worth while by now; returns at once."""
+    """Start a thread that loads the kernels, if that pays off by now; returns at once."""
     if kernels.worth_loading() and _loading.acquire(blocking=False):
         threading.Thread(target=kernels.load, name="tailrace-kernels", daemon=True).start()

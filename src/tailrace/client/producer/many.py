@@ -1,6 +1,6 @@
-"""`SendSummary`: what became of many rows that were sent at once.
+"""`SendSummary`: the outcomes of the rows of one `send_many`.
 
-Not here: how rows become batches (`columns`, `slices`), and waiting (the faces).
+Not here: how rows become batches (`columns`, `slices`), and waiting (`producer`, `aio`).
 
 Invariant: every row is counted once, as acknowledged or as one of the errors.
 """
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 def check_columns(parts: "Parts") -> None:
-    """Raises TypeError if rows cannot go as columns: something wants to see each record."""
+    """Raise TypeError if the producer has user code that must be called for each record."""
     if parts.interceptors or parts.partitioner or parts.key_serializer or parts.value_serializer:
         raise TypeError(
-            "send_many writes columns as they are; a producer with serializers, interceptors "
-            "or a partitioner of its own sends record by record: use send"
+            "send_many sends columns as they are, so it does not work with serializers, "
+            "interceptors or a custom partitioner; use send for each record"
         )
 
 
 class SendSummary:
-    """The outcome of `send_many`.
+    """The result of `send_many`.
 
-    Where `send_many` raises, the error has it as `summary`: what became of the rows until then. The
-    rows of `pending_count` go on; after `flush()`, `settle()` takes their outcomes too.
+    If `send_many` raises, the error has this as `summary`, with the outcomes until then. The
+    `pending_count` rows are still sent; after `flush()`, `settle()` counts their outcomes too.
     """
 
     def __init__(self, topic: str, progress: Callable[[int], object] | None = None) -> None:
@@ -39,18 +39,18 @@ class SendSummary:
         self._progress = progress
         self._told_count = 0
         self.row_count = 0
-        """Rows that were given."""
+        """Rows that the caller gave."""
         self.acknowledged_count = 0
-        """Of these, the ones that were written."""
+        """Rows that were written."""
         self.errors: dict[int, Exception] = {}
-        """Why the others were not, by their number from 0."""
+        """Errors of the other rows, by row number from 0."""
         self.offsets: dict[int, tuple[int, int]] = {}
-        """First and last offset that rows went to, by partition; where brokers tell (not acks=0).
-        Records of other producers may stand between them."""
+        """First and last offset of the rows, by partition; empty with acks=0. Records of other
+        producers may lie between them."""
         self._pending: deque[ProducerBatch] = deque()
 
     def raise_errors(self) -> None:
-        """Raise the error of the first row that has one, if any has."""
+        """Raise the error of the first row that failed, if any did."""
         if self.errors:
             first = min(self.errors)
             error = self.errors[first]
@@ -58,49 +58,49 @@ class SendSummary:
             raise error
 
     def refuse(self, rows: "list[RefusedRow]") -> None:
-        """Note rows that were not sent."""
+        """Count rows that cannot be sent as errors."""
         for each in rows:
             self.errors[each.row] = RejectedRecordError(f"row {each.row}: {each.rule}")
 
     def add(self, batch: "ProducerBatch") -> None:
-        """Note a batch on its way."""
+        """Add a batch that is being sent."""
         self._pending.append(batch)
 
     @property
     def pending_count(self) -> int:
-        """Rows on their way, whose outcome is not known yet."""
+        """Rows that are being sent and have no outcome yet."""
         return sum(batch.record_count for batch in self._pending)
 
     @property
     def unsent_count(self) -> int:
-        """Rows that were read and are not on their way; not 0 only where `send_many` raised."""
+        """Rows that were read but not sent; 0 unless `send_many` raised."""
         return self.row_count - self._ended_count - self.pending_count
 
     @contextmanager
     def accounting(self) -> Iterator[None]:
-        """Have whatever the block raises carry the summary."""
+        """Set the attribute `summary` on any exception of the block."""
         try:
             yield
         except BaseException as error:
             self.settle()
-            # An exception of the caller's may refuse to have one more attribute.
+            # The caller's exception may have slots and refuse a new attribute.
             with suppress(Exception):
                 error.summary = self  # type: ignore[attr-defined]
             raise
 
     def settle(self) -> bool:
-        """Take the outcomes that are there; whether that is all of them."""
+        """Count the outcomes that are there; returns whether all are."""
         while self._pending and self._pending[0].is_done:
             self._take(self._pending.popleft())
         return not self._pending
 
     def has_news(self) -> bool:
-        """Take the outcomes that are there; whether there is any that `tell` has not told."""
+        """Count the outcomes that are there; returns whether there are new ones, or all are."""
         return self.settle() or self._ended_count > self._told_count
 
     @property
     def is_over(self) -> bool:
-        """Whether each row that was added has its outcome."""
+        """Whether all added batches have their outcome."""
         return not self._pending
 
     @property
@@ -108,7 +108,7 @@ class SendSummary:
         return self.acknowledged_count + len(self.errors)
 
     def tell(self) -> None:
-        """Call `progress` with what is new; without the producer's lock."""
+        """Call `progress` with the number of new outcomes; without the producer's lock."""
         new = self._ended_count - self._told_count
         self._told_count += new
         if self._progress is not None and new:

@@ -1,16 +1,16 @@
-"""`ProducerMetadata`: which brokers there are, and who leads the partitions that are written to.
+"""`ProducerMetadata`: the brokers, and the leaders of the partitions that are written to.
 
-A state machine without I/O. It says when to ask (`due_in`), what to ask (`next_request`), and is
-told what came back (`answered`, `failed`); in between it is a table to look things up in.
+A state machine without I/O. It says when a request is due (`due_in`), makes the request
+(`next_request`), and takes the answer (`answered`) or the failure (`failed`).
 
-    all topics     every `metadata.max.age.ms`, and when somebody saw that something is wrong
-                   (`request_update`); paced by the backoff as long as answers bring nothing new
+    all topics     every `metadata.max.age.ms`, and after signs of stale metadata
+                   (`request_update`); with backoff while answers bring nothing new
     new topics     at once, and only these (`add_topic`)
 
-Not here: which broker is asked, and how long `send` waits.
+Not here: which broker gets the request, and how long `send` waits.
 
-Invariant: a want is met only by an answer to a request that was made after it. A partition's leader
-epoch never falls while the topic stays the same one (KIP-320, KIP-516).
+Invariant: a wanted update is satisfied only by a request that was made after it was asked for. A
+partition's leader epoch never decreases while the topic id is the same (KIP-320, KIP-516).
 """
 
 import math
@@ -32,35 +32,35 @@ from tailrace.protocol.messages.metadata import (
 )
 
 _EPOCHS_SINCE = 9
-"""Brokers that speak no newer version may answer with an epoch that is not the leader's own."""
+"""First version of Metadata whose leader epochs are reliable; in older ones they may be wrong."""
 
 _NO_ID = UUID(int=0)
 
 
 _INSTANT_S = 1e-6
-"""Less than that is not waited for: added to a time, it may be lost in rounding."""
+"""Shorter waits count as none: added to a time, they may be lost in rounding."""
 
 
 class Leader(NamedTuple):
-    """Who leads a partition."""
+    """The leader of a partition."""
 
     node_id: int
-    """The broker; -1: nobody."""
+    """Id of the broker; -1 if there is no leader."""
     epoch: int
-    """How often the lead has changed; -1: not known."""
+    """The leader epoch; -1 if it is not known."""
 
 
 _NOBODY = Leader(-1, NO_LEADER_EPOCH)
 
 
 class Token(NamedTuple):
-    """What a request was made for; to be given back with its answer."""
+    """The purpose of a request; the caller passes it back with the answer."""
 
     topics: frozenset[str]
     is_full: bool
-    """Whether it is about all topics, or about new ones only."""
+    """Whether it asks for all topics, or only for new ones."""
     wants: int
-    """How often an update had been asked for when it was made."""
+    """The number of wanted updates when the request was made."""
 
 
 class AskedMetadata(NamedTuple):
@@ -71,20 +71,20 @@ class AskedMetadata(NamedTuple):
 
 
 class _Topic(NamedTuple):
-    """What the cluster last said of a topic."""
+    """The metadata of a topic in the last answer."""
 
     topic_id: UUID | None
     leaders: tuple[Leader, ...]
-    """By partition; remembered for their epochs while there is an error."""
+    """By partition; kept during an error, because of the epochs."""
     error: str = ""
-    """Why the topic cannot be used at the moment."""
+    """Why the topic cannot be used now; empty if it can."""
 
 
 _UNKNOWN = _Topic(None, ())
 
 
 class ProducerMetadata:
-    """Brokers and leaders, as far as a producer needs them; `now` is in monotonic seconds."""
+    """Brokers, topics and leaders for one producer; `now` is in monotonic seconds."""
 
     def __init__(
         self,
@@ -96,14 +96,14 @@ class ProducerMetadata:
         may_rebootstrap: bool,
     ) -> None:
         self.version = 0
-        """Changes whenever something was learnt."""
+        """Increased whenever brokers or topics were updated."""
         self._bootstrap = {each.id: each for each in bootstrap}
         self._nodes = self._bootstrap
         self._topics: dict[str, _Topic] = {}
         self._available: dict[str, tuple[int, ...]] = {}
         self._errors: dict[str, Exception] = {}
         self.used_at: dict[str, float] = {}
-        """When the topics that are in use, known or not, were last asked for."""
+        """When each topic in use was last sent to; the topics need not be known."""
         self._new: set[str] = set()
         self._max_age_s = max_age_ms / 1000
         self._max_idle_s = max_idle_ms / 1000
@@ -115,27 +115,27 @@ class ProducerMetadata:
         self._aged_at = -math.inf
         self._allowed_at = -math.inf
         self._fruitless = 0
-        """How many attempts in a row failed or brought nothing new."""
+        """Consecutive requests that failed or brought nothing new."""
         self._failure: Exception | None = None
 
     # -- what is known ------------------------------------------------------------------------
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The brokers that can be asked: those of the cluster, or the bootstrap list."""
+        """The brokers that requests can go to: those of the cluster, or the bootstrap list."""
         return tuple(self._nodes.values())
 
     def node(self, node_id: int) -> Node | None:
-        """Where a broker listens."""
+        """The node with this id, or None."""
         return self._nodes.get(node_id)
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions a topic has; None while that is not known."""
+        """The number of a topic's partitions; None while it is not known."""
         known = self._topics.get(topic)
         return None if known is None or known.error else len(known.leaders)
 
     def leader(self, partition: TopicPartition) -> Leader | None:
-        """Who leads a partition; None while nobody does, or nobody who could be reached."""
+        """The leader of a partition; None if there is none, or its address is not known."""
         known = self._topics.get(partition.topic)
         if known is None or known.error or not 0 <= partition.partition < len(known.leaders):
             return None
@@ -153,9 +153,9 @@ class ProducerMetadata:
         return found
 
     def topic_error(self, topic: str) -> Exception | None:
-        """Why waiting for a topic is in vain: an InvalidTopicError or an AuthorizationError.
+        """The error that makes waiting for a topic pointless: an invalid name or missing rights.
 
-        It holds for all who wait, until `add_topic` asks for the topic once more.
+        It stays for all waiting callers until `add_topic` is called for the topic again.
         """
         return self._errors.get(topic)
 
@@ -167,9 +167,9 @@ class ProducerMetadata:
         partition: int | None = None,
         failure: Exception | None = None,
     ) -> str:
-        """A sentence for a caller who waited in vain, with what is known about the reason.
+        """The text of a timeout error, with the known reason.
 
-        `failure` is why the last connection to a broker failed.
+        `failure` is the error of the last connection to a broker.
         """
         known = self._topics.get(topic)
         if known is None:
@@ -189,9 +189,9 @@ class ProducerMetadata:
     # -- what is wanted -----------------------------------------------------------------------
 
     def add_topic(self, topic: str, now: float) -> None:
-        """Note that a topic is used, or will be once something is known of it.
+        """Note that a topic is in use.
 
-        The first time it is asked about at once; after a `topic_error` it is asked about anew.
+        The first call makes a request due at once; a call after a `topic_error` asks again.
         """
         if topic not in self.used_at:
             self._new.add(topic)
@@ -201,18 +201,21 @@ class ProducerMetadata:
         self.used_at[topic] = now
 
     def request_update(self) -> None:
-        """Ask about all topics anew, as soon as the backoff allows it."""
+        """Request metadata of all topics, as soon as the backoff allows it."""
         self._wants += 1
 
     def request_topic(self, topic: str) -> None:
-        """Ask about a topic anew, and as a leader that changed leads others too, about all."""
+        """Request metadata of a topic again, and of all others.
+
+        A broker that has lost one partition has probably lost others too.
+        """
         if topic not in self._new:
             self.request_update()
 
     def no_node(self, now: float) -> None:
-        """Take note that no broker can be asked: all have failed lately.
+        """Handle that no broker can be connected to now, since all have failed lately.
 
-        With `metadata.recovery.strategy=rebootstrap` the bootstrap list takes their place.
+        With `metadata.recovery.strategy=rebootstrap` the bootstrap list replaces them.
         """
         if self._may_rebootstrap and self._nodes is not self._bootstrap:
             self._rebootstrap()
@@ -221,7 +224,7 @@ class ProducerMetadata:
             self._pause(now)
 
     def due_in(self, now: float) -> float:
-        """Seconds until `next_request` has one; infinite while one is in flight."""
+        """Seconds until a request is due; infinite while one is in flight."""
         if self._in_flight is not None:
             return math.inf
         is_wanted = self._new or self._wants > self._wants_met
@@ -230,7 +233,7 @@ class ProducerMetadata:
         return left if left > _INSTANT_S else 0.0
 
     def next_request(self, now: float) -> AskedMetadata | None:
-        """The request to send now, if one is due; it must come back by `answered` or `failed`."""
+        """The request that is due now, or None; `answered` or `failed` must follow."""
         if self.due_in(now) > 0:
             return None
         is_aged = self._aged_at <= now
@@ -249,7 +252,7 @@ class ProducerMetadata:
     def answered(
         self, token: Token, response: MetadataResponse, now: float, *, version: int
     ) -> None:
-        """Take an answer of that version of Metadata in; a second one to a token is ignored."""
+        """Apply an answer to Metadata of that version; a second one for a token is ignored."""
         if token is not self._in_flight:
             return
         nodes = _usable_nodes(response)
@@ -273,7 +276,7 @@ class ProducerMetadata:
         self._pause(now)
 
     def failed(self, token: Token, error: Exception, now: float) -> None:
-        """A request has no answer; what it was for stays wanted."""
+        """Note that a request failed; what it was made for stays wanted."""
         if token is self._in_flight:
             self._in_flight = None
             self._failure = error
@@ -283,9 +286,9 @@ class ProducerMetadata:
     def update_leader(
         self, partition: TopicPartition, leader: Leader, endpoint: Node | None
     ) -> bool:
-        """Take a leader from the answer to Produce (KIP-951); whether it is newer than the known.
+        """Apply a leader from the answer to Produce (KIP-951); returns whether it was newer.
 
-        `endpoint` is where it listens, if the answer says that.
+        `endpoint` is its address, if the answer has it.
         """
         known = self._topics.get(partition.topic)
         if known is None or not 0 <= partition.partition < len(known.leaders):
@@ -307,7 +310,7 @@ class ProducerMetadata:
         self._changed()
         return True
 
-    # -- within -------------------------------------------------------------------------------
+    # -- internal -----------------------------------------------------------------------------
 
     def _is_usable(self, leader: Leader) -> bool:
         return leader.node_id >= 0 and leader.node_id in self._nodes
@@ -320,9 +323,9 @@ class ProducerMetadata:
         self._allowed_at = now + self._backoff.pause_s(max(self._fruitless - 1, 0))
 
     def _rebootstrap(self) -> None:
-        """Know nothing but the bootstrap list, and how many partitions the topics had.
+        """Forget everything but the bootstrap list and the topics' partition counts.
 
-        With these, records can still be gathered; to be led by whom, and since when, is open.
+        With the counts, records can still be put into batches; leaders and epochs are unknown.
         """
         self._nodes = self._bootstrap
         self._topics = {
@@ -344,7 +347,7 @@ class ProducerMetadata:
     def _take_topics(
         self, token: Token, answers: Iterable[MetadataResponseTopic], *, has_epochs: bool
     ) -> None:
-        """Replace what is known of the topics that were asked about."""
+        """Replace the metadata of the requested topics."""
         by_name = {each.name: each for each in answers}
         topics = dict(self._topics)
         for name in token.topics:
@@ -364,7 +367,7 @@ class ProducerMetadata:
         self._topics = topics
 
     def _note_error(self, topic: str, code: int) -> None:
-        """Keep an error that waiting does not help against; ask again after any other."""
+        """Keep an error that waiting cannot end; request an update after any other."""
         if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
             self._errors[topic] = InvalidTopicError(f"topic {topic!r}: {_words(code)}")
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -381,15 +384,15 @@ def _is_address(node: Node) -> bool:
 
 
 def _usable_nodes(response: MetadataResponse) -> dict[int, Node]:
-    """The brokers by id; negative ids are those of the bootstrap list, so none may have one."""
+    """The brokers by id, without negative ids, which are reserved for the bootstrap list."""
     nodes = (Node(each.node_id, each.host, each.port) for each in response.brokers)
     return {each.id: each for each in nodes if each.id >= 0 and _is_address(each)}
 
 
 def _read_topic(answer: MetadataResponseTopic, old: _Topic, *, has_epochs: bool) -> _Topic:
-    """A topic from an answer; of a partition with an older epoch, what is known stays.
+    """The topic from an answer; a partition with an older epoch keeps its known leader.
 
-    Partitions must be numbered from 0 on without a gap, or keys would go to the wrong ones.
+    Partitions must be numbered from 0 without a gap, or keys would go to the wrong ones.
     """
     topic_id = None if answer.topic_id == _NO_ID else answer.topic_id
     is_same = topic_id is None or topic_id == old.topic_id

@@ -1,12 +1,12 @@
-"""`Metrics`: what a producer has done so far, for it and for each topic; Kafka's names.
+"""`Metrics`: counts and times of a producer, in total and by topic, under Kafka's metric names.
 
-Counted per batch, never per record. A snapshot is plain numbers under Kafka's metric names, so a
-dashboard made for Kafka's producer finds them.
+They are updated per batch, never per record. Because a snapshot has Kafka's names, dashboards for
+Kafka's producer work with it.
 
-A topic is counted apart while its metadata is kept (`metadata.max.idle.ms`), and never if there is
-no such topic: names come from the caller, and there is no end to them.
+A topic has its own counts while its metadata is kept (`metadata.max.idle.ms`). A topic that does
+not exist has none, since callers could send to any number of such names.
 
-Invariant: `record-send-total` + `record-error-total` + what is on its way = what was sent.
+Invariant: `record-send-total` + `record-error-total` + records without an outcome = records sent.
 """
 
 from dataclasses import dataclass
@@ -21,33 +21,39 @@ METRICS: Final = {
     "record-send-total": ("records", "Acknowledged; with `acks=0`, sent."),
     "record-error-total": (
         "records",
-        "Ended in an error. Those that may be in the log all the same are among them.",
+        "Ended in an error, including those that may be in the log all the same.",
     ),
     "record-retry-total": ("records", "Sent again, counted each time."),
     "byte-total": (
         "bytes",
-        "Batches as they were sent, compressed and with their headers, each time.",
+        "Size of the batches sent, compressed and with their headers, retries included.",
     ),
     "request-total": ("requests", "Produce requests sent."),
-    "response-total": ("requests", "Of these, answered; none is with `acks=0`."),
-    "batch-split-total": ("batches", "Sent in parts, since the topic took none so large."),
-    "records-per-request-avg": ("records", "In a Produce request."),
-    "batch-size-avg": ("bytes", "Of a batch as it was sent."),
+    "response-total": ("requests", "Produce requests answered; 0 with `acks=0`."),
+    "batch-split-total": (
+        "batches",
+        "Split into smaller batches, because the broker refused them as too large.",
+    ),
+    "records-per-request-avg": ("records", "Mean number of records in a Produce request."),
+    "batch-size-avg": ("bytes", "Mean size of a sent batch, compressed."),
     "compression-rate-avg": (
         "ratio",
-        "Bytes sent to the most that they could have been without a codec; 1 is no gain.",
+        "Bytes sent, divided by the most they could be without compression; 1 is no gain.",
     ),
-    "request-latency-avg": ("ms", "From a Produce request to its answer."),
-    "request-latency-max": ("ms", "The longest of these."),
-    "produce-throttle-time-max": ("ms", "Longest pause that a broker asked for (quotas)."),
+    "request-latency-avg": ("ms", "Mean time from a Produce request to its answer."),
+    "request-latency-max": ("ms", "Longest time from a Produce request to its answer."),
+    "produce-throttle-time-max": ("ms", "Longest throttle time that a broker asked for (quotas)."),
     "buffer-total-bytes": ("bytes", "`buffer.memory`."),
-    "buffer-available-bytes": ("bytes", "Of it, free now."),
-    "buffer-exhausted-total": ("calls", "Gave up waiting for memory, after `max.block.ms`."),
-    "bufferpool-wait-time-ns-total": ("ns", "Spent by callers in waiting for memory."),
-    "waiting-threads": ("callers", "Wait for memory now; with `AsyncProducer`, tasks."),
-    "batches-in-flight": ("batches", "In Produce requests that are not answered now."),
+    "buffer-available-bytes": ("bytes", "Part of `buffer.memory` that is free now."),
+    "buffer-exhausted-total": ("calls", "Sends that waited `max.block.ms` for memory and failed."),
+    "bufferpool-wait-time-ns-total": ("ns", "Time that callers have waited for memory."),
+    "waiting-threads": (
+        "callers",
+        "Threads, or tasks with `AsyncProducer`, that wait for memory now.",
+    ),
+    "batches-in-flight": ("batches", "Batches in Produce requests without an answer yet."),
 }
-"""Unit and meaning of each metric, by Kafka's name, from what is counted to what is there now."""
+"""Unit and meaning of each metric by Kafka's name; totals first, present values last."""
 
 TOPIC_METRICS: Final = (
     "record-send-total",
@@ -55,7 +61,7 @@ TOPIC_METRICS: Final = (
     "record-retry-total",
     "byte-total",
 )
-"""Those that there are for each topic too: the fields of `Counts` that are reported."""
+"""Metrics that each topic has too: the fields of `Counts` that are reported."""
 
 
 @dataclass(slots=True)
@@ -79,9 +85,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.topics: dict[str, Counts] = {}
-        """Of each topic that is in use."""
+        """Counts of each topic in use."""
         self.total = Counts()
-        """Of all topics that ever were, and of records for none."""
+        """Counts of all topics ever used, and of records for topics that do not exist."""
         self.request_total = 0
         self.response_total = 0
         self.batch_split_total = 0
@@ -94,24 +100,24 @@ class Metrics:
         self.bufferpool_wait_s = 0.0
 
     def _of(self, topic: str) -> "tuple[Counts, Counts]":
-        """The counts of all topics, and of this one, which exists."""
+        """The total counts, and those of this topic, which exists."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = Counts()
         return self.total, found
 
     def forget_all_but(self, topics: "Collection[str]") -> None:
-        """Drop the counts of topics that are not in use any more; the totals have them still."""
+        """Drop the counts of topics that are not in use any more; the totals keep them."""
         for name in [each for each in self.topics if each not in topics]:
             del self.topics[name]
 
     def refused(self, topic: str, *, exists: bool) -> None:
-        """A record got into no batch; of a topic that does not exist only the total is kept."""
+        """Count a record that got into no batch; `exists` says whether its topic does."""
         for counts in self._of(topic) if exists else (self.total,):
             counts.record_error_total += 1
 
     def sent(self, batches: "Iterable[ProducerBatch]") -> None:
-        """A request with these batches goes out."""
+        """Count a request with these batches."""
         self.request_total += 1
         for batch in batches:
             for counts in self._of(batch.partition.topic):
@@ -121,19 +127,19 @@ class Metrics:
             self.record_total += batch.record_count
 
     def answered(self, latency_s: float, throttle_ms: int) -> None:
-        """A request was answered."""
+        """Count the answer to a request."""
         self.response_total += 1
         self.request_latency_total_s += latency_s
         self.request_latency_max_s = max(self.request_latency_max_s, latency_s)
         self.produce_throttle_time_max_ms = max(self.produce_throttle_time_max_ms, throttle_ms)
 
     def retried(self, batch: "ProducerBatch") -> None:
-        """A batch will be sent again."""
+        """Count a batch that will be sent again."""
         for counts in self._of(batch.partition.topic):
             counts.record_retry_total += batch.record_count
 
     def ended(self, batch: "ProducerBatch") -> None:
-        """A batch has its outcome."""
+        """Count the outcome of a batch."""
         for counts in self._of(batch.partition.topic):
             if batch.failure is None:
                 counts.record_send_total += batch.record_count

@@ -1,10 +1,10 @@
-"""Traces of what is sent, for OpenTelemetry; needs the extra `tailrace[otel]`.
+"""OpenTelemetry traces of a producer; needs the extra `tailrace[otel]`.
 
     Producer(..., interceptors=[TraceHeaders()], hooks=[BatchSpans()])
 
-`TraceHeaders` writes the caller's trace into each record's headers, so that who consumes it can go
-on with it. `BatchSpans` makes a span of each batch, from the first time it is sent to its outcome.
-Names and attributes are those of OpenTelemetry's conventions for messaging.
+`TraceHeaders` writes the caller's trace into each record's headers, so that a consumer can continue
+it. `BatchSpans` makes a span for each batch, from its first attempt to its outcome. Names and
+attributes follow OpenTelemetry's conventions for messaging.
 
 Not here: counts, which `Producer.metrics` has.
 """
@@ -31,7 +31,7 @@ class BatchSpans(BatchHook):
     """A span for each batch that is sent."""
 
     def __init__(self, provider: trace.TracerProvider | None = None) -> None:
-        """With the program's own provider of tracers, or a given one."""
+        """Use `provider`, or the program's global tracer provider if it is None."""
         self._tracer = trace.get_tracer("tailrace", tracer_provider=provider)
         self._spans: dict[int, trace.Span] = {}
 

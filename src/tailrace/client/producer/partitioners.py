@@ -1,10 +1,10 @@
-"""Which partition a record goes to: by its key, by turns, or where it makes the fullest batches.
+"""Partitioners: rules that choose the partition of a record.
 
-    a key         murmur2 of its bytes, so that every Kafka client agrees (`partition_of_key`)
-    no key        one partition until a batch's worth is in it, then another (`StickyPartitioner`)
-    as one wishes a `Partitioner`: `RoundRobinPartitioner`, `ConsistentRandomPartitioner`, or an own
+    with a key    murmur2 of its bytes, as in all Kafka clients (`partition_of_key`)
+    without key   one partition until a batch is full, then another (`StickyPartitioner`)
+    custom        a `Partitioner`: `RoundRobinPartitioner`, `ConsistentRandomPartitioner`, or yours
 
-Not here: which partitions a topic has, and which of them can be written to; see `metadata`.
+Not here: which partitions a topic has, and which of them have a leader; see `metadata`.
 """
 
 import random
@@ -21,7 +21,7 @@ _CACHED_KEYS = 1 << 14
 
 
 class Partitioner(Protocol):
-    """A rule of one's own; given to a producer, it decides about all records with no partition."""
+    """A custom rule; a producer that has one calls it for all records without a partition."""
 
     def partition(
         self,
@@ -32,17 +32,16 @@ class Partitioner(Protocol):
         partition_count: int,
         available: Sequence[int],
     ) -> int:
-        """A partition from 0 to `partition_count` - 1.
+        """Return a partition from 0 to `partition_count` - 1.
 
-        `key` and `value` are as they will be written. `available` are the partitions that have a
-        leader at the moment, in rising order; it may be empty. An error that is raised here fails
-        the record.
+        `key` and `value` are serialized. `available` are the partitions that have a leader now, in
+        rising order; it may be empty. An exception raised here fails the record.
         """
         ...
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit MurmurHash2 that Kafka's clients take of a key, signed as Java has it."""
+    """The 32-bit MurmurHash2 that Kafka's clients compute of a key, signed as in Java."""
     length = len(data)
     whole = length >> 2
     mixed = 0x9747B28C ^ length
@@ -69,11 +68,11 @@ def partition_of_key(key: bytes, partition_count: int) -> int:
 
 
 class StickyPartitioner:
-    """The partition of records without a key: one at a time, so that batches get full (KIP-480).
+    """Chooses the partition of records without a key: one at a time, to fill batches (KIP-480).
 
-    The partition of a topic changes after `batch_size` bytes, so that all get the same number of
-    bytes in the long run, whatever the brokers' pace (KIP-794). Where the sizes of the queues are
-    known, partitions with short ones are chosen more often.
+    A topic's partition changes after `batch_size` bytes, so that all partitions get the same number
+    of bytes in the long run, however fast their brokers are (KIP-794). If the queue sizes are
+    known, partitions with short queues are chosen more often.
     """
 
     def __init__(self, batch_size: int, chance: random.Random) -> None:
@@ -86,10 +85,10 @@ class StickyPartitioner:
         self._queue_sizes: dict[str, Mapping[int, int]] = {}
 
     def partition(self, topic: str, partition_count: int, available: Sequence[int]) -> int:
-        """The partition that the topic's records go to at the moment.
+        """The current partition of a topic.
 
-        When it is time for another one, that is chosen among those `available`, or among all if
-        none is.
+        If it is time for another one, that is chosen from `available`, or from all partitions if
+        `available` is empty.
         """
         current = self._current.get(topic, -1)
         if 0 <= current < partition_count:
@@ -100,10 +99,10 @@ class StickyPartitioner:
         return chosen
 
     def appended(self, topic: str, size: int, *, has_open_batch: bool) -> None:
-        """Note `size` bytes that went to the topic's present partition.
+        """Count `size` bytes that went to the topic's current partition.
 
-        While a batch is open there, the partition stays for up to twice as long, for a batch that
-        is left behind before it is full would be sent small.
+        With an open batch, the partition stays for up to twice as many bytes, because changing it
+        before the batch is full would send a small batch.
         """
         total = self._bytes.get(topic, 0) + size
         self._bytes[topic] = total
@@ -111,10 +110,10 @@ class StickyPartitioner:
             self._current.pop(topic, None)
 
     def update_load(self, topic: str, queue_sizes: Mapping[int, int]) -> None:
-        """Say how many batches wait for each partition that may be chosen from now on.
+        """Set the number of waiting batches for each partition that may be chosen from now on.
 
-        A partition that is missing is not chosen: that is how one with a slow leader is spared
-        (`partitioner.availability.timeout.ms`). An empty mapping says that nothing is known.
+        A missing partition is not chosen; so one with a slow leader is avoided
+        (`partitioner.availability.timeout.ms`). An empty mapping means that nothing is known.
         """
         self._queue_sizes[topic] = queue_sizes
 
@@ -132,7 +131,7 @@ class StickyPartitioner:
 
 
 class RoundRobinPartitioner:
-    """Each record of a topic to the next partition, whatever its key."""
+    """Sends each record of a topic to the next partition, whatever its key."""
 
     def __init__(self) -> None:
         self._turns: dict[str, int] = {}
@@ -146,7 +145,7 @@ class RoundRobinPartitioner:
         partition_count: int,
         available: Sequence[int],
     ) -> int:
-        """The next of those available, or of all if none is."""
+        """The next of the available partitions, or of all if none is available."""
         turn = self._turns.get(topic, 0)
         self._turns[topic] = turn + 1
         partitions = available or range(partition_count)
@@ -154,9 +153,9 @@ class RoundRobinPartitioner:
 
 
 class ConsistentRandomPartitioner:
-    """librdkafka's `consistent_random`, for topics that its clients also write to by key.
+    """librdkafka's `consistent_random`, for topics that librdkafka clients also write to by key.
 
-    CRC-32 of the key; any partition without a key or with an empty one.
+    Uses CRC-32 of the key; without a key, or with an empty one, a random partition.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -171,7 +170,7 @@ class ConsistentRandomPartitioner:
         partition_count: int,
         available: Sequence[int],
     ) -> int:
-        """By the key, or by chance."""
+        """The partition of the key, or a random one without a key."""
         if key:
             return zlib.crc32(key) % partition_count
         return self._chance.choice(available or range(partition_count))

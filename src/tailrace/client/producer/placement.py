@@ -1,7 +1,7 @@
-"""`Placement`: which partition a record goes to.
+"""`Placement`: chooses the partition of each record.
 
-Its own; else what the user's partitioner says; else by the key; else the sticky one of the topic,
-which changes as batches get full, towards partitions whose queues are short (KIP-794).
+In this order: the record's own partition; the user's partitioner; the key; the topic's sticky
+partition, which changes as batches get full, with a preference for short queues (KIP-794).
 
 Not here: the rules themselves (`partitioners`).
 """
@@ -24,7 +24,7 @@ from tailrace.client.producer.sender import Sender
 from tailrace.model import TopicPartition
 
 NO_PARTITION: Final = -1
-"""A record without a partition of its own: it goes to the sticky one."""
+"""Stands for the sticky partition, in place of a partition number."""
 
 
 class Placement:
@@ -48,11 +48,11 @@ class Placement:
         self._sticky = StickyPartitioner(config.batch_size, chance)
 
     def choose(self, prepared: Prepared, partition_count: int) -> int:
-        """The record's own partition, or the partitioner's choice; `NO_PARTITION`: a sticky one.
+        """The record's own partition, or that of the partitioner or the key; else `NO_PARTITION`.
 
         Raises:
-            UnknownTopicError: the topic does not have that many partitions.
-            RejectedRecordError: the partitioner failed or chose none that there is.
+            UnknownTopicError: the topic does not have the record's own partition.
+            RejectedRecordError: the partitioner failed, or chose a partition that does not exist.
         """
         record = prepared.record
         if record.partition is not None:
@@ -69,28 +69,28 @@ class Placement:
         return NO_PARTITION
 
     def sticky(self, topic: str) -> int:
-        """The partition of records without one.
+        """The topic's current sticky partition.
 
         Raises:
-            UnknownTopicError: nothing is known of the topic any more.
+            UnknownTopicError: the topic's metadata is not known any more.
         """
         counted = self._metadata.partition_count(topic)
         if counted is None:
-            raise UnknownTopicError(f"{topic}: nothing is known of it any more; was it deleted?")
+            raise UnknownTopicError(f"{topic}: its metadata has gone; was the topic deleted?")
         return self._sticky.partition(topic, counted, self._metadata.available_partitions(topic))
 
     def choose_for_many(self, topic: str) -> int:
-        """The partition of records without one that are among others; the next ones get another.
+        """The sticky partition, for all rows of a chunk without a partition; changes it then.
 
         Raises:
-            UnknownTopicError: nothing is known of the topic any more.
+            UnknownTopicError: the topic's metadata is not known any more.
         """
         chosen = self.sticky(topic)
         self._sticky.appended(topic, self._config.batch_size, has_open_batch=False)
         return chosen
 
     def filled(self, batch: ProducerBatch) -> None:
-        """A batch of the sticky partition takes no more records."""
+        """Note that a batch of the sticky partition was closed; the partition may change then."""
         topic = batch.partition.topic
         size = batch.size_limit - batch.bytes_left
         is_full = 8 * size > 7 * batch.size_max
@@ -101,7 +101,7 @@ class Placement:
             self._sticky.update_load(topic, self._load(topic))
 
     def _load(self, topic: str) -> dict[int, int]:
-        """How many batches wait for each partition that may be chosen."""
+        """The number of waiting batches of each partition that may be chosen."""
         sizes = dict.fromkeys(self._metadata.available_partitions(topic), 0)
         if len(sizes) <= 1:
             return {}

@@ -55,9 +55,9 @@ log = logging.getLogger(__name__)
 class Producer(Face):
     """Sends records to a Kafka cluster, from any number of threads.
 
-    Each record is written exactly once and in order, if the settings are left alone. `send` returns
-    at once; only a full buffer and a topic that is not known yet make it wait, for `max.block.ms`
-    at most. Nothing has to be polled.
+    With the default settings, each record is written exactly once and in order. `send` returns at
+    once, except while the buffer is full or the topic's metadata is missing: then it waits, for
+    `max.block.ms` at most. The producer need not be polled.
 
     Settings have Kafka's names, dotted in a mapping or with underscores as keyword arguments; see
     docs/configuration.md.
@@ -113,19 +113,19 @@ class Producer(Face):
 
         `rows` is a pyarrow Table, RecordBatch or reader, a data frame that offers Arrow, a mapping
         of columns, or an iterable of values, of (key, value) pairs or of named tuples;
-        `tailrace.client.producer.columns` has the names. Rows of a partition keep their order.
-        Each batch is encoded in one piece, without a Python object per row. `progress` is called
-        with the number of rows that have got their outcome since the last call.
+        `tailrace.client.producer.columns` lists the columns. Rows of a partition keep their order.
+        Each batch is encoded by one kernel call, without a Python object per row. `progress` is
+        called with the number of rows that have got their outcome since the last call.
 
-        Returns what became of them; a row that cannot be sent leaves the others unharmed. Whatever
-        it raises, also out of `rows` or `progress`, has the account until then as `summary`: rows
-        that were acknowledged and where, that are still on their way, and that were not sent.
+        Returns a summary of the outcomes; a row that cannot be sent does not affect the others.
+        Every exception, also of `rows` or `progress`, has the summary until then as its attribute
+        `summary`: rows that were acknowledged, that are still being sent, and that were not sent.
 
         Raises:
-            TypeError, ValueError: rows of a kind or with columns that cannot be records'.
-            MetadataTimeoutError, UnknownTopicError, ...: nothing is known of the topic.
-            BufferExhaustedError: `buffer.memory` stayed full for `max.block.ms`; what was sent
-                until then is on its way.
+            TypeError, ValueError: `rows` or its columns cannot be made into records.
+            MetadataTimeoutError, UnknownTopicError, ...: the topic's metadata is not available.
+            BufferExhaustedError: `buffer.memory` stayed full for `max.block.ms`; rows that were
+                taken before are still sent.
         """
         from tailrace.client.producer.columns import chunks_of
 
@@ -172,8 +172,8 @@ class Producer(Face):
         """Send all that waits, and wait until everything sent before has its outcome.
 
         Raises:
-            TimeoutError: that took longer than `timeout` seconds; it goes on.
-            ReentrantCallError: a signal handler calls it that has interrupted another call.
+            TimeoutError: that took longer than `timeout` seconds; the records are still sent.
+            ReentrantCallError: called by a signal handler that has interrupted another call.
         """
         engine = self._engine
         self._driver.check_wait()
@@ -185,26 +185,26 @@ class Producer(Face):
     def transaction(self) -> Iterator[None]:
         """Records sent in the block are visible together, or never.
 
-        Needs `transactional.id`. The end of the block commits and waits for it; an exception in it
-        aborts. Where the commit fails, the transaction is aborted too, and the producer is ready
-        for the next one unless the error is fatal.
+        Needs `transactional.id`. The end of the block commits the transaction and waits for that;
+        an exception in the block aborts it. If the commit fails, the transaction is aborted too,
+        and the producer is ready for the next one unless the error is fatal.
 
-        What to do after an error of a class below:
+        What to do after an error:
 
         -   RetriableError: nothing was committed; run the block again.
         -   TransactionOutcomeUnknownError: the transaction may be committed. Do not run the block
             again; call `finish_transaction` until it returns or raises something else.
         -   FatalError: close the producer.
 
-        A commit that was interrupted by Ctrl-C or a cancellation has an unknown outcome too, which
-        the next `transaction` says.
+        A commit that was interrupted by Ctrl-C or a cancellation has an unknown outcome too; the
+        next `transaction` raises that error.
 
         Raises:
             TransactionAbortableError: the transaction was aborted; do its work again.
             TransactionOutcomeUnknownError: the commit of this transaction, or of the one before it,
                 was not answered within `max.block.ms`.
             TransactionTimeoutError: another step took longer than `max.block.ms`.
-            ProducerFencedError: another producer has taken over the `transactional.id`.
+            ProducerFencedError: another producer uses the `transactional.id` now.
             TransactionStateError: a transaction is open already, or there is no `transactional.id`.
         """
         with self._transactions.transaction():
@@ -223,11 +223,12 @@ class Producer(Face):
                 producer.finish_transaction()
 
         Raises:
-            TransactionOutcomeUnknownError: it is still not known; ask again, unless `is_final`.
+            TransactionOutcomeUnknownError: it is still not known; call again, unless `is_final`.
             TransactionAbortableError: it was not committed, and is aborted; do its work again.
-            TransactionTimeoutError: it was not committed, and its abort takes too long; likewise.
-            ProducerFencedError: another producer has taken over the `transactional.id`.
-            TransactionStateError: no commit is without an outcome.
+            TransactionTimeoutError: it was not committed, and its abort takes longer than
+                `max.block.ms`; do its work again.
+            ProducerFencedError: another producer uses the `transactional.id` now.
+            TransactionStateError: there is no commit of unknown outcome.
         """
         self._transactions.finish()
 
@@ -242,38 +243,37 @@ class Producer(Face):
         of its name, an old member of the group is refused (KIP-447).
 
         Raises:
-            TransactionAbortableError: the group does not take them.
+            TransactionAbortableError: the group's coordinator refuses them.
             TransactionStateError: no transaction is open.
             TransactionTimeoutError: it took longer than `max.block.ms`.
         """
         self._transactions.send_offsets(offsets, group)
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what waits, wait for the outcomes, and end; again does nothing.
+        """Send records that wait, wait for the outcomes, and end; a second call does nothing.
 
-        Whatever has no outcome after `timeout` seconds gets a `ClosedProducerError`; 0 gives up
-        everything at once, and so does Ctrl-C in a close. If several threads close the producer,
-        the shortest timeout counts.
+        Records without an outcome after `timeout` seconds get a `ClosedProducerError`; 0 gives up
+        all of them at once, and so does Ctrl-C during the close. If several threads close the
+        producer, the shortest timeout counts.
 
-        A transaction that is open is aborted, so that readers of committed records need not wait
-        for `transaction.timeout.ms`: its records that are not sent yet get a
-        `TransactionAbortedError`. The close waits `max.block.ms` at most for the end of a
-        transaction. If it was a commit, `finish_transaction` returns its outcome, also after the
-        close.
+        An open transaction is aborted, so that readers of committed records need not wait for
+        `transaction.timeout.ms`; its records that are not sent yet get a `TransactionAbortedError`.
+        The close waits `max.block.ms` at most for the end of a transaction. If that is a commit,
+        `finish_transaction` returns its outcome, also after the close.
 
-        Then interceptors, serializers and the partitioner are closed, those that have a `close`, by
-        the producer's own thread; what they raise is logged.
+        Then the producer's own thread calls `close` of the interceptors, serializers and
+        partitioner that have it; their exceptions are logged.
 
         Raises:
-            ReentrantCallError: a signal handler calls it that has interrupted another call; the
+            ReentrantCallError: called by a signal handler that has interrupted another call; the
                 producer stays open.
         """
         engine, driver = self._engine, self._driver
         driver.check_wait()
         deadline = _deadline(timeout)
         with engine.lock:
-            # Each caller waits for itself, until its own deadline. So a close ends the producer
-            # also after another one was interrupted, or while another one waits for longer.
+            # Each closing thread waits until its own deadline and then stops the driver. So it need
+            # not rely on another one, which may be interrupted or have a later deadline.
             if not driver.is_over:
                 try:
                     if engine.begin_close() and timeout != 0:
@@ -281,7 +281,7 @@ class Producer(Face):
                     driver.until(lambda: not engine.accumulator.incomplete, deadline)
                     end_by = min(deadline, _max_block(engine))
                     driver.until(engine.is_settled, end_by)
-                    # Its commit may have failed only now, with the last batch that it waited for.
+                    # The commit waits for the last batch, and may have failed only with that one.
                     if timeout != 0 and engine.abort_open():
                         driver.until(engine.is_settled, end_by)
                 finally:
@@ -292,10 +292,10 @@ class Producer(Face):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # Who leaves by Ctrl-C wants to leave.
+        # After Ctrl-C, do not make the user wait.
         self.close(0 if kind is KeyboardInterrupt else None)
 
-    # -- the long way of a record -------------------------------------------------------------
+    # -- the slow path of `send` --------------------------------------------------------------
 
     def _send(
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None
@@ -357,7 +357,7 @@ class Producer(Face):
     def _append(
         self, prepared: Prepared, partition: int, *, wall_s: float, granted: int = 0
     ) -> tuple[Outcome, int] | None:
-        """As `Engine.append`, which Ctrl-C may not leave in the middle."""
+        """Call `Engine.append`; Ctrl-C in it ends the producer, whose state is unknown then."""
         now = time.monotonic()
         try:
             return self._engine.append(prepared, partition, now=now, wall_s=wall_s, granted=granted)
@@ -370,7 +370,7 @@ class Producer(Face):
     def _append_slice(
         self, topic: str, columns: "ColumnSlice", granted: int = 0
     ) -> ProducerBatch | None:
-        """As `Engine.append_slice`, which Ctrl-C may not leave in the middle."""
+        """Call `Engine.append_slice`; Ctrl-C in it ends the producer, as in `_append`."""
         now = time.monotonic()
         try:
             return self._engine.append_slice(topic, columns, now=now, granted=granted)
@@ -381,7 +381,7 @@ class Producer(Face):
             raise
 
     def _wait_for_topic(self, record: ProducerRecord, deadline: float) -> int:
-        """How many partitions the topic has, once it has the one that is asked for."""
+        """Wait until the topic has the record's partition; returns the partition count."""
         engine = self._engine
         topic, partition = record.topic, record.partition
         started = time.monotonic()
@@ -403,7 +403,7 @@ class Producer(Face):
         return count
 
     def _wait_for_memory(self, size: int, deadline: float) -> int:
-        """Take `size` bytes from the pool, after waiting in line for them; returns `size`."""
+        """Wait for `size` bytes of the pool and take them; returns `size`."""
         engine = self._engine
         started = time.monotonic()
         answers: list[Exception | None] = []
@@ -432,12 +432,12 @@ _living: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 
 
 @atexit.register
-def _tell_what_is_lost() -> None:
+def _log_lost_records() -> None:
     for producer in list(_living):
         if producer.held():
             log.warning(
-                "the process ends with %d records that are not acknowledged; close the producer, "
-                "or use it in a `with` block",
+                "producer_not_closed client_id=%s unacknowledged_records=%d",
+                producer._engine.config.client_id,
                 producer.held(),
             )
 
@@ -451,4 +451,4 @@ def _max_block(engine: Engine) -> float:
 
 
 def _nothing() -> None:
-    """A socket event; the driver turns after each anyway."""
+    """Ignore a socket event; the driver polls after each wait anyway."""

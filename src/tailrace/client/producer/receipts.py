@@ -1,9 +1,9 @@
-"""What a caller holds of a record that was sent: where it went, or why it did not.
+"""`Receipt`: the result of sending one record: its partition and offset, or an error.
 
-A receipt is two words, the batch and the record's place in it. What became of the record is known
-by the batch, once for all records in it.
+A receipt has two fields, the batch and the record's index in it. The batch has the outcome for all
+its records.
 
-Invariant: a receipt ends exactly once, by the latest when the producer is closed.
+Invariant: a receipt gets its outcome exactly once, at the latest when the producer is closed.
 """
 
 from collections.abc import Callable, Generator
@@ -16,7 +16,7 @@ Header = tuple[str, bytes | None]
 
 
 class ProducerRecord(NamedTuple):
-    """A record before it is sent; as interceptors see it."""
+    """A record before it is serialized, as interceptors get it."""
 
     topic: str
     value: object = None
@@ -29,23 +29,23 @@ class ProducerRecord(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is."""
+    """Partition, offset and timestamp of a record in the log."""
 
     topic: str
     partition: int
-    """-1 where none was chosen."""
+    """-1 if none was chosen."""
     offset: int
-    """-1 with `acks=0`, and where the broker had the record already and does not know its place."""
+    """-1 with `acks=0`, and for a duplicate whose offset the broker does not know any more."""
     timestamp: int
     """Milliseconds since 1970-01-01 UTC: the record's own, or the broker's if the topic has
     `message.timestamp.type=LogAppendTime`; -1 if neither is known."""
 
 
 class Waiting(Protocol):
-    """How a face waits for an outcome: by moving the producer's bytes, or on the event loop."""
+    """How receipts wait for an outcome; `ThreadDriver` and `LoopDriver` implement it."""
 
     def wait(self, outcome: "Outcome", timeout_s: float | None) -> bool:
-        """Whether the outcome was there before the time was up."""
+        """Wait for the outcome; return False if the time is up before."""
         ...
 
     def call_back(self, outcome: "Outcome", index: int, callback: "DeliveryCallback") -> None:
@@ -53,19 +53,19 @@ class Waiting(Protocol):
         ...
 
     def awaiting(self, outcome: "Outcome") -> Generator[object, None, None]:
-        """Give way to the event loop until the outcome is there."""
+        """Suspend the task until the outcome is there."""
         ...
 
     def forked(self) -> None:
-        """This process is a child of the one where the producer was made: wait for nothing."""
+        """Stop waiting, in a child process that was forked from the producer's."""
         ...
 
 
 class Receipt:
-    """The outcome of one record, now or later.
+    """The outcome of one record, once it is there.
 
-    `result()` waits and returns a `RecordMetadata`, or raises what became of the record instead.
-    Awaiting the receipt of an `AsyncProducer` does the same. Dropping a receipt drops nothing.
+    `result()` waits and returns a `RecordMetadata`, or raises the record's error. Awaiting the
+    receipt of an `AsyncProducer` does the same. The record is sent even if its receipt is dropped.
     """
 
     __slots__ = ("_index", "_outcome")
@@ -75,32 +75,32 @@ class Receipt:
         self._index = index
 
     def done(self) -> bool:
-        """Whether it has ended, in success or not."""
+        """Return whether the record was acknowledged or has failed."""
         return self._outcome.is_done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait at most `timeout` seconds and return where the record is.
+        """Wait at most `timeout` seconds, and return the record's partition and offset.
 
         Raises:
-            TimeoutError: the time was up; the record is still on its way.
-            ProducerError: it was not written, or nobody can know; the class says which.
+            TimeoutError: the time was up; the record is still being sent.
+            ProducerError: it was not written, or may not be; the class says which.
         """
         if not self._outcome.is_done and not self._outcome.waiting.wait(self._outcome, timeout):
             raise TimeoutError(f"no outcome within {timeout} s; the record is still on its way")
         return self._outcome.metadata_of(self._index)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """Wait as `result` does, and return what it would raise of the record, or None."""
+        """Wait as `result` does, and return the record's error, or None."""
         if not self._outcome.is_done and not self._outcome.waiting.wait(self._outcome, timeout):
             raise TimeoutError(f"no outcome within {timeout} s; the record is still on its way")
         return self._outcome.error_of(self._index)
 
     def add_done_callback(self, callback: "DeliveryCallback") -> None:
-        """Have `callback(metadata, error)` called once it ends; at once if it has ended.
+        """Have `callback(metadata, error)` called when the outcome is there.
 
-        Called by the producer's own thread, or by the event loop of an `AsyncProducer`, one at a
-        time and without blocking. If the record has ended already, a `Producer` calls it here and
-        now. Whatever it raises is logged.
+        The producer's own thread calls it, or the event loop of an `AsyncProducer`, one callback at
+        a time, so it should not block. If the outcome is there already, a `Producer` calls it here
+        at once. Its exceptions are logged.
         """
         self._outcome.waiting.call_back(self._outcome, self._index, callback)
 

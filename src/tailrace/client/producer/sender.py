@@ -1,13 +1,13 @@
-"""`Sender`: what has waited long enough goes to the leader of its partition, and comes to an end.
+"""`Sender`: sends ready batches to the leaders of their partitions and handles the answers.
 
-One turn (`poll`) fails what is overdue, asks for metadata that is missing, takes a step of a
-transaction, and fills a request for each node that can take one. Answers come in between, from
-`nodes`, and each batch of the request is acknowledged, sent again, split or failed.
+One `poll` fails overdue batches, requests metadata, sends the next request of a transaction, and
+sends a Produce request to each node that can take one. Answers come from `nodes`; each batch of a
+request is then acknowledged, retried, split or failed.
 
 Not here: when a batch is ready (`accumulator`), sequence numbers (`transactions`), sockets.
 
-Invariant: a batch is acknowledged only by the answer to a request it was in, and it ends once:
-whatever answer comes after it has expired changes nothing but its memory.
+Invariant: a batch is acknowledged only by the answer to a request it was in, and it ends once: an
+answer that comes after it has expired only releases its memory.
 """
 
 import logging
@@ -70,7 +70,7 @@ _STALE_METADATA = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     }
 )
-"""Errors after which somebody else may lead the partition."""
+"""Errors after which another broker may lead the partition."""
 
 _PERHAPS_WRITTEN = frozenset(
     {
@@ -79,13 +79,13 @@ _PERHAPS_WRITTEN = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""Errors that a broker may answer for a batch that it has appended."""
+"""Errors after which the batch may be in the log all the same."""
 
 Batches = dict[TopicPartition, ProducerBatch]
 
 
 class _Sent(NamedTuple):
-    """A request that is not answered yet."""
+    """A Produce request that is not answered yet."""
 
     node_id: int
     batches: Batches
@@ -93,7 +93,7 @@ class _Sent(NamedTuple):
 
 
 class Sender:
-    """Moves batches; every method is called under the producer's lock."""
+    """Sends batches; every method is called under the producer's lock."""
 
     def __init__(
         self,
@@ -121,15 +121,15 @@ class Sender:
         self._has_no_node = False
         self._failures = 0
         self._stuck: dict[int, float] = {}
-        """Since when nodes with something to send have taken nothing."""
+        """By node with ready batches: since when it has taken no request."""
         self._seen_version = metadata.version
         self.in_flight: dict[ProducerBatch, None] = {}
-        """Batches in requests that were not answered, also expired ones."""
+        """Batches in requests without an answer, including expired ones."""
         self.calls: deque[Callable[[], None]] = deque()
-        """Calls into the user's code that are due; the driver makes them, without the lock."""
+        """Calls of user code that are due; the driver makes them, without the lock."""
 
     def poll(self, now: float) -> None:
-        """Do all that is due now; never waits."""
+        """Do everything that is due now, without waiting."""
         accumulator = self._accumulator
         self._nodes.poll(now)
         if accumulator.incomplete:
@@ -146,8 +146,8 @@ class Sender:
             pass
 
     def next_deadline(self, now: float) -> float:
-        """When `poll` has something to do at the latest, if nothing happens before."""
-        # While no node can be asked for metadata, it is a connection's turn, not the metadata's.
+        """When `poll` must be called next, if no socket event comes before."""
+        # While no node is connected for metadata, the connections' deadlines count instead.
         times = [inf if self._has_no_node else now + self._metadata.due_in(now)]
         timer = self._accumulator.next_timer()
         if timer is not None:
@@ -165,7 +165,7 @@ class Sender:
         return min(times)
 
     def fail_all(self, error: Exception, *, also_in_flight: bool) -> None:
-        """End every batch with `error`; those in flight only if asked for."""
+        """Fail every batch with `error`; those in flight only with `also_in_flight`."""
         for batch in list(self._accumulator.incomplete):
             if also_in_flight or not batch.in_flight:
                 self._accumulator.remove(batch)
@@ -209,7 +209,7 @@ class Sender:
         )
 
     def _step_transaction(self, transactions: TransactionManager, now: float) -> None:
-        """Send the next request about the producer's identity or its transaction, if any."""
+        """Send the next request about the producer id or the transaction, if one is due."""
         transactions.resolve_sequences(now)
         if transactions.is_aborting_batches:
             self._abort_batches(transactions)
@@ -223,7 +223,7 @@ class Sender:
         if node is None or not self._nodes.connect(node, now):
             failure = None if node is None else self._nodes.failure(node.id)
             if request.coordinator is None:
-                # Without transactions, each record says so itself.
+                # Without transactions, a refused login fails each record instead (`check_topic`).
                 failure = (
                     self._nodes.login_error(self._metadata.nodes)
                     if transactions.is_transactional
@@ -258,7 +258,7 @@ class Sender:
         )
 
     def _abort_batches(self, transactions: TransactionManager) -> None:
-        """Fail what was never sent; what has a number may be in the log, and goes on."""
+        """Fail batches without a sequence number; others may be in the log and are sent on."""
         is_over = transactions.state is State.FATAL_ERROR
         for batch in list(self._accumulator.incomplete):
             if not batch.in_flight and (is_over or batch.base_sequence < 0):
@@ -268,7 +268,7 @@ class Sender:
     # -- sending ------------------------------------------------------------------------------
 
     def _drain(self, now: float) -> bool:
-        """Send at most one request to each node; whether any was sent."""
+        """Send at most one request to each node; returns whether any was sent."""
         requests: dict[int, Batches] = {}
         sizes: dict[int, int] = {}
         busy: set[int] = set()
@@ -302,7 +302,7 @@ class Sender:
         return bool(requests)
 
     def slow_nodes(self, timeout_s: float) -> frozenset[int]:
-        """Nodes that have taken nothing for so long though there was something to send."""
+        """Nodes that had ready batches for longer than `timeout_s` but took no request."""
         now = self._monotonic()
         return frozenset(
             node_id for node_id, since in self._stuck.items() if now - since > timeout_s
@@ -315,7 +315,7 @@ class Sender:
         return node is not None and self._nodes.connect(node, now)
 
     def _prepared(self, batch: ProducerBatch) -> ProducerBatch:
-        """The batch with its identity and its bytes, ready for a request."""
+        """Give the batch its sequence number, encode it, and return it for a request."""
         if self._transactions is not None:
             self._transactions.assign(batch)
         supply = self._accumulator.supply
@@ -386,7 +386,7 @@ class Sender:
             self._lost(waiting, error, now)
 
     def _lost(self, batches: Batches, error: Exception, now: float) -> None:
-        """No answer: the batches may have been written or not."""
+        """Retry or fail batches whose request got no answer; they may have been written."""
         self._metadata.request_update()
         for batch in batches.values():
             batch.last_error = error
@@ -404,7 +404,7 @@ class Sender:
                 self._fail(batch, reason, was_refused=False)
 
     def _judge(self, batch: ProducerBatch, part: PartitionProduceResponse, now: float) -> None:
-        """What a partition's answer means for its batch."""
+        """Complete, retry, split or fail a batch, by its partition's part of an answer."""
         code = part.error_code
         self._landed(batch, now)
         if code in _STALE_METADATA:
@@ -416,7 +416,8 @@ class Sender:
             return
         batch.last_error = error_for(code, about=f"{batch.partition}", said=part.error_message)
         batch.may_be_written |= code in _PERHAPS_WRITTEN
-        # Of a batch that may be in the log, the broker would not know parts by their numbers.
+        # If the batch is in the log already, the broker would not recognise its parts as
+        # duplicates, because their sequence numbers differ from the batch's.
         may_split = self._transactions is None or not batch.may_be_written
         if code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1 and may_split:
             self._split(batch, now)
@@ -428,7 +429,7 @@ class Sender:
             self._fail(batch, batch.last_error, part, was_refused=was_refused)
 
     def _landed(self, batch: ProducerBatch, now: float) -> None:
-        """A batch's request is over, whatever became of it."""
+        """Note that a batch's request has ended, with an answer or without."""
         batch.in_flight = False
         self.in_flight.pop(batch, None)
         if self._is_muting:
@@ -455,7 +456,7 @@ class Sender:
         self._accumulator.put_back(batch, now=now, place=self._place_of(batch), is_moved=is_moved)
 
     def _split(self, batch: ProducerBatch, now: float) -> None:
-        """Send a batch that is too large for the topic as two."""
+        """Replace a batch that is too large for the topic by two smaller ones."""
         codec = self._config.compression_type
         self._accumulator.supply.ratios.reset(batch.partition.topic, codec, batch.ratio)
         self._accumulator.supply.note_too_large(batch.partition.topic, batch.size)
@@ -470,7 +471,7 @@ class Sender:
         self._accumulator.put_parts(parts, now=now, place=self._place_of(parts[0]))
 
     def _place_of(self, batch: ProducerBatch) -> int:
-        """How many batches of the queue were numbered before this one."""
+        """The number of batches in the queue that have lower sequence numbers than this one."""
         if self._transactions is None:
             return 0
         queue = self._accumulator.queues.get(batch.partition, ())
@@ -494,7 +495,7 @@ class Sender:
         *,
         was_refused: bool = True,
     ) -> None:
-        """End a batch in failure; `was_refused` unless it may be in the log all the same."""
+        """Fail a batch; `was_refused` is False if it may be in the log all the same."""
         batch.failure = error
         if part is not None and part.record_errors:
             batch.errors = {
@@ -519,7 +520,12 @@ class Sender:
         info = info_of(batch) if self._hooks else None
         self._metrics.ended(batch)
         if batch.is_forgotten and batch.failure is not None:
-            log.warning("%d records were not written: %s", batch.record_count, batch.failure)
+            log.warning(
+                "records_failed partition=%s count=%d reason=%s",
+                batch.partition,
+                batch.record_count,
+                batch.failure,
+            )
         self.calls += (each.run_callbacks for each in batch.finish() if each.callbacks)
         if info is not None:
             self.calls.append(partial(self._hooks.on_done, info, batch.failure))

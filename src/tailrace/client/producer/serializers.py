@@ -1,11 +1,11 @@
-"""Keys and values as bytes.
+"""Serializers: make bytes of keys and values.
 
-Bytes are sent as they are, a `str` as UTF-8, and None as no value, which in a compacted topic
-deletes the key. For anything else a producer is given a serializer: any callable of one argument
-that returns one of these, such as `json.dumps`. Ready ones are here; their bytes are those of
-Kafka's own serializers of the same type.
+Bytes are sent unchanged, a `str` as UTF-8, and None as null, which in a compacted topic deletes the
+key. Other types need a serializer: any callable of one argument that returns bytes, a `str` or
+None, such as `json.dumps`. Those of this module give the same bytes as Kafka's own serializers of
+the same type.
 
-A serializer is not asked about None, so that none has to know of deletions.
+A serializer is not called for None, so it need not handle deletions.
 
 Not here: serializers that register a schema.
 """
@@ -19,7 +19,7 @@ from uuid import UUID
 from tailrace.client.producer.errors import SerializationError
 
 Serializer = Callable[[Any], bytes | bytearray | memoryview | str | None]
-"""Makes bytes, or something that can be sent as it is, of a key or a value."""
+"""Turns a key or value into bytes, or into a type that can be sent without a serializer."""
 
 _to_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
@@ -30,8 +30,8 @@ def serialize(data: object, serializer: Serializer | None, *, setting: str) -> b
     `setting` is the name that the serializer is set by: `key_serializer` or `value_serializer`.
 
     Raises:
-        SerializationError: the serializer failed, with its error as the cause; or there is none
-            for this type; or it returned a type that cannot be sent.
+        SerializationError: the serializer failed, with its error as the cause; or it returned a
+            type that cannot be sent; or there is no serializer and the type needs one.
     """
     if serializer is not None and data is not None:
         try:
@@ -46,23 +46,23 @@ def serialize(data: object, serializer: Serializer | None, *, setting: str) -> b
         try:
             return str.encode(data)
         except UnicodeEncodeError as error:
-            raise SerializationError(f"a str that UTF-8 cannot encode: {error}") from error
+            raise SerializationError(f"a str cannot be encoded as UTF-8: {error}") from error
     if isinstance(data, bytes | bytearray | memoryview):
         try:
-            # A memoryview, since a subclass may make other bytes of itself.
+            # By a memoryview, since a subclass may override `__bytes__`.
             return bytes(memoryview(data))
         except ValueError as error:
-            raise SerializationError(f"a memoryview that was released: {error}") from error
+            raise SerializationError(f"a memoryview was released before: {error}") from error
     kind = type(data).__qualname__
     if serializer is not None:
         raise SerializationError(f"{setting} returned a {kind}, not bytes, str or None")
     raise SerializationError(
-        f"a {kind} cannot be sent as it is: give bytes, str or None, or set {setting}"
+        f"a {kind} cannot be sent without a serializer: give bytes, str or None, or set {setting}"
     )
 
 
 def serialize_json(value: object) -> str:
-    """JSON without spaces, as UTF-8; NaN and infinities, which JSON has not, raise ValueError."""
+    """JSON without spaces, as UTF-8; NaN and infinities raise ValueError, as JSON lacks them."""
     return _to_json(value)
 
 

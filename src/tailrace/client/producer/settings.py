@@ -14,14 +14,14 @@ PRODUCER_SETTINGS: Final = (
         default=300000,
         low=0,
         high=INT64_MAX,
-        text="Ask for topics and leaders anew after so long, whatever happens.",
+        text="Refresh the metadata of topics and leaders at least this often.",
     ),
     Setting(
         name="metadata.recovery.strategy",
         kind="string",
         default="rebootstrap",
         choices=("none", "rebootstrap"),
-        text="Go back to bootstrap.servers when no known broker can be reached, or not.",
+        text="rebootstrap: use bootstrap.servers again if no known broker can be reached.",
     ),
     *SECURITY_SETTINGS,
     Setting(
@@ -30,8 +30,8 @@ PRODUCER_SETTINGS: Final = (
         default="all",
         choices=("all", "-1", "1", "0"),
         text=(
-            "Who must have a batch before it counts as written: all replicas in sync, the "
-            "leader, nobody."
+            "Which replicas must have a batch before it is acknowledged: all in sync (all, -1), "
+            "the leader (1), none (0)."
         ),
     ),
     Setting(
@@ -55,7 +55,8 @@ PRODUCER_SETTINGS: Final = (
         low=1,
         high=INT32_MAX,
         text=(
-            "Requests on their way to one broker at a time; at most 5 keep order with idempotence."
+            "Unanswered requests per connection at a time; idempotence keeps the order with at "
+            "most 5."
         ),
     ),
     Setting(
@@ -65,8 +66,8 @@ PRODUCER_SETTINGS: Final = (
         low=0,
         high=INT32_MAX,
         text=(
-            "Bytes that a batch is filled up to. It takes memory as it grows, so the default can "
-            "be larger than Kafka's 16384."
+            "Bytes up to which a batch is filled. A batch takes memory only as it grows, so the "
+            "default can be larger than Kafka's 16384."
         ),
     ),
     Setting(
@@ -76,8 +77,8 @@ PRODUCER_SETTINGS: Final = (
         low=0,
         high=INT64_MAX,
         text=(
-            "How long a batch waits for more records. A caller that waits for a receipt ends "
-            "the waiting."
+            "How long a batch waits for more records. It is sent earlier if a caller waits for a "
+            "receipt."
         ),
     ),
     Setting(
@@ -105,7 +106,7 @@ PRODUCER_SETTINGS: Final = (
         default=1048576,
         low=0,
         high=INT32_MAX,
-        text="Largest request, and so largest record.",
+        text="Largest request, and so the largest record too.",
     ),
     Setting(
         name="delivery.timeout.ms",
@@ -113,7 +114,7 @@ PRODUCER_SETTINGS: Final = (
         default=120000,
         low=0,
         high=INT32_MAX,
-        text="A record has its outcome after so long at most, counted from `send`.",
+        text="Longest time from `send` until a record is acknowledged or fails.",
     ),
     Setting(
         name="compression.type",
@@ -128,13 +129,13 @@ PRODUCER_SETTINGS: Final = (
         default=-1,
         low=-131072,
         high=22,
-        text="How hard gzip, lz4 or zstd try; -1 for the codec's own default.",
+        text="Compression level of gzip, lz4 or zstd; -1 for the codec's default.",
     ),
     Setting(
         name="partitioner.adaptive.partitioning.enable",
         kind="bool",
         default=True,
-        text="Give records without key rather to partitions whose queues are short.",
+        text="Prefer partitions with short queues for records without a key.",
     ),
     Setting(
         name="partitioner.availability.timeout.ms",
@@ -142,13 +143,16 @@ PRODUCER_SETTINGS: Final = (
         default=0,
         low=0,
         high=INT64_MAX,
-        text="Give none to a broker that has taken nothing for so long; 0 never looks.",
+        text=(
+            "Avoid the partitions of a broker that has taken no request for so long, for records "
+            "without a key; 0 never."
+        ),
     ),
     Setting(
         name="partitioner.ignore.keys",
         kind="bool",
         default=False,
-        text="Choose the partition as if records had no keys.",
+        text="Choose the partition as if records had no key.",
     ),
     Setting(
         name="metadata.max.idle.ms",
@@ -156,13 +160,13 @@ PRODUCER_SETTINGS: Final = (
         default=300000,
         low=5000,
         high=INT64_MAX,
-        text="Forget a topic that nothing was sent to for so long.",
+        text="Forget the metadata of a topic to which nothing was sent for so long.",
     ),
     Setting(
         name="transactional.id",
         kind="string",
         default="",
-        text="Name of the producer across restarts; transactions need one.",
+        text="Identifies the producer across restarts; needed for transactions.",
     ),
     Setting(
         name="transaction.timeout.ms",
@@ -170,7 +174,7 @@ PRODUCER_SETTINGS: Final = (
         default=60000,
         low=1,
         high=INT32_MAX,
-        text="The coordinator aborts a transaction that is open for longer.",
+        text="The coordinator aborts a transaction that stays open for longer.",
     ),
 )
 """All settings of a producer."""

@@ -1,9 +1,9 @@
-"""`plan_chunk`: the rows of a chunk, by partition, cut into batches that encode themselves.
+"""`plan_chunk`: groups the rows of a chunk by partition and cuts them into slices, one per batch.
 
-A row goes to the partition that it names, else to that of its key as Kafka's clients choose it.
-Rows without either go to one that the caller chooses: for each slice if the chunk has no others,
-and else for the whole chunk, so that they stand among the others as they came. Rows of a partition
-keep their order, and slices come in the order of their first rows.
+A row goes to the partition in its column, else to that of its key as Kafka's clients choose it.
+Rows without either go to a partition that the caller chooses: one for each slice if the whole chunk
+has only such rows, else one for the whole chunk. Rows of a partition keep their order, and slices
+come in the order of their first rows.
 
 Not here: how columns are read (`columns`), and which partition a slice without one goes to.
 
@@ -46,9 +46,9 @@ class RefusedRow(NamedTuple):
     """A row that cannot be sent."""
 
     row: int
-    """The caller's number of it."""
+    """The row's number in the caller's data."""
     rule: str
-    """Why not, as half a sentence."""
+    """The reason, as a clause for a message."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -57,9 +57,9 @@ class Plan:
 
     chunk: Chunk
     order: Array
-    """Rows by partition; empty if they stay as they are."""
+    """Row indices sorted by partition; empty if the rows keep their order."""
     sizes: Array
-    """Most bytes of each row's record."""
+    """Upper bound of the bytes of each row's record."""
     timestamps: Array
     """Milliseconds of each row; empty if all have `now_ms`."""
     now_ms: int
@@ -68,27 +68,27 @@ class Plan:
 
 
 class ColumnSlice(NamedTuple):
-    """Rows of one partition for one batch, still where the caller has them."""
+    """Rows of one partition for one batch; they refer to the caller's memory."""
 
     plan: Plan
     start: int
-    """Place of the first row in the plan's order."""
+    """Index of the first row in the plan's order."""
     record_count: int
     partition: int | None
     """None leaves the choice to the caller, for all rows of the slice."""
     size_bound: int
-    """Most bytes of the batch before compression."""
+    """Upper bound of the batch's bytes before compression."""
 
     def row_of(self, index: int) -> int:
-        """The caller's number of a record's row."""
+        """The number of a record's row in the caller's data."""
         place = self.start + index
         order = self.plan.order
         return self.plan.chunk.first_row + (int(order[place]) if len(order) else place)
 
     def split(self, parts: int) -> "list[ColumnSlice]":
-        """The same rows in `parts` slices of about as many each; in fewer if there are fewer rows.
+        """Split the rows into `parts` consecutive slices of about equal count.
 
-        The records of the parts, one after the other, are those of the slice.
+        Returns fewer slices if there are fewer rows.
         """
         parts = min(parts, self.record_count)
         cuts = [self.record_count * part // parts for part in range(parts + 1)]
@@ -107,7 +107,7 @@ class ColumnSlice(NamedTuple):
         ]
 
     def encode(self, block: bytearray | memoryview, fields: BatchFields) -> memoryview:
-        """The batch, at the start of `block` if there is room and else in memory of its own."""
+        """The encoded batch, at the start of `block` if it fits there, else in new memory."""
         plan, chunk = self.plan, self.plan.chunk
         base = latest = plan.now_ms
         if len(plan.timestamps):
@@ -139,10 +139,10 @@ def plan_chunk(
 ) -> Plan:
     """Slices of at most `batch_size` bytes before compression, or of a single row that is larger.
 
-    Rows whose record alone makes a batch of more than `request_size_max` bytes are refused, and so
-    are those with a partition that is not there or a timestamp before 1970. `ignores_keys` is
-    Kafka's `partitioner.ignore.keys`. `choose` gives the partition of rows without one among
-    others; None promises that there are none.
+    A row is refused if a batch of it alone would have more than `request_size_max` bytes, if its
+    partition does not exist, or if its timestamp is before 1970. `ignores_keys` is Kafka's
+    `partitioner.ignore.keys`. `choose` returns the partition for rows without one in a chunk that
+    also has others; it may be None if there are no such chunks.
     """
     sizes = _sizes_of(chunk, batch_size)
     timestamps = chunk.timestamps
@@ -163,7 +163,7 @@ def plan_chunk(
             assert choose is not None, "all rows have a partition, or none has"
             partitions[unchosen] = choose()
         partitions[is_refused] = _REFUSED
-        # Two bytes are sorted by their digits, which takes a fifth of the time.
+        # numpy sorts 16-bit integers by radix sort, in a fifth of the time.
         kind = np.int16 if partition_count < 1 << 15 else np.int32
         order = np.argsort(partitions.astype(kind), kind="stable")[len(refused) :]
     plan = Plan(
@@ -192,7 +192,7 @@ def _sizes_of(chunk: Chunk, batch_size: int) -> Array:
 def _refusals(
     chunk: Chunk, sizes: Array, *, partition_count: int, request_size_max: int
 ) -> tuple[list[RefusedRow], Array]:
-    """The rows that cannot be sent, each with the first reason, and a mark for each row."""
+    """The rows that cannot be sent, each with its first reason, and a mask of all rows."""
     rules: list[tuple[Array, Callable[[int], str]]] = [
         (
             sizes > request_size_max - BATCH_OVERHEAD,

@@ -1,11 +1,11 @@
-"""`BatchSupply`: new batches, and the memory that they and their records take.
+"""`BatchSupply`: creates batches, and accounts for the memory of batches and their records.
 
-A batch takes memory from the `BufferPool` as it grows: for a few records when it is made, and twice
-as much whenever that is used up, until it has `batch.size`. So a large `batch.size` costs the many
-partitions that see few records nothing. What it takes covers its records while they wait, with
-`RECORD_MEMORY` for each, and its bytes afterwards.
+A batch takes memory from the `BufferPool` as it grows: for a few records when it is created, then
+twice as much whenever that is used up, until it has `batch.size`. So a large `batch.size` costs
+nothing for partitions with few records. The memory covers the records while they wait, with
+`RECORD_MEMORY` for each, and the encoded batch afterwards.
 
-Not here: where batches wait (`accumulator`), and waiting for memory (the faces).
+Not here: where batches wait (`accumulator`), and waiting for memory (`producer`, `lines`).
 
 Invariant: memory of a batch is given back exactly once, and not while a request refers to it.
 """
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 _FIRST_BYTES = 4096
 _FIRST_RECORDS = 32
-"""What a new batch has memory for, unless its first record is larger."""
+"""Bytes and records for which a new batch gets memory, unless its first record is larger."""
 
 _HEADROOM = 1.05
-"""How much worse than expected a batch may compress and still fit (Kafka's own figure)."""
+"""Factor by which the compression may be worse than expected (Kafka's figure)."""
 
 _RATIO_MIN = 0.02
-"""However well records compress, a batch holds no more than fifty times its size of them."""
+"""Lower bound of the expected ratio: a batch takes records of at most fifty times its size."""
 
 
 class BatchSupply:
-    """Makes batches while there is memory."""
+    """Creates batches while there is memory."""
 
     def __init__(self, config: ProducerConfig, waiting: Waiting) -> None:
         self.pool = BufferPool(config.buffer_memory, config.batch_size)
@@ -43,14 +43,14 @@ class BatchSupply:
         self._codec = config.compression_type
         self._waiting = waiting
         self._caps: dict[str, int] = {}
-        """Bytes that batches of a topic stay below, where its broker has refused larger ones."""
+        """By topic: the largest batch size, after its broker has refused a larger one."""
 
     def new_batch(
         self, partition: TopicPartition, *, size: int, now: float, granted: int = 0
     ) -> ProducerBatch | None:
         """An empty batch with room for a record of `size` bytes; None while there is no memory.
 
-        `granted` bytes were taken from the pool for it already (`memory_for` that record).
+        `granted` bytes (`memory_for(size)`) were taken from the pool already.
         """
         reserved = granted or self.memory_for(size)
         if not granted and not self.pool.allocate(reserved):
@@ -100,7 +100,7 @@ class BatchSupply:
         return min(columns.size_bound, self.pool.total)
 
     def makes_room(self, batch: ProducerBatch, size: int) -> bool:
-        """Whether an open batch takes one more record; takes more memory where that is due."""
+        """Return whether an open batch takes one more record; reserves more memory if needed."""
         count = len(batch.values)
         if not count:
             return True
@@ -121,15 +121,15 @@ class BatchSupply:
         return True
 
     def note_too_large(self, topic: str, size: int) -> None:
-        """A broker has refused a batch of `size` bytes: make none of more than half of that."""
+        """Limit the topic's batches to half of `size` bytes, which a broker has refused."""
         self._caps[topic] = min(self.batch_size(topic), max(1, size // 2))
 
     def batch_size(self, topic: str) -> int:
-        """Bytes that a batch of the topic may have."""
+        """The largest size in bytes of the topic's batches."""
         return min(self._batch_size, self._caps.get(topic, self._batch_size))
 
     def release(self, batch: ProducerBatch) -> None:
-        """Give a batch's memory back; again does nothing."""
+        """Return a batch's memory to the pool; idempotent."""
         if batch.block is not None:
             self.pool.give_block(batch.block)
             batch.block = None
@@ -138,7 +138,7 @@ class BatchSupply:
             self.pool.deallocate(reserved)
 
     def _size_max(self, topic: str) -> int:
-        """Bytes of records that come to `batch.size` when they are compressed, as far as known."""
+        """Estimated bytes of records that compress to `batch.size`."""
         size = self.batch_size(topic)
         if self._codec is Codec.NONE:
             return size

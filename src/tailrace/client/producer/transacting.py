@@ -1,4 +1,4 @@
-"""Transactions as the two producers offer them: a block, and how to ask again for its outcome.
+"""The transaction API of both producers: a `with` block, and `finish_transaction`.
 
     READY ── transaction() ── block ──┬── commit ── READY
                                       ├── exception: abort ── READY, and the exception goes on
@@ -7,9 +7,9 @@
                                               ├── not committed: abort ── READY, and an error
                                               └── still unknown
 
-Not here: what is asked of the coordinator (`transactions`).
+Not here: the requests to the coordinator (`transactions`).
 
-Invariant: no transaction begins while nobody has learnt what became of the commit before it.
+Invariant: no transaction begins before the caller has got the outcome of the previous commit.
 """
 
 import asyncio
@@ -44,17 +44,17 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 class _Transactions:
-    """What both have in common: everything that does not wait."""
+    """The part that does not wait, for threads and event loop."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     @property
     def _manager(self) -> TransactionManager:
-        """The transactions of a producer that has a `transactional.id`.
+        """The transaction manager of the producer.
 
         Raises:
-            TransactionStateError: it has none.
+            TransactionStateError: the producer has no `transactional.id`.
         """
         self._engine.check_open()
         found = self._engine.transactions
@@ -63,64 +63,65 @@ class _Transactions:
         return found
 
     def _can_abort(self) -> bool:
-        """Whether a transaction is open, failed or not, whose end was not asked for."""
+        """Return whether a transaction is open, even a failed one, and not being ended."""
         return self._engine.closed_error is None and self._manager.state in {
             State.IN_TRANSACTION,
             State.ABORTABLE_ERROR,
         }
 
     def _unknown_commit(self) -> Pending | None:
-        """The commit whose outcome nobody has learnt, if there is one."""
+        """The commit whose outcome the caller has not got, if there is one."""
         found = self._engine.transactions
         unsettled = None if found is None else found.unsettled
         return unsettled[1] if unsettled is not None and unsettled[0] == COMMIT else None
 
     def _commit_to_finish(self) -> Pending:
-        """What `finish` waits for.
+        """The commit that `finish` waits for.
 
         Raises:
-            TransactionStateError: no commit is without an outcome.
-            TransactionOutcomeUnknownError: the producer was closed before there was one.
+            TransactionStateError: there is no commit of unknown outcome.
+            TransactionOutcomeUnknownError: the producer was closed before the outcome came.
         """
         pending = self._unknown_commit()
         if pending is None:
-            raise TransactionStateError("finish_transaction: no commit is without an outcome")
+            raise TransactionStateError("finish_transaction: there is no commit of unknown outcome")
         if self._engine.closed_error is not None and not pending.is_done:
             raise TransactionOutcomeUnknownError(
-                "the producer ended before the coordinator said what became of the commit; read "
-                f"the topic before its work is done again: {self._engine.closed_error}",
+                "the producer ended before the coordinator answered the commit, so the transaction "
+                "may be committed; read the topic before you do its work again: "
+                f"{self._engine.closed_error}",
                 is_final=True,
             )
         return pending
 
     def _unsettled(self) -> tuple[str, Pending] | None:
-        """The step of an earlier transaction that took too long.
+        """The step of an earlier transaction that timed out, if there is one.
 
         Raises:
-            TransactionOutcomeUnknownError: it is the commit, of which the caller has to know.
+            TransactionOutcomeUnknownError: it is the commit, whose outcome the caller must get.
         """
         if self._unknown_commit() is not None:
             raise TransactionOutcomeUnknownError(
-                "the outcome of the transaction before this one is not known: "
-                "finish_transaction() first",
+                "the outcome of the previous transaction is not known: call finish_transaction() "
+                "first",
                 is_final=False,
             )
         return self._manager.unsettled
 
     def _no_end(self, step: str) -> Exception:
-        """The error of a step that took too long."""
+        """The error of a step that timed out."""
         why = why_no_end(self._engine, step)
         if step == COMMIT:
             return TransactionOutcomeUnknownError(
-                f"{why}; the transaction may be committed: finish_transaction() asks again, and "
-                "its work must not be done again before that has said no",
+                f"{why}; the transaction may be committed: call finish_transaction() to get the "
+                "outcome, and do not do its work again before that",
                 is_final=False,
             )
         return TransactionTimeoutError(why)
 
 
 class ThreadTransactions(_Transactions):
-    """Those of `Producer`."""
+    """The transactions of `Producer`."""
 
     def __init__(self, engine: Engine, driver: ThreadDriver) -> None:
         super().__init__(engine)
@@ -158,7 +159,7 @@ class ThreadTransactions(_Transactions):
 
     @contextmanager
     def _aborting(self) -> Iterator[None]:
-        """Abort the transaction if the block fails and the end of it was not asked for."""
+        """Abort the transaction if the block fails before its commit or abort was requested."""
         try:
             yield
         except BaseException:
@@ -168,7 +169,7 @@ class ThreadTransactions(_Transactions):
             raise
 
     def _settle(self) -> None:
-        """See to the end of a step that took too long, and of the transaction that it was in."""
+        """Wait for an earlier step that timed out, and abort its transaction."""
         unsettled = self._unsettled()
         if unsettled is None:
             return
@@ -189,7 +190,7 @@ class ThreadTransactions(_Transactions):
             except Exception:
                 raise
             except BaseException as error:
-                # Ctrl-C: the request may be in the queue or not.
+                # Ctrl-C: the request may be queued or not.
                 self._driver.give_up(error)
                 raise
             deadline = time.monotonic() + engine.config.max_block_ms / 1000
@@ -199,7 +200,7 @@ class ThreadTransactions(_Transactions):
 
 
 class LoopTransactions(_Transactions):
-    """Those of `AsyncProducer`."""
+    """The transactions of `AsyncProducer`."""
 
     def __init__(
         self,
@@ -228,7 +229,8 @@ class LoopTransactions(_Transactions):
 
     def _commit(self) -> Pending:
         pending = self._manager.commit()
-        # From other tasks, since the block has ended. Memory may come once the next one is open.
+        # Other tasks may have queued records after the block ended. They must fail now, or they
+        # would get into the next transaction.
         self._end_lines(TransactionStateError("not sent: its transaction is being committed"))
         return pending
 
@@ -247,7 +249,7 @@ class LoopTransactions(_Transactions):
 
     @asynccontextmanager
     async def _aborting(self) -> AsyncIterator[None]:
-        """Abort the transaction if the block fails and the end of it was not asked for."""
+        """Abort the transaction if the block fails before its commit or abort was requested."""
         try:
             yield
         except BaseException:
@@ -257,7 +259,7 @@ class LoopTransactions(_Transactions):
             raise
 
     async def _settle(self) -> None:
-        """See to the end of a step that took too long, and of the transaction that it was in."""
+        """Wait for an earlier step that timed out, and abort its transaction."""
         unsettled = self._unsettled()
         if unsettled is None:
             return

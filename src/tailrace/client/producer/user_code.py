@@ -1,12 +1,12 @@
-"""`call_user_code`: callbacks, hooks and interceptors that are told of something.
+"""`call_user_code`: calls callbacks, hooks and interceptors, and logs their exceptions.
 
-They belong to nobody who could take what they raise: the producer's own thread, or the event loop,
-goes on whatever it is. That includes SystemExit, which would end a thread without a word. Only
-KeyboardInterrupt on the main thread, outside of an event loop, is raised: it comes from Ctrl-C and
-is meant for the caller who runs the callback there, in `send` or `add_done_callback`.
+No caller could handle these exceptions: the producer's own thread, or the event loop, makes the
+calls and must go on. That includes SystemExit, which would end the thread silently. Only a
+KeyboardInterrupt on the main thread, outside of an event loop, is raised: it comes from Ctrl-C, and
+the caller that runs the callback there, in `send` or `add_done_callback`, should get it.
 
-Not here: code whose result decides about a record (serializers, partitioners, `on_send`). What that
-raises goes to the caller of `send`, or becomes the outcome of the record.
+Not here: code whose result decides about a record (serializers, partitioners, `on_send`). Its
+exceptions reach the caller of `send`, or become the outcome of the record.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def call_user_code(call: Callable[..., object], *arguments: object, about: str) -> None:
-    """Call it; what it raises is logged with `about`, and otherwise of no effect.
+    """Call user code; its exceptions are logged with the name `about` and have no other effect.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, if the main thread runs it as the caller.
@@ -29,12 +29,12 @@ def call_user_code(call: Callable[..., object], *arguments: object, about: str) 
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and _is_the_callers_thread():
             raise
-        # The text of an exception, which a log makes, is code of the user's as well.
+        # Formatting the exception calls user code too, which may raise again.
         with suppress(BaseException):
-            log.exception("%s failed", about)
+            log.exception("user_code_failed name=%s", about)
 
 
 def _is_the_callers_thread() -> bool:
-    """Whether signals come here, and no event loop does that calls for nobody."""
+    """Return whether this is the main thread, which gets signals, and runs no event loop."""
     is_main = threading.current_thread() is threading.main_thread()
     return is_main and asyncio._get_running_loop() is None

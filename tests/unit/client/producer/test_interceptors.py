@@ -63,7 +63,7 @@ def test_a_fault_on_sending_is_passed_over(caplog: pytest.LogCaptureFixture) -> 
     assert chain.on_send(RECORD).value == "valueTwo"
     second.fails = True
     assert chain.on_send(RECORD) == RECORD
-    assert "Appending.on_send failed" in caplog.text
+    assert "user_code_failed name=Appending.on_send" in caplog.text
     assert "a fault of the interceptor" in caplog.text
 
 
@@ -71,7 +71,7 @@ def test_a_forgotten_return_loses_no_record(caplog: pytest.LogCaptureFixture) ->
     """Without a record in return the last good one goes on, and the log says whose fault it is."""
     chain = ProducerInterceptors([Appending("One"), Forgetful(), Appending("Two")])
     assert chain.on_send(RECORD).value == "valueOneTwo"
-    assert "Forgetful.on_send returned a NoneType" in caplog.text
+    assert "name=Forgetful.on_send reason=it returned a NoneType" in caplog.text
 
 
 def test_all_are_told_of_an_acknowledgement_whatever_one_does() -> None:
@@ -105,7 +105,7 @@ def test_all_are_closed_whatever_one_does(caplog: pytest.LogCaptureFixture) -> N
         ProducerInterceptors([first, Watching(), second]).close()
     assert first.is_closed
     assert second.is_closed
-    assert "Appending.close failed" in caplog.text
+    assert "user_code_failed name=Appending.close" in caplog.text
 
 
 def test_without_interceptors_the_chain_is_false() -> None:

@@ -1,6 +1,6 @@
-"""Who the producer is to the brokers, and its transactions; the first part is always on.
+"""The producer id with its sequence numbers, for every idempotent producer, and transactions.
 
-`TransactionManager` is what the rest of the producer sees.
+The rest of the producer uses `TransactionManager` only.
 """
 
 from tailrace.client.producer.transactions.manager import COMMIT, TransactionManager

@@ -1,13 +1,13 @@
-"""`TransactionFlow`: which request of a transaction is next, and what its answer changes.
+"""`TransactionFlow`: which request of a transaction is sent next, and what its answer changes.
 
-A retriable answer is asked for again after a pause, also one that never came; an abortable one
-leaves `abort` as the way on; a fatal one leaves `close`. Which is which is Kafka's, in
-`requests`.
+After a retriable error or a lost connection, the request is sent again after a pause. After an
+abortable error only `abort` is possible, after a fatal one only `close`. `requests` classifies the
+error codes as Kafka does.
 
-Not here: what the producer's caller may do when (`manager`), and sockets.
+Not here: which calls are allowed in which state (`manager`), and sockets.
 
-Invariant: one request is on its way at a time, and an end is asked for only when no batch is
-without an outcome.
+Invariant: one request is in flight at a time, and EndTxn is sent only when every batch has its
+outcome.
 """
 
 import math
@@ -56,17 +56,17 @@ from tailrace.protocol.messages.init_producer_id import (
 from tailrace.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 
 ADD_PARTITIONS_PAUSE_S: Final = 0.02
-"""Longest pause before the first partitions are asked for again while the coordinator still ends
-the transaction before (Kafka does the same, KAFKA-5482)."""
+"""Longest pause before the first AddPartitionsToTxn is retried while the coordinator completes the
+previous transaction (Kafka does the same, KAFKA-5482)."""
 
 EPOCH_BUMP_SINCE: Final = 3
-"""First version of InitProducerId that takes an id and an epoch and gives the next (KIP-360)."""
+"""First version of InitProducerId that takes an id and epoch and returns the next (KIP-360)."""
 
 _TIMEOUT_MS_MAX = 2**31 - 1
 
 
 class TransactionFlow:
-    """The state, the requests, and what the coordinator has in the transaction."""
+    """The state, the requests, and the partitions in the transaction."""
 
     def __init__(
         self, *, transactional_id: str | None, transaction_timeout_ms: int, backoff: Backoff
@@ -79,32 +79,32 @@ class TransactionFlow:
         self.error: Exception | None = None
         """Why the transaction or the producer failed."""
         self.new: set[TopicPartition] = set()
-        """Partitions with records that the coordinator has not been asked for."""
+        """Partitions with records for which no AddPartitionsToTxn was made yet."""
         self.adding: set[TopicPartition] = set()
-        """Those it has been asked for."""
+        """Partitions for which AddPartitionsToTxn is waiting or in flight."""
         self.added: set[TopicPartition] = set()
-        """Those that are in the transaction."""
+        """Partitions that are in the transaction."""
         self.can_bump = False
         """Whether the coordinator gives a new epoch after an abort (KIP-360)."""
         self.needs_bump = False
-        """Whether the numbers of the batches can only go on in a new epoch."""
+        """Whether the sequence numbers need a new epoch to continue."""
         self.init_failures = 0
-        """Refusals of InitProducerId in a row."""
+        """Consecutive refusals of InitProducerId."""
         self._is_started = False
-        """Whether the coordinator has something in the transaction."""
+        """Whether partitions or offsets were added at the coordinator, so that EndTxn is needed."""
 
     @property
     def _id(self) -> str:
-        """The transactional id, of a producer that has one."""
+        """The transactional id; the producer must have one."""
         assert self.transactional_id is not None
         return self.transactional_id
 
     def next_request(self, now: float, *, has_incomplete: bool) -> TransactionRequest | None:
-        """What to send now, if anything; then `answered` or `put_back` must follow.
+        """The request to send now, or None; `answered` or `put_back` must follow.
 
         It goes to `request.node`, or to any node if `request.coordinator` is None, in at least
-        `request.first_version`. `has_incomplete`: there are batches without an outcome, which the
-        end of the transaction has to wait for.
+        version `request.first_version`. `has_incomplete` says that batches have no outcome yet;
+        EndTxn waits for them.
         """
         if self.state is State.ABORTABLE_ERROR and self.init_failures:
             self.move(State.UNINITIALIZED)
@@ -121,13 +121,13 @@ class TransactionFlow:
         return self.queue.take(now)
 
     def note_coordinator(self, *, init_producer_id_version: int) -> None:
-        """The transaction's coordinator is connected, and takes InitProducerId up to this."""
+        """Note the highest InitProducerId version of the connected transaction coordinator."""
         self.can_bump = init_producer_id_version >= EPOCH_BUMP_SINCE
 
     def answered(
         self, request: TransactionRequest, answer: Message | Exception, now: float
     ) -> None:
-        """Take the answer to a request, or why there is none."""
+        """Handle the answer to a request, or the error that came instead."""
         if self.queue.in_flight is not request:
             return
         self.queue.in_flight = None
@@ -200,7 +200,7 @@ class TransactionFlow:
         is_relocated: bool,
         limit_s: float = math.inf,
     ) -> None:
-        """Send it again, unless the transaction has failed meanwhile: then only look-ups go on."""
+        """Queue a request again; if the transaction has failed, only coordinator look-ups."""
         if is_relocated:
             self.queue.forget_coordinator(request)
         if self.state is State.ABORTABLE_ERROR and request.key is not ApiKey.FIND_COORDINATOR:
@@ -209,7 +209,7 @@ class TransactionFlow:
         self.queue.retry(request, now, limit_s=limit_s)
 
     def ask_for_id(self, pending: Pending, *, is_bump: bool = False, ready_at: float = 0.0) -> None:
-        """Ask for an id and epoch, or (`is_bump`) for the next epoch of the id that it has."""
+        """Queue InitProducerId, for an id and epoch, or (`is_bump`) for the id's next epoch."""
 
         def make() -> Message:
             known = self.sequences.producer if is_bump else NO_PRODUCER
@@ -273,7 +273,7 @@ class TransactionFlow:
     def ask_for_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> Pending:
-        """Have a group's offsets in the transaction, and then the offsets themselves."""
+        """Queue AddOffsetsToTxn for a group; TxnOffsetCommit with the offsets follows it."""
         pending = Pending()
         self.queue.add(
             TransactionRequest(
@@ -330,7 +330,7 @@ class TransactionFlow:
         pending.finish()
 
     def start_abort(self, pending: Pending) -> None:
-        """Abort the transaction, and drop the offsets that were not committed with it yet."""
+        """Abort the transaction, and drop TxnOffsetCommit requests that were not sent yet."""
         self.move(State.ABORTING)
         self.new.clear()
         aborted = TransactionAbortedError("the transaction was aborted")
@@ -338,11 +338,11 @@ class TransactionFlow:
         self.ask_for_end(pending, is_commit=False)
 
     def abort_reason(self) -> Exception:
-        """What batches without a number fail with while the transaction is aborted."""
+        """The error of batches without a sequence number while the transaction is aborted."""
         return self.error or TransactionAbortedError("not sent: its transaction was aborted")
 
     def ask_for_end(self, pending: Pending, *, is_commit: bool) -> None:
-        """End the transaction, and see to a new epoch if one is needed."""
+        """Queue EndTxn; after it, a new epoch is requested if one is needed."""
         self.queue.add(
             TransactionRequest(
                 key=ApiKey.END_TXN,
@@ -360,7 +360,7 @@ class TransactionFlow:
         )
 
     def _ended(self, pending: Pending) -> None:
-        """The transaction is over, or the coordinator never knew of it."""
+        """Note that the transaction has ended, or that it was empty and needs no EndTxn."""
         needs_bump, self.needs_bump = self.needs_bump, False
         self._is_started = False
         self.new.clear()
@@ -374,18 +374,18 @@ class TransactionFlow:
             pending.finish()
 
     def misplaced(self, call: str) -> TransactionStateError:
-        """The error for what does not fit the state."""
-        return TransactionStateError(f"{call} does not fit: the producer is {self.state.value}")
+        """The error for a call that is not allowed in this state."""
+        return TransactionStateError(f"{call} is not allowed: the producer is {self.state.value}")
 
     def move(self, target: State) -> None:
-        """Go to a state; raises TransactionStateError if it is not reached from this one."""
+        """Change the state; raises TransactionStateError if that is not allowed."""
         if self.state not in REACHED_FROM[target]:
             raise self.misplaced(f"to be {target.value}")
         self.state = target
         self.error = None
 
     def to_abortable(self, error: Exception) -> None:
-        """The transaction cannot be committed; while it is aborted anyhow, that changes nothing."""
+        """Note an error after which the transaction must be aborted; no effect in an abort."""
         if self.state in {State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR}:
             return
         if self.state not in REACHED_FROM[State.ABORTABLE_ERROR]:
@@ -395,7 +395,7 @@ class TransactionFlow:
         self.queue.drop(error, lambda request: request.key is not ApiKey.FIND_COORDINATOR)
 
     def fail(self, error: Exception, request: TransactionRequest | None = None) -> None:
-        """Nothing works any more."""
+        """Note a fatal error: all requests fail, and the producer can only be closed."""
         self.state, self.error = State.FATAL_ERROR, error
         request = request or self.queue.in_flight
         if request is not None:
@@ -404,15 +404,15 @@ class TransactionFlow:
         self.queue.drop(error)
 
     def lose_track(self) -> None:
-        """Nobody knows what became of a batch: only a new epoch lets the numbers go on."""
-        message = "a batch was sent and never acknowledged, so that the numbers cannot go on"
+        """Handle a batch of unknown outcome: its partition needs a new epoch, or all fails."""
+        message = "a batch was sent and never acknowledged, so sequence numbers need a new epoch"
         if self.can_bump:
             self.needs_bump = True
             self.to_abortable(TransactionAbortableError(f"{message}: abort the transaction"))
         else:
             self.fail(
                 BrokerRefusedError(
-                    f"{message}, and the coordinator is too old to give a new epoch: that takes "
+                    f"{message}, and the coordinator is too old to give one: that needs "
                     f"InitProducerId v{EPOCH_BUMP_SINCE}"
                 )
             )

@@ -1,19 +1,19 @@
-"""`TransactionManager`: the producer's identity and, with a `transactional.id`, its transactions.
+"""`TransactionManager`: the producer id and epoch and, with a `transactional.id`, transactions.
 
-Without a transactional id there is only the identity, which it asks for by itself; the epoch is
-bumped locally. With one, its operations are those of Kafka's producer, and each gives a `Pending`.
-An operation that its caller gave up waiting for is found again by the same call.
+Without a transactional id there is only the id and epoch, which it requests by itself; the epoch is
+bumped locally. With one, its operations are those of Kafka's producer, and each returns a
+`Pending`. If a caller gave up waiting for an operation, the same call returns the same `Pending`.
 
 These are Kafka's classic transactions (KIP-98, KIP-360, KIP-447): a partition is added before its
-first batch is sent, and the coordinator hears of every end. The flow of KIP-890, in which brokers
+first batch is sent, and each commit and abort is an EndTxn. The flow of KIP-890, in which brokers
 add partitions and every transaction has its own epoch, needs Produce 12, TxnOffsetCommit 5 and
-EndTxn 5, which are not spoken; brokers of Kafka 4 serve both.
+EndTxn 5, which this client does not speak; brokers of Kafka 4 support both flows.
 
-Not here: which request goes when and what its answer changes (`flow`), the numbers of
-batches (`sequences`), threads and sockets.
+Not here: the order of requests and the effect of answers (`flow`), sequence numbers of batches
+(`sequences`), threads and sockets.
 
-Invariant: a batch is sent only for a partition that the coordinator has in the transaction, and
-nothing is sent after a fatal error.
+Invariant: a batch is sent only for a partition that was added to the transaction, and nothing is
+sent after a fatal error.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
 
 
 COMMIT: Final = "commit_transaction"
-"""The name of the operation whose outcome decides whether its work may be done again."""
+"""Name of the operation whose unknown outcome the caller must get before the next transaction."""
 
 
 class TransactionManager:
-    """The identity, the numbers of the batches, and the transaction of one producer.
+    """The id and epoch, the sequence numbers and the transaction of one producer.
 
-    What is asked of the coordinator is handed out as `TransactionFlow` does it, and batches are
-    numbered as `Sequences` does it: those methods are found here too.
+    It offers the methods of `TransactionFlow` for requests and those of `Sequences` for batches as
+    its own.
     """
 
     def __init__(
         self, *, transactional_id: str | None, transaction_timeout_ms: int, backoff: Backoff
     ) -> None:
         self.is_transactional = transactional_id is not None
-        """Whether there is a transactional id."""
+        """Whether the producer has a transactional id."""
         self._backoff = backoff
         self._flow = TransactionFlow(
             transactional_id=transactional_id,
@@ -82,12 +82,12 @@ class TransactionManager:
 
     @property
     def state(self) -> State:
-        """Where the producer is."""
+        """The state of the producer."""
         return self._flow.state
 
     @property
     def error(self) -> Exception | None:
-        """Why the transaction or the producer failed."""
+        """Why the transaction or the producer failed; None if neither did."""
         return self._flow.error
 
     @property
@@ -102,12 +102,12 @@ class TransactionManager:
 
     @property
     def is_aborting_batches(self) -> bool:
-        """Whether batches without a number (after a fatal error: all) fail with `abort_reason`."""
+        """Whether batches without a sequence number fail; after a fatal error, all do."""
         return self.state in {State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR}
 
     @property
     def is_quiet(self) -> bool:
-        """Whether a poll has nothing to see to here: there is an identity, and all is well."""
+        """Whether a poll has nothing to do here: there is an id, and every batch is resolved."""
         return (
             self.state is State.READY
             and not self.is_transactional
@@ -116,11 +116,11 @@ class TransactionManager:
         )
 
     # -- operations -------------------------------------------------------------------------------
-    # All raise TransactionStateError where they do not fit, TransactionAbortableError in a failed
-    # transaction, ProducerFencedError once another producer has the transactional id.
+    # All raise TransactionStateError in a wrong state, TransactionAbortableError in a failed
+    # transaction, and ProducerFencedError once another producer uses the transactional id.
 
     def init_transactions(self) -> Pending:
-        """Get an id and epoch; producers that had the transactional id before are fenced."""
+        """Get an id and epoch; earlier producers with the same transactional id are fenced."""
 
         def start(pending: Pending) -> None:
             self._check_error("init_transactions")
@@ -137,14 +137,14 @@ class TransactionManager:
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
     ) -> Pending:
-        """Have a group's offsets committed together with the transaction."""
+        """Commit a group's offsets together with the transaction."""
         self._check_call("send_offsets_to_transaction")
         if self.state is not State.IN_TRANSACTION:
             raise self._flow.misplaced("send_offsets_to_transaction")
         return self._flow.ask_for_offsets(dict(offsets), group)
 
     def commit(self) -> Pending:
-        """Commit, once every batch is in the log."""
+        """Commit the transaction, once every batch is in the log."""
 
         def start(pending: Pending) -> None:
             self._check_error(COMMIT)
@@ -154,7 +154,7 @@ class TransactionManager:
         return self._operate(COMMIT, start)
 
     def abort(self) -> Pending:
-        """Abort, once no batch is in flight any more."""
+        """Abort the transaction, once no batch is in flight any more."""
 
         def start(pending: Pending) -> None:
             if self.state is not State.ABORTABLE_ERROR:
@@ -164,10 +164,10 @@ class TransactionManager:
         return self._operate("abort_transaction", start)
 
     def abort_open(self) -> bool:
-        """Abort the transaction that is open or has failed; False if there is none.
+        """Abort an open or failed transaction, for a producer that ends; False if there is none.
 
-        For a producer that ends. If the caller has not learnt yet that the commit failed, it can
-        still ask for that.
+        It does not replace the current operation, so a caller that does not know yet that its
+        commit failed can still get that outcome.
         """
         operation = self.unsettled
         if operation is not None and not operation[1].is_done:
@@ -179,18 +179,18 @@ class TransactionManager:
 
     @property
     def unsettled(self) -> tuple[str, Pending] | None:
-        """The operation whose outcome its caller has not learnt, by its name; None if all have."""
+        """The name and operation whose outcome the caller has not got yet, or None."""
         operation = self._operation
         return None if operation is None or operation[1].is_taken else operation
 
     def _operate(self, name: str, start: Callable[[Pending], None]) -> Pending:
-        """Start an operation, or find the one that its caller gave up waiting for."""
+        """Start an operation, or return the same one if its caller gave up waiting for it."""
         self._check_transactional()
         self._check_settled(name)
         operation = self.unsettled
         if operation is None:
             before = self.state
-            # Noted first: Ctrl-C in `start` must not leave a commit of which nobody knows.
+            # Set first: after Ctrl-C in `start`, a commit that was begun must still be known.
             try:
                 operation = self._operation = (name, Pending())
                 start(operation[1])
@@ -213,7 +213,7 @@ class TransactionManager:
         operation = self.unsettled
         if operation is not None and operation[0] != name:
             advice = (
-                "call finish_transaction() first, which waits for it and commits nothing more"
+                "call finish_transaction() first, which waits for it and commits nothing else"
                 if operation[0] == COMMIT
                 else "the next transaction() waits for it before it begins"
             )
@@ -236,25 +236,25 @@ class TransactionManager:
     # -- records and batches ----------------------------------------------------------------------
 
     def may_append(self, partition: TopicPartition) -> None:
-        """Return if a record may be sent to the partition now; raises as the operations do."""
+        """Return if a record may be sent to the partition now; else raise, as the operations do."""
         self._check_settled("send")
         self._check_error("send")
         if self.is_transactional and self.state is not State.IN_TRANSACTION:
             raise self._flow.misplaced(f"send to {partition}")
 
     def note_append(self, partition: TopicPartition) -> None:
-        """A record was appended for the partition, so it has to be in the transaction."""
+        """Add the partition of an appended record to the transaction."""
         flow = self._flow
         if self.is_transactional and not (partition in flow.added or partition in flow.adding):
             flow.new.add(partition)
 
     def record_refused(self, error: Exception) -> None:
-        """A record got into no batch, so the transaction lacks it."""
+        """Fail an open transaction, because a record of it was refused."""
         if self.state is State.IN_TRANSACTION:
             self._flow.to_abortable(error)
 
     def may_drain(self, batch: "ProducerBatch") -> bool:
-        """Whether the batch, the first in its queue, may be sent now."""
+        """Return whether the batch, the first in its queue, may be sent now."""
         if self.state is State.FATAL_ERROR:
             return False
         if self.is_transactional and batch.partition not in self._flow.added:
@@ -264,10 +264,10 @@ class TransactionManager:
     def failed(
         self, batch: "ProducerBatch", error: Exception, *, code: int = 0, was_refused: bool
     ) -> None:
-        """The batch is given up.
+        """Note that a batch has failed.
 
-        `code` is the answer's, if one is the reason. `was_refused`: a broker said that it does not
-        take it; else it expired or ran out of retries, and may be in the log if it was sent.
+        `code` is the error code of the answer, if that is the reason. `was_refused` says that a
+        broker refused it; otherwise it expired or ran out of retries, and may be in the log.
         """
         flow = self._flow
         is_told = error is self.error or isinstance(error, TransactionAbortedError)
@@ -281,7 +281,10 @@ class TransactionManager:
             self._sequences.forget(batch.partition)
 
     def resolve_sequences(self, now: float) -> None:
-        """Look at what is not known of failed batches, and see to a new epoch; at each poll."""
+        """Check partitions with batches of unknown outcome, and get a new epoch if needed.
+
+        Called at each poll.
+        """
         if self.state is State.FATAL_ERROR:
             return
         has_gap = self._sequences.resolve()

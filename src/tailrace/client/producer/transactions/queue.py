@@ -1,9 +1,9 @@
-"""`RequestQueue`: the requests of a transaction that wait, who takes them, and when.
+"""`RequestQueue`: the waiting requests of a transaction, with their coordinators and pauses.
 
-One is on its way at a time. Which goes first is said by its priority, then by the order in which
-they came; a coordinator that is not known is looked up first.
+One request is in flight at a time. They are sent by priority, then in the order in which they were
+added; an unknown coordinator is looked up first.
 
-Not here: why a request is made and what its answer means (`manager`).
+Not here: why a request is made and what its answer means (`flow`).
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from tailrace.protocol.messages.find_coordinator import CoordinatorKeyType, Find
 
 
 class RequestQueue:
-    """Requests that wait, and the one that is on its way."""
+    """The waiting requests and the one in flight."""
 
     def __init__(self, backoff: Backoff, *, transactional_id: str) -> None:
         self._backoff = backoff
@@ -29,26 +29,26 @@ class RequestQueue:
         self._waiting: list[TransactionRequest] = []
         self._coordinators: dict[tuple[CoordinatorKeyType, str], Node] = {}
         self.in_flight: TransactionRequest | None = None
-        """Handed out and not answered."""
+        """The request that `take` returned and that is not answered yet."""
 
     def add(self, request: TransactionRequest) -> None:
-        """Have a request sent."""
+        """Queue a request."""
         self._waiting.append(request)
 
     def has(self, key: ApiKey) -> bool:
-        """Whether a request of this API waits."""
+        """Return whether a request of this API waits."""
         return any(request.key is key for request in self._waiting)
 
     def first(self) -> TransactionRequest | None:
-        """The one that goes next."""
+        """The request that is sent next, or None."""
         return min(self._waiting, key=lambda each: each.priority, default=None)
 
     def remove(self, request: TransactionRequest) -> None:
-        """Do not send it after all."""
+        """Remove a waiting request."""
         self._waiting.remove(request)
 
     def take(self, now: float) -> TransactionRequest | None:
-        """Hand out the next one, or the look-up of who takes it; None while that one pauses."""
+        """Return the next request, or the look-up of its coordinator; None while it pauses."""
         request = self.first()
         if request is None:
             return None
@@ -64,17 +64,17 @@ class RequestQueue:
         return request
 
     def put_back(self, request: TransactionRequest) -> None:
-        """It could not be sent."""
+        """Queue a taken request again, because it could not be sent."""
         self.in_flight = None
         self._waiting.append(request)
 
     def forget_coordinator(self, request: TransactionRequest) -> None:
-        """Have the coordinator that took this request looked up again."""
+        """Forget this request's coordinator, so that it is looked up again."""
         if request.coordinator is not None:
             self._coordinators.pop((request.coordinator, request.group_id), None)
 
     def retry(self, request: TransactionRequest, now: float, *, limit_s: float) -> None:
-        """Send it again after a pause of at most `limit_s`."""
+        """Queue a request again, with a pause of at most `limit_s`."""
         pause_s = self._backoff.pause_s(request.failures)
         request.failures += 1
         request.ready_at = now + min(pause_s, limit_s)
@@ -83,14 +83,14 @@ class RequestQueue:
     def drop(
         self, error: Exception, which: Callable[[TransactionRequest], bool] = lambda _: True
     ) -> None:
-        """Fail those that wait and are meant."""
+        """Fail the waiting requests for which `which` is true."""
         dropped = [request for request in self._waiting if which(request)]
         self._waiting = [request for request in self._waiting if not which(request)]
         for request in dropped:
             request.pending.finish(error)
 
     def next_deadline(self, now: float) -> float | None:
-        """When the pause of the next one ends, if there is one."""
+        """When the pause of the next request ends, or None."""
         request = self.first()
         if self.in_flight is not None or request is None or request.ready_at <= now:
             return None
@@ -112,7 +112,7 @@ class RequestQueue:
     def _located(
         self, key: tuple[CoordinatorKeyType, str], answer: FindCoordinatorResponse
     ) -> None:
-        """Take note of the one coordinator: in a list from v4, in the answer itself before."""
+        """Store the coordinator of an answer; from v4 on it is in a list, before in fields."""
         if len(answer.coordinators) > 1:
             raise BrokerRefusedError(
                 f"FindCoordinator named {len(answer.coordinators)} coordinators for one key"

@@ -1,13 +1,13 @@
-"""The requests of a transaction: what each says, and what each error code in its answer means.
+"""The requests of a transaction, and the meaning of each error code in their answers.
 
-    InitProducerId       an id and epoch; who had the transactional id before is fenced
+    InitProducerId       an id and epoch; fences earlier producers with the same transactional id
     AddPartitionsToTxn   before the first batch for a partition in each transaction
     AddOffsetsToTxn      before the first offsets of a consumer group
     TxnOffsetCommit      the offsets, to the coordinator of the group
     EndTxn               commit or abort
-    FindCoordinator      who takes the others
+    FindCoordinator      which broker takes the others
 
-Not here: when which is sent (`manager`).
+Not here: when each is sent (`flow`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -42,22 +42,22 @@ from tailrace.protocol.messages.txn_offset_commit import (
 )
 
 GROUP_MEMBER_SINCE: Final = 3
-"""First version of TxnOffsetCommit that says which member of the group consumed (KIP-447)."""
+"""First version of TxnOffsetCommit that has the member of the group (KIP-447)."""
 
 
 class OffsetAndMetadata(NamedTuple):
-    """How far a partition is consumed."""
+    """A consumed offset of a partition, as a group commits it."""
 
     offset: int
-    """Of the next record to consume."""
+    """Offset of the next record to consume."""
     leader_epoch: int = -1
-    """Of the last consumed record; -1 if it is not known."""
+    """Leader epoch of the last consumed record; -1 if it is not known."""
     metadata: str | None = ""
-    """The consumer's own words."""
+    """Any text of the consumer."""
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """A consumer group, and the member of it that consumed, so that an old member is refused."""
+    """A consumer group and its member; with the member, the coordinator refuses old ones."""
 
     group_id: str
     generation_id: int = -1
@@ -66,41 +66,41 @@ class ConsumerGroupMetadata(NamedTuple):
 
     @property
     def names_member(self) -> bool:
-        """Whether the group's coordinator has a member to check."""
+        """Whether the member is given, so that the coordinator can check it."""
         return self != ConsumerGroupMetadata(self.group_id)
 
 
 class Pending:
-    """An operation that has been asked for and whose outcome comes later."""
+    """An operation of a transaction that was started and gets its outcome later."""
 
     __slots__ = ("error", "is_done", "is_in_doubt", "is_taken")
 
     def __init__(self) -> None:
         self.is_done = False
         self.is_taken = False
-        """Whether the caller has learnt the outcome; until then only the same call may follow."""
+        """Whether the caller has got the outcome; until then only the same call is allowed."""
         self.error: Exception | None = None
-        """Why it failed, if it is done and did."""
+        """Why it failed; None if it is not done or succeeded."""
         self.is_in_doubt = False
-        """Whether a commit was sent whose answer did not come, or leaves open if it was done."""
+        """Whether a commit was sent and may have been carried out although it was not confirmed."""
 
     def finish(self, error: Exception | None = None) -> None:
-        """It succeeded, or failed with `error`; the first outcome counts."""
+        """Set the outcome: success, or `error`; only the first call counts."""
         if not self.is_done:
             self.is_done, self.error = True, error
 
     def take(self) -> None:
-        """Return if it succeeded; raises why it failed.
+        """Return if the operation succeeded, else raise its error.
 
         Raises:
             TransactionOutcomeUnknownError: a commit that failed after it may have been carried out.
         """
-        assert self.is_done, "asked for an outcome that is not there"
+        assert self.is_done, "the operation has no outcome yet"
         self.is_taken = True
         if self.error is not None and self.is_in_doubt:
             raise TransactionOutcomeUnknownError(
-                f"a commit was sent and not answered, then this came: {self.error}; the "
-                "transaction may be committed: read the topic before its work is done again",
+                f"a commit was sent and not answered, and then failed: {self.error}; the "
+                "transaction may be committed: read the topic before you do its work again",
                 is_final=True,
             ) from self.error
         if self.error is not None:
@@ -108,7 +108,7 @@ class Pending:
 
 
 class Priority(IntEnum):
-    """Which of the waiting requests goes first."""
+    """The order of waiting requests; the lowest is sent first."""
 
     FIND_COORDINATOR = 0
     INIT_PRODUCER_ID = 1
@@ -118,50 +118,50 @@ class Priority(IntEnum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class TransactionRequest:
-    """A request that waits to be sent, or for its answer."""
+    """A request that waits to be sent or to be answered."""
 
     key: ApiKey
     priority: Priority
     make: Callable[[], Message]
-    """The body, with the producer's identity of the moment."""
+    """Makes the body, with the producer's current id and epoch."""
     pending: Pending
     coordinator: CoordinatorKeyType | None = CoordinatorKeyType.TRANSACTION
-    """Which coordinator takes it; None: any node."""
+    """The kind of coordinator that takes it; None for any node."""
     group_id: str = ""
-    """Of the group's coordinator, for those that go there."""
+    """The group, for requests to a group coordinator."""
     node: Node | None = None
-    """That coordinator, when the request is handed out."""
+    """The coordinator; set when the request is taken from the queue."""
     first_version: int = 0
-    """The lowest version that can carry it."""
+    """The lowest version that has the needed fields."""
     accept: Callable[[Any], None]
-    """Takes an answer without an error."""
+    """Called with an answer that has no error."""
     failures: int = 0
-    """Attempts so far."""
+    """Failed attempts so far."""
     is_commit: bool = False
     is_sent: bool = False
-    """Whether it is on its way to a broker, so that it may be carried out."""
+    """Whether it was sent and is not answered, so the broker may carry it out."""
     ready_at: float = 0.0
     """Monotonic seconds; it is not sent before."""
 
     @property
     def body(self) -> Message:
-        """What to send."""
+        """The message to send."""
         return self.make()
 
 
 class Verdict(IntEnum):
-    """What an error code asks for; of several in one answer the largest counts."""
+    """What to do after an error code; of several in one answer, the largest verdict counts."""
 
     DONE = 0
     ABORT_UNLESS_RETRIED = 1
-    """As ABORT, if nothing else in the answer asks for another attempt."""
+    """As ABORT, unless another code of the answer is RETRY or RELOCATE."""
     RETRY = 2
     RELOCATE = 3
     """Find the coordinator, then retry."""
     ABORT = 4
     """The transaction must be aborted; the producer can go on."""
     ABORT_AND_BUMP = 5
-    """Likewise, and with a new epoch; FATAL if the coordinator is too old for that (KIP-360)."""
+    """As ABORT, with a new epoch; FATAL if the coordinator is too old for that (KIP-360)."""
     FATAL = 6
     """The producer can only be closed."""
 
@@ -195,10 +195,10 @@ PERHAPS_COMMITTED: Final = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-"""Codes in the answer to a commit that the coordinator may have written to its log all the same.
+"""Error codes of EndTxn after which the coordinator may have written the commit all the same.
 
-Either the replicas did not have it in time, or another broker became the coordinator in between
-(`TransactionStateManager.appendTransactionToLog` in Kafka): that one then completes the commit.
+Either the replicas did not have it in time, or another broker became the coordinator meanwhile
+(`TransactionStateManager.appendTransactionToLog` in Kafka) and completes the commit.
 """
 
 FATAL_IN_PRODUCE: Final = frozenset(
@@ -210,7 +210,7 @@ FATAL_IN_PRODUCE: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""Codes in the answer to a batch after which the producer can only be closed."""
+"""Error codes of Produce after which the producer can only be closed."""
 
 _COMMON = {
     ErrorCode.NONE: Verdict.DONE,
@@ -252,11 +252,11 @@ _OF_API: dict[ApiKey, dict[ErrorCode, Verdict]] = {
     },
     ApiKey.END_TXN: _OF_TRANSACTION,
 }
-"""Where an API differs from `_COMMON`; codes in neither are retried if Kafka does so."""
+"""Exceptions from `_COMMON` by API; codes in neither are retried if they are retriable in Kafka."""
 
 
 def verdict_on(key: ApiKey, code: int) -> Verdict:
-    """What to do about an error code in the answer of an API, as Kafka's own client does."""
+    """What to do after an error code in the answer of an API, as Kafka's own client does."""
     if code not in set(ErrorCode):
         code = ErrorCode.UNKNOWN_SERVER_ERROR
     known = ErrorCode(code)
@@ -270,7 +270,7 @@ def verdict_on(key: ApiKey, code: int) -> Verdict:
 
 
 def error_codes(key: ApiKey, answer: Any) -> list[tuple[str, int]]:  # noqa: ANN401 - six classes
-    """The error codes of an answer, each with what it is about."""
+    """The error codes of an answer, each with its partition or key; empty for the whole answer."""
     match key:
         case ApiKey.ADD_PARTITIONS_TO_TXN:
             return [
@@ -293,7 +293,7 @@ def error_codes(key: ApiKey, answer: Any) -> list[tuple[str, int]]:  # noqa: ANN
 def error_of(
     key: ApiKey, verdict: Verdict, codes: Iterable[tuple[str, int]], *, is_fatal: bool
 ) -> Exception:
-    """The error for the codes that led to a verdict other than to retry."""
+    """The error for the codes that led to a verdict other than RETRY and RELOCATE."""
     found = [(about, code) for about, code in codes if verdict_on(key, code) is verdict]
     causes = [each for each in found if each[1] != ErrorCode.OPERATION_NOT_ATTEMPTED] or found
     code = causes[0][1]
@@ -313,14 +313,14 @@ def error_of(
 
 
 def find_coordinator(kind: CoordinatorKeyType, key: str) -> FindCoordinatorRequest:
-    """Who coordinates this key? In the fields of all versions."""
+    """A FindCoordinator request that has the key in the fields of all versions."""
     return FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=(key,))
 
 
 def add_partitions(
     transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
-    """Take these partitions in."""
+    """An AddPartitionsToTxn request for these partitions."""
     topics = groupby(sorted(partitions), key=lambda each: each.topic)
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
@@ -340,7 +340,7 @@ def offset_commit(
     *,
     group: ConsumerGroupMetadata,
 ) -> TxnOffsetCommitRequest:
-    """Commit these offsets with the transaction."""
+    """A TxnOffsetCommit request for these offsets."""
     topics = groupby(sorted(offsets), key=lambda each: each.topic)
     return TxnOffsetCommitRequest(
         transactional_id=transactional_id,

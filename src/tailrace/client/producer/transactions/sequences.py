@@ -1,25 +1,25 @@
-"""Sequence numbers: by them brokers know each batch of a producer, so that none is written twice.
+"""`Sequences`: the sequence numbers of batches, by which brokers detect duplicates and gaps.
 
 Each batch for a partition has the producer's id and epoch and the number of its first record. The
-leader takes the number that follows the last one it has, answers a batch that is among its last
-five as if it were new, and refuses all others (OUT_OF_ORDER_SEQUENCE_NUMBER). Kafka's words and
-rules (KIP-98, KIP-360), with two exceptions:
+leader appends a batch whose number follows the last one it has, acknowledges a duplicate of its
+last five batches without appending it, and refuses all others (OUT_OF_ORDER_SEQUENCE_NUMBER).
+These are Kafka's terms and rules (KIP-98, KIP-360), with two exceptions:
 
--   Only an answer to the first batch in flight may restart a partition's numbers. Kafka does so at
-    any refusal, also while an earlier batch may be in the log without its answer having come; that
+-   Only an answer to the first batch in flight may restart a partition's numbers. Kafka does so
+    after any refusal, even while an earlier batch may be in the log and its answer is missing; that
     batch would be written again under its new number.
--   A second batch waits until the first one of an identity is in the log. A leader that does not
-    know a producer takes any number from it, so that it would write the second batch after it
-    turned the first one away for a moment (NOT_ENOUGH_REPLICAS, a change of leader). This costs
-    one round trip per partition and identity.
+-   After a new id or epoch, the second batch of a partition waits until the first is in the log. A
+    leader that does not know a producer accepts any number, so it could append the second batch
+    after it refused the first for a moment (NOT_ENOUGH_REPLICAS, a change of leader). The wait
+    costs one round trip per partition and epoch.
 
-    next             the number of the next new batch; after 2^31 - 1 comes 0
-    in flight        batches with a number and without an outcome, sent or waiting to be sent again
-    unresolved       a batch was given up, and nobody knows whether it is in the log: no new batch
-                     until those behind it have an outcome, which tells
-    restart          new epoch, number 0: the gap in the log is real, or nobody can know
+    next             the number of the next new batch; 0 follows 2^31 - 1
+    in flight        batches with a number and without an outcome, sent or waiting for a retry
+    unresolved       a batch failed and may be in the log: no new batch is sent until the batches
+                     after it have an outcome, which shows whether it is
+    restart          new epoch, number 0: the log has a gap, or that cannot be found out
 
-Not here: who asks the cluster for a producer id (`manager`), and encoding.
+Not here: the request for a producer id (`flow`), and encoding.
 
 Invariant: a batch that may be in the log is sent again with the number it had.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tailrace.client.producer.batch import ProducerBatch
 
 IN_FLIGHT_MAX: Final = 5
-"""Batches per partition: so many does a leader remember of a producer."""
+"""Batches in flight per partition; a leader remembers as many of each producer."""
 
 EPOCH_MAX: Final = 32_767
 SEQUENCE_LIMIT: Final = 1 << 31
@@ -43,7 +43,7 @@ _RETRIABLE = frozenset(code for code in ErrorCode if code.is_retriable)
 
 
 class Producer(NamedTuple):
-    """A producer as the brokers know it."""
+    """The id and epoch by which brokers know a producer."""
 
     id: int
     epoch: int
@@ -53,39 +53,40 @@ NO_PRODUCER: Final = Producer(-1, -1)
 
 
 class PartitionSequences:
-    """The numbers of one partition."""
+    """The sequence numbers of one partition."""
 
     __slots__ = ("in_flight", "last_acked", "last_acked_offset", "next", "producer")
 
     def __init__(self) -> None:
         self.producer = NO_PRODUCER
-        """Under whom the batches in flight were numbered."""
+        """The id and epoch of the batches in flight."""
         self.next = 0
         self.last_acked = -1
         """Number of the last record that is known to be in the log."""
         self.last_acked_offset = -1
         self.in_flight: list[ProducerBatch] = []
-        """In the order of their numbers."""
+        """Batches without an outcome, in the order of their numbers."""
 
     @property
     def has_gap(self) -> bool:
-        """Whether a number was given that is not known to be in the log."""
+        """Whether a number was assigned that is not known to be in the log."""
         return self.next != (self.last_acked + 1) % SEQUENCE_LIMIT
 
     def is_first(self, batch: "ProducerBatch") -> bool:
-        """Whether no earlier batch is in flight."""
+        """Return whether this batch is the first of those in flight."""
         return bool(self.in_flight) and self.in_flight[0] is batch
 
     def number(self, batch: "ProducerBatch") -> None:
-        """Give a new batch its number."""
+        """Assign the next number to a new batch."""
         batch.producer_id, batch.producer_epoch = self.producer
         batch.base_sequence = self.next
         self.next = (self.next + batch.record_count) % SEQUENCE_LIMIT
         self.in_flight.append(batch)
 
     def acked(self, batch: "ProducerBatch", base_offset: int) -> None:
-        """Take note that a batch is in the log, at an offset or (-1) somewhere."""
-        # Answers of two leaders may come out of order; half of all numbers is far enough to tell.
+        """Note that a batch is in the log; `base_offset` is -1 if it is not known."""
+        # Answers of two leaders may come out of order. Numbers wrap around, so a number counts as
+        # later if it is less than half of all numbers ahead.
         ahead = (batch.last_sequence - self.last_acked) % SEQUENCE_LIMIT
         if self.last_acked < 0 or ahead < SEQUENCE_LIMIT // 2:
             self.last_acked = batch.last_sequence
@@ -95,12 +96,15 @@ class PartitionSequences:
         self.remove(batch)
 
     def remove(self, batch: "ProducerBatch") -> None:
-        """The batch has its outcome."""
+        """Remove a batch that has its outcome from those in flight."""
         if batch in self.in_flight:
             self.in_flight.remove(batch)
 
     def give_back(self, batch: "ProducerBatch") -> bool:
-        """Take back the number of a refused batch that was sent once, if no other follows it."""
+        """Reuse the number of a refused batch that was sent once, if no batch follows it.
+
+        Returns whether the number was taken back.
+        """
         self.remove(batch)
         is_last = (batch.last_sequence + 1) % SEQUENCE_LIMIT == self.next
         if self.in_flight or batch.is_retry or not is_last:
@@ -109,19 +113,18 @@ class PartitionSequences:
         return True
 
     def restart(self, producer: Producer) -> None:
-        """Number everything in flight anew, from 0 and under this producer."""
+        """Assign new numbers from 0, under this id and epoch, to all batches in flight."""
         self.producer = producer
         self.next = 0
         self.last_acked = -1
         in_flight, self.in_flight = self.in_flight, []
         for batch in in_flight:
             self.number(batch)
-            batch.was_sequence_reset = (
-                True  # Until it is sent so: an answer may still be on its way.
-            )
+            # Until it is sent with the new number: an answer to the old one may still come.
+            batch.was_sequence_reset = True
 
     def split(self, parent: "ProducerBatch", parts: Sequence["ProducerBatch"]) -> None:
-        """Put the parts of a batch in its place; they share its numbers out."""
+        """Replace a batch by its parts, which divide its numbers."""
         place = self.in_flight.index(parent)
         sequence = parent.base_sequence
         for part in parts:
@@ -133,7 +136,7 @@ class PartitionSequences:
 
 
 class Sequences:
-    """The numbers of all partitions, and the producer's identity."""
+    """The sequence numbers of all partitions, and the producer's id and epoch."""
 
     def __init__(self, *, is_transactional: bool) -> None:
         self._is_transactional = is_transactional
@@ -155,10 +158,10 @@ class Sequences:
         return bool(self._to_restart)
 
     def may_send(self, batch: "ProducerBatch") -> bool:
-        """Whether the batch, the first in its queue, may be sent now.
+        """Return whether the batch, the first in its queue, may be sent now.
 
-        One that was sent before goes alone: when all before it have their outcome. A new one waits
-        while something in flight has an older epoch, or an unknown fate.
+        A retry is sent when all batches before it have their outcome. A new batch waits while a
+        batch in flight has an older epoch, or a failed one may be in the log.
         """
         partition = batch.partition
         if self.producer == NO_PRODUCER or partition in self._to_restart:
@@ -172,7 +175,7 @@ class Sequences:
         return is_known or not state.in_flight
 
     def assign(self, batch: "ProducerBatch") -> None:
-        """Give a batch that `may_send` its identity, unless it has one."""
+        """Assign id, epoch and number to a batch that `may_send`, unless it has them."""
         batch.was_sequence_reset = False
         if batch.base_sequence >= 0:
             return
@@ -183,13 +186,13 @@ class Sequences:
         state.number(batch)
 
     def place_in(self, queue: Iterable["ProducerBatch"], batch: "ProducerBatch") -> int:
-        """Where a batch belongs that goes back into its partition's queue, by the numbers."""
+        """The index, by sequence number, at which a batch goes back into its partition's queue."""
         in_flight = self.of(batch.partition).in_flight
         earlier = in_flight[: in_flight.index(batch)]
         return sum(queued in earlier for queued in queue) if earlier else 0
 
     def can_retry(self, batch: "ProducerBatch", code: int, *, log_start_offset: int) -> bool:
-        """Whether to send a batch again after this answer; may ask for a restart."""
+        """Return whether to retry a batch after this error code; may mark a restart."""
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             return self._can_retry_gap(batch)
         if code == ErrorCode.UNKNOWN_PRODUCER_ID:
@@ -197,7 +200,10 @@ class Sequences:
         return code in _RETRIABLE
 
     def _can_retry_gap(self, batch: "ProducerBatch") -> bool:
-        """Behind a batch without outcome it has to be so; else a record is missing in the log."""
+        """Return whether to retry after OUT_OF_ORDER_SEQUENCE_NUMBER.
+
+        It is expected while an earlier batch has no outcome. Otherwise the log lacks a record.
+        """
         if batch.was_sequence_reset or not self.of(batch.partition).is_first(batch):
             return True
         if self._is_transactional:
@@ -206,7 +212,10 @@ class Sequences:
         return True
 
     def _can_retry_unknown(self, batch: "ProducerBatch", log_start_offset: int) -> bool:
-        """The leader forgot the producer: it was idle for long, or its records were deleted."""
+        """Return whether to retry after UNKNOWN_PRODUCER_ID.
+
+        The leader forgot the producer because it was idle for long or its records were deleted.
+        """
         state = self.of(batch.partition)
         if log_start_offset < 0 or batch.was_sequence_reset or not state.is_first(batch):
             return True
@@ -219,11 +228,11 @@ class Sequences:
         return True
 
     def completed(self, batch: "ProducerBatch", base_offset: int) -> None:
-        """The batch is in the log; `base_offset` -1 if nobody knows where."""
+        """Note that the batch is in the log; `base_offset` is -1 if it is not known."""
         self.of(batch.partition).acked(batch, base_offset)
 
     def failed(self, batch: "ProducerBatch", *, was_refused: bool) -> None:
-        """The batch is given up; `was_refused` if a broker said that it does not take it."""
+        """Note that the batch has failed; `was_refused` says that a broker refused it."""
         if batch.base_sequence < 0:
             return
         state = self.of(batch.partition)
@@ -233,24 +242,24 @@ class Sequences:
         self._unresolved.add(batch.partition)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Begin the partition's next batch at 0, since its leader knows nothing of the producer."""
+        """Number the partition's next batch 0, because its leader has forgotten the producer."""
         state = self.of(partition)
         state.next, state.last_acked = 0, -1
         self._unresolved.discard(partition)
 
     def split(self, parent: "ProducerBatch", parts: Sequence["ProducerBatch"]) -> None:
-        """Put the parts of a batch in its place."""
+        """Replace a batch by its parts."""
         self.of(parent.partition).split(parent, parts)
 
     @property
     def is_resolved(self) -> bool:
-        """Whether it is known of every batch that ended whether it is in the log."""
+        """Whether it is known for every batch with an outcome whether it is in the log."""
         return not self._unresolved and not self._to_restart
 
     def resolve(self) -> bool:
-        """Look at the unresolved partitions; True if one has a gap, or may have.
+        """Check unresolved partitions without batches in flight; returns whether one has a gap.
 
-        Without transactions, such a partition is restarted by the next `bump`.
+        Without transactions, the next `bump` restarts such a partition.
         """
         gaps = set()
         for partition in [each for each in self._unresolved if not self.of(each).in_flight]:
@@ -262,14 +271,14 @@ class Sequences:
         return bool(gaps)
 
     def bump(self) -> None:
-        """Go to the next epoch, or to no identity at all after the last one."""
+        """Take the next epoch; after the last one, no id at all, so that a new one is requested."""
         if self.producer.epoch >= EPOCH_MAX:
             self.producer = NO_PRODUCER
         elif self.producer != NO_PRODUCER:
             self.become(Producer(self.producer.id, self.producer.epoch + 1))
 
     def become(self, producer: Producer) -> None:
-        """Take an identity, and restart the partitions that wait for one."""
+        """Set the id and epoch, and restart the partitions that wait for them."""
         self.producer = producer
         for partition in self._to_restart:
             self.of(partition).restart(producer)
@@ -277,7 +286,7 @@ class Sequences:
         self._to_restart.clear()
 
     def clear(self) -> None:
-        """Begin every partition at 0: the epoch is new, and nothing is in flight."""
+        """Number every partition from 0 again; the epoch is new, and nothing is in flight."""
         self._partitions.clear()
         self._unresolved.clear()
         self._to_restart.clear()

@@ -1,4 +1,4 @@
-"""`State`: where a producer with an identity is, and how it gets from one place to another.
+"""`State`: the states of an idempotent producer, and the allowed changes between them.
 
     UNINITIALIZED ─ INITIALIZING ─ READY ─ IN_TRANSACTION ─┬─ COMMITTING ── READY
           ▲                                    │           └─ ABORTING ──── READY, or INITIALIZING
@@ -7,14 +7,14 @@
 
 Without a transactional id it goes to READY by itself and stays there.
 
-Not here: what is done on the way (`manager`).
+Not here: the requests that change the state (`flow`).
 """
 
 from enum import Enum
 
 
 class State(Enum):
-    """Where the producer is."""
+    """A state of the producer."""
 
     UNINITIALIZED = "uninitialized"
     INITIALIZING = "initializing"
@@ -36,4 +36,4 @@ REACHED_FROM: dict[State, frozenset[State]] = {
     State.ABORTABLE_ERROR: frozenset({State.IN_TRANSACTION, State.COMMITTING, State.INITIALIZING}),
     State.FATAL_ERROR: frozenset(State),
 }
-"""From where each state is reached."""
+"""The states from which each state may be reached."""
