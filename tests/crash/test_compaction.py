@@ -47,7 +47,7 @@ def crashed(files: MemoryFiles) -> Iterator[MemoryFiles]:
 
 
 def test_a_crash_at_any_operation_of_a_round_loses_no_key(steps: Steps) -> None:
-    """Also between the exchange and its sync, when the old segments are not there any more."""
+    """No crash loses a key, not even between the exchange of the segments and its sync."""
     house = filled()
     start = len(house.files.operations)
     compact(house)

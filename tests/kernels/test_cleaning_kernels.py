@@ -238,7 +238,7 @@ def test_a_key_that_no_empty_arena_holds_is_passed_over(size: int, arena: int) -
 @settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 400), max_size=300), max_size=4))
 def test_many_batches_in_one_call_are_as_many_calls(engine: int, keys: list[list[int]]) -> None:
-    """Of batches of any size the newest of each key stays, and each batch is copied by itself."""
+    """For batches of any size the newest record of each key stays, and batches stay separate."""
     batches = [records_with([(b"%d" % key, b"v") for key in row]) for row in keys]
     payloads = [write_records(batch) for batch in batches]
     data, count = b"".join(payloads), sum(map(len, keys))

@@ -36,7 +36,7 @@ def load_in(directory: Path, before: str = "") -> None:
     ids=["it cannot be started", "it takes too long"],
 )
 def test_kernels_are_loaded_without_the_other_process(before: str, tmp_path: Path) -> None:
-    """What it has not done is done by whoever has asked for it."""
+    """If the other process does not load the kernels, the process that asked loads them itself."""
     load_in(tmp_path, before)
 
 

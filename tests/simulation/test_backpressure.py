@@ -147,7 +147,7 @@ def test_a_record_in_a_batch_is_sent_though_its_wait_is_cancelled() -> None:
 
 
 def test_a_record_that_somebody_else_awaits_stays_in_line() -> None:
-    """Only the last one who is cancelled takes the record out of the line."""
+    """A record leaves the line only when the last task that awaits it is cancelled."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer() as producer:
@@ -388,7 +388,7 @@ def test_a_plain_record_overtakes_none_in_line() -> None:
 
 
 def test_a_plain_record_overtakes_none_that_waits_for_memory() -> None:
-    """Nor does a batch that was opened for the first in line, while the second needs one more."""
+    """A plain record goes behind queued ones, even if a batch was opened for the first of them."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(

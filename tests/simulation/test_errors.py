@@ -534,7 +534,7 @@ class Watching:
 
 
 def test_interceptors_hear_once_of_each_record() -> None:
-    """Of a written record, one that is refused at once, and one that failed in line."""
+    """Interceptors get one call for each record: written, refused at once, or failed in line."""
 
     async def main(stage: Stage) -> None:
         watching = Watching()

@@ -494,7 +494,7 @@ def test_a_coordinator_that_dies_is_looked_up_again() -> None:
 
 
 def test_a_successor_fences_its_predecessor() -> None:
-    """Who has the transactional id no more gets ProducerFencedError, and its records stay out."""
+    """The older producer gets ProducerFencedError, and its records are not in the log."""
 
     async def main(stage: Stage) -> None:
         old = stage.producer(transactional_id="x")
@@ -619,7 +619,7 @@ def test_an_abort_gives_up_what_was_not_sent_and_waits_for_what_was() -> None:
 
 
 def test_a_partition_that_is_refused_fails_all_that_was_not_sent() -> None:
-    """Also what was for a partition that is in the transaction; the next one can be committed."""
+    """Unsent records fail, even those for added partitions; the next transaction can commit."""
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=2)
@@ -669,7 +669,7 @@ def test_a_transaction_begins_on_a_node_that_throttles() -> None:
 
 
 def test_a_transaction_has_the_partitions_that_its_records_went_to() -> None:
-    """Also those to which records without a key move on when a batch is full; and no others."""
+    """The transaction has every partition that got records, keyless ones included, and no other."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(transactional_id="x", batch_size=200) as producer:

@@ -65,7 +65,7 @@ def test_a_receipt_that_is_held_keeps_no_record(begin: Callable[[Stage], None]) 
 
 
 def test_receipts_that_are_held_cost_less_than_their_records() -> None:
-    """Of two hundred kilobytes that were acknowledged, the receipts hold not one in ten."""
+    """Held receipts keep less than a tenth of the 200 kB of their acknowledged records."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(batch_size=1 << 20, linger_ms=10) as producer:

@@ -90,7 +90,7 @@ def test_a_close_waits_for_the_end_of_a_transaction_within_its_time() -> None:
 
 
 def test_an_error_of_the_block_is_not_hidden_by_the_close_in_it() -> None:
-    """Of a producer that was closed in its transaction nothing more is asked."""
+    """After a close inside the block, the block's own error is raised, and nothing more is sent."""
 
     async def main(stage: Stage) -> None:
         producer = stage.producer(transactional_id="x")

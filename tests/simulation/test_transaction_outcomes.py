@@ -48,7 +48,7 @@ async def commit(stage: Stage, producer: AsyncProducer) -> None:
 
 @pytest.mark.parametrize("how", [FaultKind.LOSE, FaultKind.LOSE_REPLY, FaultKind.CUT_AFTER])
 def test_a_transaction_whose_commit_is_late_is_written_once(how: FaultKind) -> None:
-    """Its error is no RetriableError, and whoever asks again learns that it was committed."""
+    """The error is not retriable, and finish_transaction reports that the commit succeeded."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(**SHORT) as producer:
@@ -69,7 +69,7 @@ def test_a_transaction_whose_commit_is_late_is_written_once(how: FaultKind) -> N
 
 
 def test_a_new_transaction_does_not_pass_over_an_unknown_outcome() -> None:
-    """Also when the commit has succeeded meanwhile, the next transaction says so until asked."""
+    """The next transaction raises until finish_transaction is called, even after a success."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(**SHORT) as producer:
@@ -186,7 +186,7 @@ def test_a_commit_that_is_cancelled_has_an_unknown_outcome() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await commit(stage, producer)
-            with pytest.raises(TransactionOutcomeUnknownError, match="before this one"):
+            with pytest.raises(TransactionOutcomeUnknownError, match="previous transaction"):
                 await commit(stage, producer)
             await producer.finish_transaction()
         assert visible(stage) == [b"0"]

@@ -182,7 +182,7 @@ def test_a_topic_that_cannot_be_hashed_keeps_no_gate(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_part_is_closed_whatever_another_raises(kind: type[BaseException]) -> None:
-    """Also by an exception that would end a thread, or that has no text."""
+    """A part is closed even if another raises SystemExit, or an exception without a text."""
     told: list[int] = []
 
     class Part:
@@ -352,7 +352,7 @@ def test_a_signal_handler_that_waits_for_its_own_thread_is_told(cluster: Scripte
 
 
 def test_a_refused_record_calls_back_from_the_own_thread(cluster: ScriptedCluster) -> None:
-    """So a caller that holds a lock in `send` does not wait for itself in the callback."""
+    """A caller that holds a lock in `send` is not deadlocked by its own callback."""
     heard: list[tuple[int, str]] = []
 
     def hear(_: object, error: Exception | None) -> None:

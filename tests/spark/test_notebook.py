@@ -62,6 +62,6 @@ def test_the_notebook_runs_as_it_says_and_cleans_up(tmp_path: Path) -> None:
 
 
 def test_the_notebook_is_kept_without_outputs() -> None:
-    """So that a change of it can be read."""
+    """The notebook in the tree has no outputs, so that its changes can be reviewed."""
     for cell in code_cells():
         assert (cell["outputs"], cell["execution_count"]) == ([], None), cell["id"]

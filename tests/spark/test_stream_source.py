@@ -218,7 +218,7 @@ def test_a_first_batch_that_failed_is_read_again_as_it_was(stream: Stream) -> No
 
 
 def test_a_batch_that_failed_is_read_again_as_it_was(stream: Stream) -> None:
-    """Also by a run to what is available, after partitions have come (SPARK-53560)."""
+    """A failed batch is read again with the same rows, even after new partitions (SPARK-53560)."""
     write_numbered(stream.data, T0, limit=20)
     assert stream.run() == [span(0, 20)]
     write_numbered(stream.data, T0, first=20, limit=30)

@@ -139,7 +139,7 @@ def read_with_kafka_python(address: str, isolation: str) -> list[bytes]:
 def test_a_client_reads_what_was_committed(
     tmp_path: Path, read: Callable[[str, str], list[bytes]]
 ) -> None:
-    """Neither an aborted transaction nor an open one; who does not ask for that gets all."""
+    """read_committed gets no aborted or open transaction; read_uncommitted gets everything."""
     with_transactions(tmp_path / "data" / "t-0")
     with Broker(tmp_path / "data") as broker:
         assert read(broker.bootstrap_servers, "read_committed") == [b"committed"]

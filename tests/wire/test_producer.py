@@ -330,7 +330,7 @@ def test_a_closed_producer_takes_nothing(address: str) -> None:
 
 
 def test_a_dropped_producer_warns_and_delivers(address: str) -> None:
-    """Whoever drops a producer that has records is told so, and they are sent all the same."""
+    """A producer that is collected with records gives a warning, and sends them all the same."""
     producer = Producer(bootstrap_servers=address, linger_ms=60_000)
     receipt = producer.send("dropped", b"kept")
     holder = [producer]

@@ -74,7 +74,7 @@ def test_an_audit_finds_what_verify_finds(
 def test_findings_are_a_frame_and_a_page(
     spark: SparkSession, damaged: Path, tmp_path: Path
 ) -> None:
-    """Of several directories in one audit; each finding with its topic, partition and place."""
+    """An audit of several directories lists each finding with its topic, partition and place."""
     sound = tmp_path / "sound"
     write_numbered(sound, TopicPartition("planes", 3), limit=100)
     report = audit(spark, [str(damaged), str(sound)])

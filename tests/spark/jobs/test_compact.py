@@ -87,7 +87,7 @@ def test_a_directory_comes_out_as_from_a_broker(
 
 
 def test_a_damaged_log_is_told_with_its_place(spark: SparkSession, data: Path) -> None:
-    """And the directory is as it was."""
+    """The error names the place of the damage, and the directory is unchanged."""
     logs = sorted(data.glob(f"{TWO}/*.log"))
     path = next(path for path in logs if path.stat().st_size)
     written = bytearray(path.read_bytes())
@@ -100,7 +100,7 @@ def test_a_damaged_log_is_told_with_its_place(spark: SparkSession, data: Path) -
 
 
 def test_a_directory_in_use_is_refused(spark: SparkSession, data: Path) -> None:
-    """Whoever has its lock is at work there."""
+    """A directory whose lock another process holds is refused."""
     lock = DiskFiles().lock(str(data / LOCK))
     with pytest.raises(DirectoryError, match="in use"):
         compact(spark, str(data), settings=SETTINGS, now_ms=NOW)

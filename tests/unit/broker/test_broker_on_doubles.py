@@ -394,7 +394,7 @@ def test_a_deleted_topic_is_gone() -> None:
 
 
 def test_producer_ids_are_never_handed_out_twice() -> None:
-    """Ids differ within a run and after a power cut, also for who sends an id and epoch along."""
+    """Ids differ within a run and after a power cut, also for requests with an id and epoch."""
 
     async def first_id(outside: Outside) -> int:
         async with running(outside) as broker:
@@ -424,7 +424,7 @@ def test_producer_ids_are_never_handed_out_twice() -> None:
 
 
 def test_an_invented_producer_id_is_not_believed() -> None:
-    """Its next epoch would fence whoever has the id; Kafka gives a new one, with epoch 0."""
+    """For an unknown id the broker gives a new one with epoch 0, as Kafka does."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:
@@ -442,7 +442,7 @@ def test_an_invented_producer_id_is_not_believed() -> None:
 
 
 def test_a_producer_gets_no_id_that_a_log_knows() -> None:
-    """Whoever gave it out: its first batch would be taken for an old one, and dropped."""
+    """Ids in the logs are skipped, since a first batch under one would pass for a duplicate."""
     known = FIRST_PRODUCER_ID + 77
 
     async def write(outside: Outside) -> None:

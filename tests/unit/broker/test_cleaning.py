@@ -22,7 +22,7 @@ COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "300", "index.interva
 
 
 def test_a_topic_is_compacted_while_it_is_served() -> None:
-    """Of each key the last record stays, and the answers to readers do not change."""
+    """The last record of each key stays, and the answers to readers do not change."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:

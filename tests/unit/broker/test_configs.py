@@ -171,7 +171,7 @@ def test_synonyms_are_every_value_that_could_count() -> None:
 
 
 def test_kinds_and_texts_of_settings_are_told() -> None:
-    """By Kafka's numbers; texts only to those who ask, and neither before version 3."""
+    """Types are Kafka's numbers; documentation comes only on request; neither before version 3."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:
@@ -527,7 +527,7 @@ def test_settings_that_cannot_be_saved_do_not_count() -> None:
 
 
 def test_every_partition_of_the_topic_follows_and_no_other() -> None:
-    """Also one whose name begins alike."""
+    """A change reaches all partitions of the topic, but no topic whose name has it as a prefix."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:

@@ -84,7 +84,7 @@ def test_an_acknowledged_record_survives_a_lost_machine() -> None:
     ],
 )
 def test_who_waits_for_the_device(settings: dict[str, str], acks: int, waits: bool) -> None:  # noqa: FBT001 - a parameter
-    """Acks=all under sync, and nobody else; who does not wait costs no flush."""
+    """Only acks=all under sync waits for the device; other requests cause no flush."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside, settings) as broker:
@@ -202,7 +202,7 @@ def test_a_cut_connection_does_not_disturb_the_others() -> None:
 
 
 def test_a_topic_that_is_deleted_while_its_flush_runs_fails_nothing_else() -> None:
-    """Whoever waited is told; the directory is fine."""
+    """Waiting requests get an error, and the log directory stays in service."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside, SYNC) as broker:

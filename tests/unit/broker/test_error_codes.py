@@ -50,7 +50,7 @@ def errors() -> Iterator[type[TailraceError]]:
 
 @pytest.mark.parametrize("kind", sorted(errors(), key=str))
 def test_an_error_has_a_code(kind: type[TailraceError]) -> None:
-    """Not UNKNOWN_SERVER_ERROR, which a client cannot act on, except where that is Kafka's."""
+    """An error has a code other than UNKNOWN_SERVER_ERROR, except where that is Kafka's."""
     code = services.error_code(kind.__new__(kind))
     assert (code is ErrorCode.UNKNOWN_SERVER_ERROR) is (kind.__name__ in UNKNOWN_ON_PURPOSE)
 

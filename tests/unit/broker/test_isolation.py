@@ -127,7 +127,7 @@ def test_a_committed_reader_is_told_which_transactions_were_aborted() -> None:
 
 
 def test_a_waiting_committed_reader_is_woken_by_the_end_of_a_transaction() -> None:
-    """Not by its records."""
+    """A read_committed fetch waits until a transaction ends; its records do not wake it."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:

@@ -97,7 +97,7 @@ def test_progress_is_told_once_a_second(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_a_quick_start_tells_no_progress(caplog: pytest.LogCaptureFixture) -> None:
-    """And does not look at the sizes of files for it."""
+    """A quick start logs no progress and does not stat files for it."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside, {"log.dirs": "a"}):
@@ -344,7 +344,7 @@ def test_a_change_outlasts_a_log_that_could_not_be_opened() -> None:
 
 
 def test_a_change_when_no_log_is_being_opened_breaks_nothing() -> None:
-    """Nor does one of a topic that nobody serves here."""
+    """A change is harmless while no log is being opened, and for a topic that is not served."""
 
     async def scenario(outside: Outside) -> None:
         start = Start(outside)

@@ -188,7 +188,7 @@ def test_a_topic_on_a_failed_directory_can_be_deleted() -> None:
 
 
 def test_a_topic_that_was_deleted_while_its_disk_was_away_stays_deleted() -> None:
-    """Also if the broker was started once more without that disk."""
+    """The topic stays deleted, even if the broker was started once without that disk."""
 
     async def delete(outside: Outside) -> None:
         async with running(outside, TWO) as broker:
@@ -357,6 +357,6 @@ def test_directories_are_given_by_either_name() -> None:
 
 
 def test_a_directory_that_is_given_twice_is_a_fault() -> None:
-    """Also under another spelling."""
+    """A log directory that is given twice is refused, even under another spelling."""
     with pytest.raises(ConfigError, match="data/ is there twice"):
         broker_config({"log.dirs": "data,b,data/"})

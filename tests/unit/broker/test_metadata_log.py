@@ -164,7 +164,7 @@ CHECKPOINTS = (
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_checkpoints_keep_the_lines_of_partitions_that_are_not_served(name: str) -> None:
-    """Of the metadata log and of a partition whose folder is away, while ours are written."""
+    """Lines of the metadata log and of a missing partition stay when ours are written."""
     files = kraft_directory()
     path = f"{ROOT}/{name}"
     strangers = {f"{METADATA_TOPIC} 0 42", "gone 3 17"}

@@ -577,7 +577,7 @@ def test_a_log_that_moves_is_not_compacted() -> None:
 
 
 def test_another_target_calls_the_first_one_off() -> None:
-    """And so does the directory that the partition is in."""
+    """A new target cancels the move to the first one, and so does the partition's own directory."""
 
     async def scenario(outside: Outside) -> None:
         async with filled(outside) as (broker, peer):

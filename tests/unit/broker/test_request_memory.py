@@ -147,7 +147,7 @@ def test_nobody_is_closed_while_nobody_waits() -> None:
 
 
 def test_memory_is_given_back_when_a_client_goes() -> None:
-    """Also what was claimed and not yet granted."""
+    """A client that disconnects returns its memory, and its pending claims are dropped."""
 
     async def scenario(outside: Outside, broker: RunningBroker) -> None:
         peers = [connect(outside, broker) for _ in range(16)]

@@ -45,7 +45,7 @@ def test_a_signal_fires_at_each_change() -> None:
 
 
 def test_a_signal_that_comes_later_is_not_fired_before_the_next_change() -> None:
-    """Not by what was appended or deleted before, nor by being added."""
+    """A new signal fires for later changes only, not for earlier ones or when it is added."""
 
     async def watch() -> list[bool]:
         watched, signal, seen = partition(), Signal(), []
@@ -64,7 +64,7 @@ def test_a_signal_that_comes_later_is_not_fired_before_the_next_change() -> None
 
 
 def test_a_signal_that_was_removed_is_not_fired() -> None:
-    """And those beside it are."""
+    """A removed signal does not fire, and the others still do."""
 
     async def watch() -> list[bool]:
         watched, gone, stays = Watched(), Signal(), Signal()

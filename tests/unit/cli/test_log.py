@@ -103,7 +103,7 @@ def test_cat_shows_text_json_and_hex(tmp_path: Path) -> None:
 
 
 def test_cat_decodes_what_groups_have_committed(tmp_path: Path) -> None:
-    """And shows as bytes what it does not know."""
+    """Known records of consumer groups are decoded, and unknown ones are shown as bytes."""
     key = b"\0\1\0\1g\0\1t\0\0\0\3"
     records = [Record(0, 5, key, None), Record(1, 5, b"\0\x63", b"?")]
     write_segment(tmp_path, TopicPartition("__consumer_offsets", 7), 0, batch_of(records))
@@ -186,7 +186,7 @@ def test_repair_says_what_goes_and_does_it_when_told(data: Path) -> None:
 
 
 def test_repair_refuses_a_directory_in_use(data: Path) -> None:
-    """And leaves what cannot be mended to the operator; both with exit code 2."""
+    """Repair exits with code 2 for a directory in use, and for damage it cannot repair."""
     damage(data)
     lock = DiskFiles().lock(str(data / ".lock"))
     for option in ("--dry-run", "--apply"):

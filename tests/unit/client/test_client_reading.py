@@ -193,7 +193,7 @@ def test_a_broker_that_is_too_old_is_told_at_once() -> None:
 
 
 def test_offsets_beyond_the_log_are_told_with_what_there_is() -> None:
-    """Also when the log ends, or begins, elsewhere by the time that the range is read on."""
+    """The error has the log's range, also if the log start or end moved while it was read."""
     with stage() as (cluster, client):
         found = fetched(client, 0, 60)
         next(found)
@@ -301,7 +301,7 @@ def test_aborted_records_are_left_out_wherever_answers_begin(
 
 
 def test_control_batches_are_handed_out() -> None:
-    """Whoever decodes passes over them, with either isolation."""
+    """Control batches are returned under both isolation levels; the decoder skips them."""
     with stage(batches=0) as (cluster, client):
         cluster.flights.write(2, producer_id=1)
         cluster.flights.finish(1, is_commit=False)

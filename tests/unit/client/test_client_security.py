@@ -82,7 +82,7 @@ def test_a_reader_asks_over_tls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_reader_logs_in(mechanism: str) -> None:
-    """Who knows the password may read."""
+    """A reader with the right password may read."""
     assert range_read(plain, mechanism=mechanism, settings=as_user(mechanism)) == (7, 7)
 
 

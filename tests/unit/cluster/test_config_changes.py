@@ -66,13 +66,13 @@ def test_all_faults_are_told_together() -> None:
 
 
 def test_a_list_operation_on_one_value_is_refused() -> None:
-    """Also when it is the only fault."""
+    """APPEND on a setting that is not a list is refused, even as the only fault."""
     with pytest.raises(ConfigError, match=r"retention\.ms: APPEND needs a list"):
         plan_configs({}, [change("retention.ms", APPEND, "1")], {})
 
 
 def test_a_change_may_not_contradict_what_the_topic_has() -> None:
-    """Settings are looked at together, whoever gave them."""
+    """New settings are checked together with those that the topic has."""
     wanted = [change("max.compaction.lag.ms", SET, "5")]
     with pytest.raises(ConfigError, match="below min"):
         plan_configs({"min.compaction.lag.ms": "9"}, wanted, {})

@@ -149,7 +149,7 @@ def test_a_device_that_refuses_leaves_the_settings() -> None:
 
 
 def test_a_producer_id_is_handed_out_once() -> None:
-    """Also across a crash, which skips the rest of a block."""
+    """Ids are unique, also after a crash, which skips the rest of a block."""
     files = MemoryFiles()
     controller = started(files)
     ids = [controller.next_producer_id() for _ in range(room.PRODUCER_ID_BLOCK + 2)]
@@ -158,7 +158,7 @@ def test_a_producer_id_is_handed_out_once() -> None:
 
 
 def test_ids_that_logs_know_or_kafka_may_give_are_skipped() -> None:
-    """Also after a crash; ids that are larger already stay."""
+    """Those ids are skipped, also after a crash; a counter that is higher already stays."""
     files = MemoryFiles()
     controller = started(files)
     controller.skip_producer_ids(-1)

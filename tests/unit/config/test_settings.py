@@ -58,7 +58,7 @@ def test_text_becomes_a_value_and_back(name: str, text: str, value: Value) -> No
     ],
 )  # fmt: skip
 def test_a_bad_value_is_a_sentence_with_its_name(name: str, text: str) -> None:
-    """Of the wrong kind, or out of range."""
+    """A value of a wrong type or out of range is refused in a sentence with the setting's name."""
     with pytest.raises(ConfigError) as caught:
         parse_settings(DECLARED, {name: text})
     [fault] = caught.value.faults

@@ -127,7 +127,7 @@ def test_a_snapshot_beyond_the_end_of_the_log_decides_no_transaction() -> None:
 
 
 def test_a_key_is_matched_byte_by_byte() -> None:
-    """Also one that is no text."""
+    """A key matches by its bytes, also if it is no valid text."""
     files = MemoryFiles()
     log = open_at(files)
     for key in (b"\xff\0", b"k", None):

@@ -77,7 +77,7 @@ def answers(directory: Directory, disk: MemoryFiles) -> list[object]:
     [(1, ".txnindex"), (1, ".timeindex"), (2, ".timeindex"), (2, ".index"), (3, ".timeindex")],
 )
 def test_a_flipped_bit_of_an_index_is_told_or_changes_no_answer(number: int, suffix: str) -> None:
-    """Of a broker that trusts its indexes, and of the tools without one."""
+    """This holds for a broker that trusts its indexes, and for the offline tools."""
     directory = directories()[number]
     sound = answers(directory, directory.files)
     for path, bit, files in unseen(directory, suffix):
@@ -114,6 +114,6 @@ def test_what_no_check_finds_in_the_epoch_checkpoint_is_where_the_oldest_begins(
 
 
 def test_what_no_check_finds_in_partition_metadata_is_another_id() -> None:
-    """Or another version, or white space; it can be read all the same."""
+    """An undetected flip gives another valid id, version or white space, which can be read."""
     for path, _, files in unseen(directories()[0], names.PARTITION_METADATA):
         assert read_partition_metadata(files, path) is not None

@@ -93,7 +93,7 @@ def quarantined(files: MemoryFiles) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("damage", [b"garbage", b"0\n7\nflights 0 7\n"])
 def test_a_malformed_log_start_checkpoint_is_rebuilt_from_the_leader_epochs(damage: bytes) -> None:
-    """So the repair does not undo a DeleteRecords; the old file is kept."""
+    """The repair does not undo a DeleteRecords, and keeps the old file."""
     files = MemoryFiles()
     log = filled(files, 20, config=settings(segment_bytes=400))
     log.raise_log_start(7)
@@ -105,7 +105,7 @@ def test_a_malformed_log_start_checkpoint_is_rebuilt_from_the_leader_epochs(dama
 
 
 def test_a_log_start_beyond_the_end_stays_if_the_log_knows_of_it() -> None:
-    """Else offsets would be given out again; one of another life of the log is forgotten."""
+    """The log start stays, so no offset is reused; that of an earlier log is dropped."""
     files = a_log()
     put(files, "data/log-start-offset-checkpoint", b"0\n1\nflights 0 40\n")
     repair(files)
@@ -355,7 +355,7 @@ def test_a_log_cut_below_its_start_begins_anew_there() -> None:
 
 
 def test_a_directory_in_use_is_refused_in_one_line() -> None:
-    """Also before a plan, which a broker at work would make wrong at once."""
+    """It is refused even for a plan, which a running broker would make obsolete at once."""
     files = a_log()
     files.lock("data/.lock")
     for is_read_only in (False, True):

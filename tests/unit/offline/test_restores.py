@@ -162,7 +162,7 @@ def test_a_batch_whose_offset_cannot_be_its_own_stays(offset: int) -> None:
 
 
 def test_a_set_aside_file_is_planned_in_memory_that_does_not_grow_with_its_batches() -> None:
-    """Of ten thousand of them the ranges and the first and last are kept."""
+    """For ten thousand batches, the plan keeps their ranges and the first and last one."""
     data = batch(b"v")
     content = bytearray()
     for offset in range(10_000):

@@ -124,7 +124,7 @@ def test_pages_are_the_lines_of_the_records(
 
 @pytest.mark.parametrize("size", [1, 100, PAGE_BYTES // 3, 2 * PAGE_BYTES])
 def test_pages_end_behind_a_line_and_have_every_record(size: int) -> None:
-    """Also where records fill a page alone; a page is given out after a megabyte of log."""
+    """Pages have all records, also if one fills a page; a page ends after a megabyte of log."""
     kernels.load()
     builder = BatchBuilder()
     for _ in range(12):

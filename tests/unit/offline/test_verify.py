@@ -47,7 +47,7 @@ def only(found: list[Finding], rule: Rule) -> Finding:
 
 
 def test_a_closed_and_a_live_log_are_clean() -> None:
-    """Also where the indexes of the active segment are padded with zeros."""
+    """Both have no findings, also with an active segment whose indexes are padded with zeros."""
     files = MemoryFiles()
     log = filled(files, 23)
     assert not findings(files)
@@ -132,7 +132,7 @@ def test_a_missing_batch_is_information() -> None:
 
 
 def test_damaged_records_under_a_right_checksum_are_found() -> None:
-    """The checksum says who wrote them, not that they were worth writing."""
+    """Invalid records are found even if the checksum of their batch is right."""
     files = a_log(1)
     data = bytearray(files.content(FIRST))
     data[61] ^= 0x02

@@ -144,7 +144,7 @@ def test_a_snapshot_that_says_otherwise_than_the_log_is_a_warning() -> None:
 
 
 def test_a_snapshot_behind_the_log_or_ahead_of_itself_is_found() -> None:
-    """Of an offset that the log has not, or with offsets that it must not know."""
+    """A snapshot beyond the log's end, or with offsets beyond its own, is a finding."""
     files = transactions()
     put(files, path(9, ".snapshot"), encode_snapshot({}))
     found = only(findings(files), Rule.SNAPSHOT)

@@ -19,7 +19,7 @@ def a_file(content: bytes) -> MemoryFiles:
 
 @pytest.mark.parametrize("window", [61, 100, 1000, 200_000])
 def test_windows_of_any_size_give_the_same_batches(window: int) -> None:
-    """Also where a batch is larger than a window, and where one is not whole at the end."""
+    """The window size changes nothing, also for a larger batch and for a partial last one."""
     batches = [bytes(batch(b"v" * size)) for size in SIZES]
     content = b"".join(batches)
     places = [(sum(map(len, batches[:n])), len(each)) for n, each in enumerate(batches)]
@@ -34,7 +34,7 @@ def test_windows_of_any_size_give_the_same_batches(window: int) -> None:
 
 @pytest.mark.parametrize("window", [61, 1000])
 def test_damage_is_located_in_the_file(window: int) -> None:
-    """Not in the window; what stands before it is given out."""
+    """The error has the position in the file, not in the window; earlier batches are returned."""
     good = bytes(batch(b"v" * 500)) * 3
     files = a_file(good + b"\xff" * 100)
     file = files.open("log")

@@ -51,7 +51,7 @@ def test_every_level_is_read(codec: Codec, levels: tuple[int, ...]) -> None:
     ("codec", "low", "high"), [(Codec.GZIP, 1, 9), (Codec.LZ4, 1, 12), (Codec.ZSTD, 1, 19)]
 )
 def test_a_higher_level_is_smaller(codec: Codec, low: int, high: int) -> None:
-    """And the default is what is taken where no level is named."""
+    """A higher level compresses better, and the default level is used if none is given."""
     data = b"".join(b"line %d of a log, %x\n" % (line, line * line) for line in range(4000))
     assert len(compress(codec, data, high)) < len(compress(codec, data, low))
     assert bytes(compress(codec, data, DEFAULT_LEVELS[codec])) == bytes(compress(codec, data))

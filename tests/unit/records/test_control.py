@@ -194,7 +194,7 @@ def test_a_leader_change_that_ends_too_soon_is_refused() -> None:
 def test_what_is_no_leader_change_is_refused(
     bad_key: bytes, bad_value: bytes | None, rule: str
 ) -> None:
-    """Of another type, missing, or of a version that is not drawn."""
+    """A record of another type, without one, or of an unknown version is refused."""
     with pytest.raises(CorruptRecordError, match=rule):
         read_leader_change(bad_key, bad_value)
 

@@ -335,7 +335,7 @@ def test_sizes_that_do_not_fit_are_refused(body: str, rule: str) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_every_flipped_bit_is_found(magic: int) -> None:
-    """But those of the offset, which no checksum covers."""
+    """Every flipped bit is found, except in the offset, which no checksum covers."""
     data = bytearray(write_legacy(LegacyMessage(magic, 0, b"key", b"value", 9)))
     for place in range(8 * 8, 8 * len(data)):
         data[place // 8] ^= 1 << place % 8

@@ -46,7 +46,7 @@ def test_any_bytes_can_be_read(files: Files) -> None:
 
 
 def test_what_is_not_there_is_said_as_the_system_says_it(files: Files) -> None:
-    """So whoever reads files beside a broker need not know which kind they are."""
+    """A missing file raises the same error as on a local disk."""
     for attempt in (
         lambda: files.open("folder/c", read_only=True),
         lambda: files.list("nowhere"),

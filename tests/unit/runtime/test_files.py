@@ -24,7 +24,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
 
 
 def test_writes_are_seen_by_reads(place: tuple[Files, str]) -> None:
-    """At the start, in the middle, and behind the end; also by those who share a closed file."""
+    """Writes at the start, inside and beyond the end are read back, also by a shared file."""
     files, root = place
     file = files.open(f"{root}/a", create=True)
     file.write(0, memoryview(b"abcdef"))
@@ -83,7 +83,7 @@ def _is_in_memory(path: Path) -> bool:
 
 
 def test_resizing_cuts_and_grows_with_zeros(place: tuple[Files, str]) -> None:
-    """And what was cut does not come back."""
+    """A file that was cut and grown again has zeros, not its old bytes."""
     files, root = place
     file = files.open(f"{root}/a", create=True)
     file.write(0, b"abcdef")
@@ -171,7 +171,7 @@ def test_a_lock_has_one_holder_in_this_process_too(place: tuple[Files, str]) -> 
 
 
 def test_a_lock_keeps_other_processes_out(tmp_path: Path) -> None:
-    """Also after this process has tried to take it twice."""
+    """Another process cannot take the lock, also after this one has tried to take it twice."""
     files = DiskFiles()
     path = str(tmp_path / ".lock")
     lock = files.lock(path)
@@ -205,7 +205,7 @@ def test_an_error_of_a_descriptor_says_which_file_it_is_about(
     call: str,
     use: Callable[[DiskFiles, str], object],
 ) -> None:
-    """The system call does not, and who has several devices must know which one has refused."""
+    """An OSError of a call on a descriptor has the path, so that the failed device is known."""
     path = str(tmp_path)
     if call != "fsync":
         path += "/a"

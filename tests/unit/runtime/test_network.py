@@ -91,7 +91,7 @@ def test_what_is_left_of_buffers() -> None:
 
 
 def test_a_connection_that_is_not_read_tells_that_its_peer_has_gone() -> None:
-    """Not before what the peer has sent was received; a reset counts too."""
+    """The close of the peer is reported after its bytes were received; a reset counts too."""
 
     async def main() -> None:
         network = SocketNetwork()

@@ -18,7 +18,7 @@ class Large:
 
 
 def test_an_error_keeps_nothing_of_what_it_was_raised_in() -> None:
-    """Who waits for a thread and catches its error does not hold the thread's memory with it."""
+    """An error from a thread does not keep the thread's local variables alive."""
     held: list[weakref.ref[Large]] = []
 
     def inner() -> None:

@@ -58,7 +58,7 @@ def run(scenario: Scenario, *, around: Around | None = None) -> None:
 
 
 def test_no_more_are_evicted_than_those_who_wait_need() -> None:
-    """Of many that stall the oldest goes; the others may go on, since nobody waits any more."""
+    """Of many stalled requests the oldest is evicted; the others stay once nobody waits."""
 
     async def scenario(outside: Outside) -> None:
         clients = Clients(1000)

@@ -104,7 +104,7 @@ def test_metadata_says_what_the_batch_of_each_record_says(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", METADATA)
 def test_a_metadata_column_comes_alone(tmp_path: Path, name: str) -> None:
-    """Also from the middle of a batch, where its rows are fewer than its records."""
+    """A single metadata column is right, also from the middle of a batch."""
     write_segment(tmp_path, T0, 0, batch_of(numbered(0, 10)) + of_producer(10, 10, sequence=5))
     bounds = {
         "startingOffsets": '{"t": {"0": 7}}',
@@ -223,7 +223,7 @@ class TestTransactions:
         return Query(Path(FOLDER).parent, **query, **options).offsets()
 
     def test_nothing_of_an_open_transaction_is_committed(self, log: Log) -> None:
-        """Nor what stands behind its beginning; read_uncommitted sees all."""
+        """read_committed ends where an open transaction begins; read_uncommitted has all."""
         append_plain(log, 3)
         TransactionalProducer(log, 7).append(2)
         append_plain(log, 2)
@@ -258,7 +258,7 @@ class TestTransactions:
         assert self.read("read_committed") == [3, 4]
 
     def test_transactions_over_many_segments_are_told_apart(self, log: Log) -> None:
-        """Of two producers at the same time, in any number of tasks, from any offset."""
+        """Two concurrent producers' transactions are separated, for any tasks and start offset."""
         committed, aborted = TransactionalProducer(log, 7), TransactionalProducer(log, 8)
         expected = []
         for _ in range(20):
@@ -401,7 +401,7 @@ class TestDamage:
         assert query.offsets() == [*range(10), *range(20, 30)]
 
     def test_a_sound_log_has_no_report(self, tmp_path: Path) -> None:
-        """Not even a directory for it."""
+        """For a sound log there is no report, and no directory for it."""
         write_numbered(tmp_path / "data", T0, limit=30)
         assert len(self.query(tmp_path / "data", tmp_path / "report").offsets()) == 30
         assert not (tmp_path / "report").exists()

@@ -37,7 +37,7 @@ def test_offsets_are_divided_in_proportion_and_nobody_starves() -> None:
 
 
 def test_what_fits_is_left_whole() -> None:
-    """Also when the limit is as high as one can be."""
+    """Ranges within the limit stay whole, also with the largest possible limit."""
     backlog = backlog_of(3, 0, 7)
     assert cap_offsets(backlog, 10) == cap_offsets(backlog, INT64_MAX) == backlog
     assert cap_offsets({}, 1) == {}

@@ -145,7 +145,7 @@ def test_limits_that_make_too_many_tasks_are_refused() -> None:
 def test_any_number_of_partitions_becomes_the_number_of_tasks_that_is_asked_for(
     lengths: list[int], wanted: int
 ) -> None:
-    """But for those whose offsets are fewer; sizes differ by no more than rounding makes them."""
+    """The tasks are as many as asked, unless there are fewer offsets; sizes differ by rounding."""
     ranges = [ranged(number, 10, length, 0) for number, length in enumerate(lengths)]
     tasks = plan_tasks(ranges, core_count=2, task_count_min=wanted)
     counts = [sum(piece.length for piece in task.ranges) for task in tasks]

@@ -40,7 +40,7 @@ def test_an_offset_has_the_shape_of_the_kafka_source() -> None:
 def test_an_offset_comes_back_from_the_checkpoint(
     positions: dict[TopicPartition, int], first: dict[TopicPartition, int]
 ) -> None:
-    """Also the start of the first batch, and none is taken for the beginning."""
+    """Offsets survive the checkpoint, with the first batch's start; none means the beginning."""
     plain = json.loads(json.dumps(format_offset(positions)))
     assert plain != INITIAL
     assert parse_offset(plain) == positions

@@ -81,7 +81,7 @@ def test_every_column_is_as_declared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [("topic",), ("partition", "offset"), ("headers", "key")])
 def test_a_choice_of_columns_keeps_its_order(tmp_path: Path, columns: tuple[str, ...]) -> None:
-    """Also when none of the columns stands in the records themselves."""
+    """Columns come in the order of the schema, also if none is a field of the records."""
     write_numbered(tmp_path, T0, limit=25)
     rows = read(tmp_path, *columns)
     assert len(rows) == 25

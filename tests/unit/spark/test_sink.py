@@ -36,7 +36,7 @@ def split(table: pa.Table, rows: int) -> list[pa.RecordBatch]:
 
 
 def test_rows_go_to_the_topics_that_they_name_in_their_order(bootstrap: str) -> None:
-    """Also where the topics of one batch take turns; the message says where the last ones are."""
+    """Order is kept even if topics alternate in a batch; the message has their last offsets."""
     count = 9_000
     table = pa.table(
         {

@@ -90,7 +90,7 @@ def test_version_0_of_a_broker_with_zookeeper_is_read() -> None:
     ],
 )
 def test_a_directory_that_is_not_ours_is_refused_in_one_line(text: str, said: str) -> None:
-    """Of another node or cluster, newer, or unreadable; the lock is given back."""
+    """That is one of another node or cluster, newer, or unreadable; the lock is released."""
     files = with_meta(text)
     for _ in range(2):
         with pytest.raises(DirectoryError, match=said) as caught:
@@ -100,7 +100,7 @@ def test_a_directory_that_is_not_ours_is_refused_in_one_line(text: str, said: st
 
 
 def test_a_directory_is_open_once() -> None:
-    """The second one is told who has it, and what to do."""
+    """The second open fails with the holder of the lock, and with advice."""
     files = MemoryFiles()
     first = opened(files)
     with pytest.raises(DirectoryError, match="in use by another process"):
@@ -215,7 +215,7 @@ def test_a_checkpoint_notes_what_is_on_the_device() -> None:
 
 
 def test_a_deleted_partition_does_not_come_back() -> None:
-    """Not after a crash before its folder is removed; the next start gives it its time again."""
+    """It stays deleted after a crash before the removal; the next start restarts the delay."""
     files = MemoryFiles()
     logs = started(files)
     add(logs)
@@ -252,7 +252,7 @@ def test_folders_of_others_stay() -> None:
 
 
 def test_a_new_partition_does_not_inherit_offsets_of_a_deleted_one() -> None:
-    """Else recovery would trust, or remove, what is not the old log's."""
+    """Otherwise recovery would trust or remove the wrong parts of the new log."""
     files = MemoryFiles()
     logs = started(files)
     add(logs).positions.log_start = 9
@@ -331,7 +331,7 @@ def found_in(files: MemoryFiles) -> int:
 
 
 def test_a_directory_knows_a_log_from_the_moment_it_is_made() -> None:
-    """Also before the first checkpoint: a gap in it is a lost tail, and what is behind it goes."""
+    """A gap is a lost tail even before the first checkpoint, and the data after it is removed."""
     files = with_a_gap()
     assert files.content("data/recovery-point-offset-checkpoint") == b"0\n1\nflights 0 0\n"
     kept = sorted(name for name in files.list("data/flights-0") if name.endswith(".log"))

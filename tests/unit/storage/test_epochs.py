@@ -58,7 +58,7 @@ def test_the_first_epoch_of_a_log(files: MemoryFiles) -> None:
 
 
 def test_the_latest_epoch_ends_at_the_end_of_the_log(files: MemoryFiles) -> None:
-    """Also when it was assigned again at a later offset."""
+    """The latest epoch ends at the log end, also if it was assigned again at a later offset."""
     assert epochs(files, (2, 11), (2, 12)).end_offset_for(2, log_end=14) == (2, 14)
 
 
@@ -380,7 +380,7 @@ def test_epochs_with_one_start_are_read_as_the_newer(files: MemoryFiles) -> None
 
 
 def test_a_malformed_checkpoint_is_refused(files: MemoryFiles) -> None:
-    """It is not read as empty: that would lose who wrote what."""
+    """It is an error, not an empty checkpoint, which would lose the epochs."""
     files.open(CHECKPOINT, create=True)
     files.overwrite(CHECKPOINT, b"0\n2\n0 0\n")
     with pytest.raises(CorruptionError):

@@ -131,7 +131,7 @@ def test_a_follower_takes_what_the_leader_has_twice() -> None:
 
 
 def test_a_follower_takes_duplicates_within_one_append() -> None:
-    """Of several producers."""
+    """One append with duplicates of several producers is accepted."""
     log = open_at(MemoryFiles())
     given = ((1, 0), (2, 0), (1, 1), (2, 1), (1, 1))
     batches = [
@@ -203,7 +203,7 @@ def test_a_batch_below_the_log_end_is_unexpected(magic: int, codec: Codec) -> No
 def test_a_batch_below_the_start_of_an_empty_log_is_told_with_its_offsets(
     magic: int, codec: Codec
 ) -> None:
-    """So that the follower can begin anew at the leader's offset."""
+    """The error has the batch's offsets, so the follower can restart at the leader's."""
     log = started_at(7)
     assert (log.start_offset, log.end_offset) == (7, 7)
     with pytest.raises(UnexpectedAppendOffsetError) as caught:
@@ -270,7 +270,7 @@ def test_a_marker_that_cannot_be_read_is_not_appended() -> None:
 
 
 def test_a_damaged_batch_is_not_appended() -> None:
-    """Nor are the sound ones before it."""
+    """The sound batches before it in the same append are not appended either."""
     log = open_at(MemoryFiles())
     damaged = replicated(1, b"value")
     damaged[-1] ^= 1
@@ -280,7 +280,7 @@ def test_a_damaged_batch_is_not_appended() -> None:
 
 
 def test_a_failed_append_leaves_the_log_as_it_was() -> None:
-    """And can be repeated."""
+    """The log is unchanged, and the append can be repeated."""
     files = MemoryFiles()
     log = open_at(files)
     files.faults.append(DiskFault(operation="write", path_part=".log", partial_bytes=70))

@@ -166,7 +166,7 @@ def test_zeros_are_not_kept() -> None:
 
 
 def test_other_bytes_under_the_name_stay_and_the_same_are_not_kept_twice() -> None:
-    """Of a second loss at the same place, and of a start that was repeated."""
+    """A second loss at the same place is kept too; a repeated start keeps nothing twice."""
     files = MemoryFiles()
     stop_cleanly(filled(files, 2))
     sound = files.content(path(0, ".log"))
@@ -199,7 +199,7 @@ def test_a_backup_with_a_log_start_of_its_own_keeps_that() -> None:
 
 @pytest.mark.parametrize("log_start", [0, 7])
 def test_a_log_start_that_cannot_be_read_is_that_of_the_leader_epochs(log_start: int) -> None:
-    """So a DeleteRecords is not undone by one malformed file."""
+    """A malformed checkpoint does not undo a DeleteRecords."""
     files = MemoryFiles()
     log = filled(files, 12)
     log.raise_log_start(log_start)

@@ -236,7 +236,7 @@ def test_producers_outlive_records_deleted_within_a_segment() -> None:
 
 
 def test_producers_of_deleted_segments_are_forgotten() -> None:
-    """Not by the running log, but by a start: it knows of the segments that are left."""
+    """A start forgets them, since it reads the remaining segments; the running log does not."""
     files = MemoryFiles()
     log = open_at(files)
     append(log, of_producer(0, producer_id=1))

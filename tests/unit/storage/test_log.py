@@ -136,7 +136,7 @@ def test_a_limit_cuts_inside_a_batch_unless_the_first_must_be_whole() -> None:
 
 
 def test_the_end_is_empty_and_beyond_it_is_out_of_range() -> None:
-    """So is everything below the log start offset; the error says what there is."""
+    """An offset beyond the end or below the log start is an error that has the log's range."""
     log = filled(MemoryFiles(), 3)
     assert len(log.read(3, bytes_max=100, is_first_whole=True).read()) == 0
     log.positions.log_start = 1
@@ -189,7 +189,7 @@ def test_the_special_timestamps_ask_for_the_ends() -> None:
 def test_the_largest_timestamp_is_that_of_a_record_that_is_left(
     start: int, expected: tuple[int, int, int] | None
 ) -> None:
-    """Not of one below the log start: neither of its segment nor of the batch that it cuts."""
+    """Records below the log start do not count, even in a segment or batch that it cuts."""
     log = open_at(MemoryFiles(), config=settings(segment_bytes=10**6))
     for ages in ((0, 50, 40), (20, 30, 3), (8, 7)):
         stamps = [NOW + age for age in ages]
@@ -201,7 +201,7 @@ def test_the_largest_timestamp_is_that_of_a_record_that_is_left(
 
 
 def test_an_empty_log_has_no_largest_timestamp() -> None:
-    """Nor any record at or after a time; its ends are known."""
+    """An empty log has no record at or after any time, but its ends are known."""
     log = open_at(MemoryFiles())
     assert log.find_offset(SpecialTimestamp.MAX_TIMESTAMP) is None
     assert log.find_offset(0) is None
@@ -236,7 +236,7 @@ def test_with_log_append_time_records_have_the_brokers_timestamp() -> None:
 
 
 def test_the_log_start_offset_hides_older_records_from_a_search() -> None:
-    """Also inside of the batch that holds it."""
+    """Older records are not found, even in the batch that has the log start offset."""
     log = open_at(MemoryFiles())
     append(log, batch(b"a", b"b", b"c", timestamps=[NOW, NOW + 1, NOW + 2]))
     log.positions.log_start = 1
@@ -306,7 +306,7 @@ def test_an_append_that_fails_leaves_the_log_as_it_was(fault: DiskFault, count: 
 
 
 def test_a_partial_write_is_gone_after_an_orderly_stop() -> None:
-    """Else the next start would append behind bytes that nobody can read."""
+    """Otherwise the next start would append after unreadable bytes."""
     files = MemoryFiles()
     log = filled(files, 2)
     files.faults += [
@@ -438,7 +438,7 @@ def test_a_batch_sent_again_is_in_the_log_once(timestamp_type: str) -> None:
 
 
 def test_a_batch_sent_again_does_not_roll() -> None:
-    """Not even where a new batch of its size would."""
+    """A duplicate does not roll the segment, even where a new batch of its size would."""
     log = open_at(MemoryFiles(), config=settings(segment_bytes=2 * SIZE))
     for number in range(2):
         append(log, sequenced(number, b"value 0"))

@@ -80,7 +80,7 @@ def test_time_rolls_by_the_clock_without_timestamps_and_by_timestamps_with_them(
 
 
 def test_jitter_brings_the_roll_forward() -> None:
-    """Not before its largest value would, and at the one that was drawn."""
+    """The segment rolls at the drawn time, never earlier than the largest jitter allows."""
     jitter_max_ms = 20 * 60_000
     config = hourly(segment_jitter_ms=jitter_max_ms)
     jitter_ms = random.Random(0).randrange(jitter_max_ms)
@@ -92,7 +92,7 @@ def test_jitter_brings_the_roll_forward() -> None:
 
 
 def test_a_log_reads_back_what_was_written_over_many_segments() -> None:
-    """From each offset on, with all that a record has; whoever flushes is told of each roll."""
+    """Whole records are read from each offset on; the flush callback is called for each roll."""
     log = open_at(MemoryFiles(), config=settings(segment_bytes=100))
     rolled: list[int] = []
     log.on_rolled = lambda log: rolled.append(log.segments.active.base_offset)
@@ -119,7 +119,7 @@ def test_an_append_is_read_back_and_not_yet_flushed() -> None:
 
 
 def test_a_flush_notes_how_far_and_when() -> None:
-    """So that `flush.messages` and `flush.ms` know what is due."""
+    """A flush notes its offset and time, so that `flush.messages` and `flush.ms` are kept."""
     clock = SetClock()
     log = open_at(MemoryFiles(), clock=clock, config=settings(flush_messages=2))
     assert (log.positions.recovery_point, log.last_sync_ms) == (0, NOW)
@@ -243,7 +243,7 @@ def test_a_flush_during_which_the_log_is_cut_says_nothing_of_new_records(
 
 
 def test_each_roll_gives_the_segment_that_takes_the_next_record() -> None:
-    """Also when a lower offset is asked for: the end of the log counts."""
+    """A new segment starts at the log end, also if a lower offset is asked for."""
     log = open_at(MemoryFiles())
     assert (log.roll().base_offset, len(log.segments), log.end_offset) == (0, 1, 0)
     append_values(log, b"v1")
@@ -352,7 +352,7 @@ def make_swap(log: Log, data: bytes, *, last_offset: int, config: LogConfig) -> 
 
 
 def test_files_are_deleted_when_their_time_has_come() -> None:
-    """Not before; one that is gone already is no fault."""
+    """They are not deleted before; a file that is missing already is no error."""
     files = MemoryFiles()
     files.make_directory("d")
     for name in ("a", "b", "c"):
@@ -398,7 +398,7 @@ def test_files_that_leave_service_are_renamed_in_order() -> None:
 
 
 def test_every_file_of_a_segment_names_its_offset() -> None:
-    """And other files name none."""
+    """The offset is parsed from the names of segment files, and from no other names."""
     suffixes = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
     for suffix in suffixes:
         name = names.segment_file_name(23423423, suffix)

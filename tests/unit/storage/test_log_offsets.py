@@ -215,7 +215,7 @@ def test_the_offsets_of_a_read_are_those_of_the_log() -> None:
 
 
 def test_searches_answer_with_the_leader_epoch() -> None:
-    """Of the record found, or of either end."""
+    """The answer has the leader epoch of the record found, or of the log's start or end."""
     log = open_at(MemoryFiles(), config=settings(segment_bytes=200, index_interval_bytes=1))
     assert log.find_offset(0) is None
     for epoch in (0, 1):

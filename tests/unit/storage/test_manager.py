@@ -122,7 +122,7 @@ def test_the_next_directory_is_tried(broken: tuple[str, ...]) -> None:
 
 
 def test_a_half_made_partition_is_taken_back_before_the_next_directory_is_tried() -> None:
-    """Else the next start would find it in two places; if it cannot be, none is tried."""
+    """Otherwise it would be in two places; if it cannot be removed, no other is tried."""
     files = MemoryFiles()
     logs = manager(files, "a", "b")
     files.faults.append(DiskFault(operation="write", path_part="a/flights-0"))
@@ -223,7 +223,7 @@ def test_a_directory_is_used_by_one_manager() -> None:
 
 
 def test_the_lock_is_held_until_the_close() -> None:
-    """Whoever asks for the lock file meanwhile is refused."""
+    """Until the close, another attempt to take the lock is refused."""
     files = MemoryFiles()
     logs = manager(files)
     with pytest.raises(BlockingIOError):
@@ -307,7 +307,7 @@ def test_a_failed_directory_takes_only_its_own_partitions() -> None:
 
 
 def test_a_full_disk_is_told_once_and_fails_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """And once more if it was not full in between."""
+    """It is logged once, and again only if the disk had room in between."""
     files = MemoryFiles()
     logs = manager(files)
     (directory,) = logs.directories
@@ -368,7 +368,7 @@ def test_one_log_that_cannot_be_closed_costs_its_directory_the_mark() -> None:
 
 
 def test_a_start_that_is_broken_off_leaves_no_mark() -> None:
-    """Also if some logs were open already."""
+    """There is no clean-shutdown mark, even if some logs were open already."""
     files = MemoryFiles()
     first = manager(files)
     for partition in (ONE, TWO):
@@ -401,7 +401,7 @@ def test_recovery_points_are_written_for_every_log(path: str) -> None:
 
 
 def test_a_checkpoint_has_the_logs_of_its_directory() -> None:
-    """And not those of the others."""
+    """A checkpoint lists the logs of its own directory only."""
     files = MemoryFiles()
     logs = manager(files, "a", "b")
     partitions = [TopicPartition("t", number) for number in range(5)]
@@ -488,7 +488,7 @@ def test_a_compacted_log_is_left_to_the_cleaner() -> None:
 
 
 def test_a_log_is_flushed_when_flush_ms_has_passed() -> None:
-    """Not before; and the recovery point moves."""
+    """It is not flushed before; the flush moves the recovery point."""
     files, clock = MemoryFiles(), SetClock()
     logs = manager(files, clock=clock)
     log = create(logs, flush_ms=1000)
@@ -521,7 +521,7 @@ def test_a_deleted_log_is_one_folder_until_its_delay_has_passed() -> None:
 
 
 def test_the_longest_topic_name_can_be_deleted() -> None:
-    """And one that is longer than Kafka allows: the folder's new name fits all the same."""
+    """The folder's new name fits, even for a topic name longer than Kafka allows."""
     files = MemoryFiles()
     logs = manager(files)
     for length in (249, 253):
@@ -561,7 +561,7 @@ def test_a_folder_of_another_topic_id_is_set_aside() -> None:
 
 
 def test_folders_of_the_known_topics_are_not_set_aside() -> None:
-    """Nor those of topics that nobody knows, which the caller may adopt."""
+    """Folders of unknown topics stay too, so that the caller can adopt them."""
     files = MemoryFiles()
     first = manager(files, "a", "b")
     for partition in (ONE, TWO):

@@ -157,7 +157,7 @@ def test_what_was_set_aside_moves_along() -> None:
 
 
 def test_a_copy_that_is_given_up_leaves_no_recovery_point() -> None:
-    """Else a folder that came there later would count as known since it was made."""
+    """Otherwise a later folder of that name would be trusted up to the old point."""
     files = MemoryFiles()
     logs = start(files)
     log = logs.create(PARTITION, topic_id=ID, config=CONFIG)
@@ -186,7 +186,7 @@ def test_a_folder_of_another_pattern_is_no_copy() -> None:
     ],
 )
 def test_a_move_that_cannot_begin_leaves_no_folder(operation: str, path_part: str) -> None:
-    """Of two copies a start would not know which one is whole."""
+    """Otherwise a start could not tell which of two copies is complete."""
     files = MemoryFiles()
     logs = start(files)
     log = filled(logs)
@@ -199,7 +199,7 @@ def test_a_move_that_cannot_begin_leaves_no_folder(operation: str, path_part: st
 
 
 def test_a_move_begins_with_removing_what_an_earlier_one_has_left() -> None:
-    """So after a crash between the renames the copy that a start finds is the whole one."""
+    """After a crash between the renames, the copy that a start finds is the complete one."""
     files = MemoryFiles()
     logs = start(files)
     log = filled(logs)

@@ -212,7 +212,7 @@ def test_a_control_batch_that_compaction_has_emptied_says_nothing() -> None:
 
 
 def test_a_control_record_of_another_type_ends_nothing() -> None:
-    """Also of a type that nobody has defined yet."""
+    """No other control record ends a transaction, even one of an undefined type."""
     known = states()
     append(known, in_transaction(), 0)
     before = producer(known)

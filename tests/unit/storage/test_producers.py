@@ -173,7 +173,7 @@ def test_a_coordinator_numbers_nothing(sequence: int) -> None:
 
 
 def test_a_batch_of_a_client_without_a_sequence_repeats_nothing() -> None:
-    """Not even one that a coordinator has written without a sequence."""
+    """It is never a duplicate, even of a batch that a coordinator wrote without a sequence."""
     known = states()
     data = bytearray(sent(0).view)
     struct.pack_into(">i", data, layout.BASE_SEQUENCE_POSITION, -1)
@@ -223,7 +223,7 @@ def test_the_time_until_a_producer_is_forgotten_can_be_set() -> None:
 
 
 def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
-    """Nor is where the transaction began, however often producers expire."""
+    """The start of its transaction is kept too, however often producers expire."""
     known = states()
     append(known, sent(0, epoch=5, is_transactional=True), 99)
     append(known, sent(0, producer_id=8), 100)

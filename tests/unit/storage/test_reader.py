@@ -78,7 +78,7 @@ def test_a_preallocated_file_ends_where_its_zeros_begin() -> None:
 
 
 def test_the_bytes_behind_the_last_whole_batch_can_be_judged() -> None:
-    """Whoever opens the log is told where they begin, and decides how far it reaches."""
+    """The reader reports where they begin, and its caller decides where the log ends."""
     files = MemoryFiles()
     filled(files, 3)
     whole = files.content(path(0, ".log"))
@@ -146,7 +146,7 @@ def test_a_closed_segment_that_is_too_short_is_damage() -> None:
 
 
 def test_a_log_that_was_cut_after_the_opening_is_not_just_shorter() -> None:
-    """Whoever was promised records up to an offset hears that they are gone."""
+    """Reading offsets that existed at the opening raises an error if they are gone."""
     files = MemoryFiles()
     filled(files, 3)
     reader = open_log_reader(files, FOLDER)
@@ -171,7 +171,7 @@ def test_damaged_indexes_do_not_matter(content: bytes | None) -> None:
 
 
 def test_the_log_start_offset_comes_from_the_checkpoint_beside_the_folder() -> None:
-    """Or from the caller."""
+    """The log start offset comes from that checkpoint, or from the caller."""
     files = MemoryFiles()
     filled(files, 5)
     files.open("data/log-start-offset-checkpoint", create=True)

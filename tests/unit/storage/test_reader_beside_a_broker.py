@@ -93,7 +93,7 @@ def test_a_folder_that_is_gone_is_told_as_that() -> None:
 
 
 def test_deleted_offsets_are_told_with_the_start_of_the_log() -> None:
-    """So that whoever reads can go on there."""
+    """The error has the log start offset, so that a reader can go on there."""
     files = MemoryFiles()
     stop_cleanly(filled(files, 20))
     reader = open_log_reader(files, FOLDER)

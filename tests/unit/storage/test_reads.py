@@ -50,7 +50,7 @@ def test_a_consumer_is_led_past_batches_without_records() -> None:
 
 
 def test_at_the_end_the_last_empty_batch_leads_a_consumer_there() -> None:
-    """Else it would ask for the same offset for ever and never be at the end."""
+    """Without it, a consumer would fetch the same offset for ever."""
     log = log_of(1, end=12)
     assert offsets(log, 2) == [11]
     assert offsets(log, 12) == []
@@ -93,6 +93,6 @@ def test_small_messages_of_old_formats_are_not_taken_for_empty_batches() -> None
 
 
 def test_a_replica_gets_every_batch() -> None:
-    """Or its log would not be its leader's."""
+    """Replicas get all batches, or their log would differ from the leader's."""
     log = log_of(9, end=12)
     assert offsets(log, 0, ReadLimit.LOG_END) == [0, 1, 2, 3]

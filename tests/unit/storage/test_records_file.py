@@ -142,7 +142,7 @@ def test_a_slice_outlives_its_segment_and_not_a_cut(tmp_path: Path) -> None:
 
 
 def test_a_file_that_something_else_has_cut_is_an_error(tmp_path: Path) -> None:
-    """It is told where the bytes end, whoever reads: no short answer, and no dead process."""
+    """Every reader gets an error with the end of the bytes, and the process survives."""
     log = on_disk(tmp_path, 0)
     log.append(b"".join(BATCHES))
     held = log.slice(0, TOTAL)
@@ -309,7 +309,7 @@ def test_a_search_that_is_sent_to_a_wrong_place_begins_at_the_start(position: in
 
 
 def test_offsets_at_a_position_are_those_of_its_batch() -> None:
-    """And None where no whole batch can stand."""
+    """They are None if no whole batch can be at that position."""
     log = filled(MemoryFiles())
     assert [log.offsets_at(each) for each in (0, SIZES[0], SIZES[0] + SIZES[1])] == [
         (0, 0), (1, 2), (3, 6),
@@ -414,7 +414,7 @@ def test_a_failed_append_leaves_no_trace() -> None:
 
 
 def test_a_flush_that_failed_fails_for_every_thread_that_asks_later() -> None:
-    """The system tells of lost pages once; whoever asks second must hear of them too."""
+    """The kernel reports lost pages once, but every later caller must get the error."""
     files = MemoryFiles()
     log = open_records_file(files, "log", create=True)
     log.append(b"batch")

@@ -300,7 +300,7 @@ def test_damaged_indexes_are_written_anew(
     suffix: str,
     is_clean: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    """Of closed and active segments, after any kind of stop; searches find what they should."""
+    """Indexes of all segments are rebuilt after any stop, and searches find the right records."""
     files = MemoryFiles()
     log = filled(files, 12)
     all_bases = bases(log)

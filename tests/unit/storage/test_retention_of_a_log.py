@@ -136,7 +136,7 @@ def test_deletion_leaves_the_end_where_it_was(count: int) -> None:
 
 
 def test_a_transaction_index_is_deleted_with_its_segment() -> None:
-    """And a segment that has none is deleted without it."""
+    """A segment without a transaction index is deleted too."""
     files = MemoryFiles()
     log = open_at(files)
     producer = TransactionalProducer(log, 1)

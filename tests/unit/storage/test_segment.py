@@ -175,7 +175,7 @@ def test_an_empty_segment_is_as_new_after_truncation() -> None:
 
 
 def test_the_largest_timestamp_and_next_offset_come_from_what_is_left() -> None:
-    """Of thirty batches with an entry for every second one, the first is left."""
+    """After a cut to the first of thirty batches, both are those of that batch."""
     size = put(opened(MemoryFiles()), 40, b"msg40")
     segment = timed(MemoryFiles(), 30, index_interval_bytes=2 * size - 1, segment_index_bytes=1000)
     assert segment.next_offset() == 70
@@ -297,7 +297,7 @@ def test_the_next_offset_follows_the_last_batch() -> None:
 
 
 def test_suffixes_change_with_files_and_names() -> None:
-    """Also where one file was never made, which does not make it; later appends go to the rest."""
+    """A file that was never made stays absent; later appends go to the renamed files."""
     files = MemoryFiles()
     segment = opened(files)
     put(segment, 40)
@@ -398,7 +398,7 @@ def test_the_first_timestamp_is_that_of_the_first_batch() -> None:
 
 
 def test_a_segment_without_timestamps_has_no_first_one() -> None:
-    """And its age to retention is that of its file, until a record says more."""
+    """Its age for retention is that of its file, until a record has a timestamp."""
     files = MemoryFiles()
     segment = opened(files)
     put(segment, 40)
@@ -544,7 +544,7 @@ def test_recovery_cuts_where_random_damage_begins(seed: int) -> None:
 
 
 def test_recovery_makes_the_transaction_index_anew() -> None:
-    """Also of a transaction that began in the segment before; what was committed is not in it."""
+    """It has aborts that began in the segment before, and no committed transactions."""
     files = MemoryFiles()
     log = open_at(files)
     for producer_id in (7, 8, 9):

@@ -356,7 +356,7 @@ def test_an_aborted_transaction_is_told_for_each_of_its_segments() -> None:
 
 
 def test_aborts_behind_the_bytes_read_are_not_told() -> None:
-    """Nor those that ended before."""
+    """Aborts after the bytes read, or that ended before them, are not returned."""
     log = open_at(MemoryFiles(), config=settings(segment_bytes=250))
     producer = TransactionalProducer(log, 1)
     for _ in range(2):

@@ -142,7 +142,7 @@ def test_epochs_follow_the_truncation() -> None:
 
 
 def test_snapshots_behind_the_end_go_and_the_newest_below_is_used() -> None:
-    """So the state is that of the offset where the log ends."""
+    """The producer state is that of the offset where the log ends now."""
     files = MemoryFiles()
     log = open_at(files)
     for sequence in range(3):
@@ -167,7 +167,7 @@ def test_without_snapshots_producers_are_known_from_the_batches() -> None:
 
 
 def test_a_snapshot_of_a_roll_has_what_was_before_the_batch_that_rolled() -> None:
-    """So it still serves when that batch is cut."""
+    """It stays valid when the batch that rolled the segment is truncated."""
     files = MemoryFiles()
     log = open_at(files, config=settings(segment_bytes=100))
     produced(log, 0)
@@ -180,7 +180,7 @@ def test_a_snapshot_of_a_roll_has_what_was_before_the_batch_that_rolled() -> Non
 
 
 def test_the_high_watermark_follows_the_end_back() -> None:
-    """And is neither moved by an append, nor passes the end."""
+    """It moves back with the end, does not move by an append, and never passes the end."""
     log = open_at(MemoryFiles())
     positions = log.positions
     append_plain(log, 3)

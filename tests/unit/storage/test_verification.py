@@ -158,7 +158,7 @@ def test_an_unknown_producer_of_a_later_epoch_begins_its_transaction_at_any_sequ
 
 
 def test_a_marker_ends_what_is_being_verified() -> None:
-    """Also that of a transaction without a record here; the answer then comes too late."""
+    """A marker ends it, even without a record here; a batch with the old guard is refused."""
     log = verifying()
     guard = begin(log)
     end(log)

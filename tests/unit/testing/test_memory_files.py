@@ -46,7 +46,7 @@ def test_a_rename_is_old_or_new() -> None:
 
 
 def test_a_renamed_directory_takes_along_what_is_on_the_device() -> None:
-    """And not what is not."""
+    """After a rename, the new name has what was synced, and nothing else."""
     files = MemoryFiles()
     files.make_directory("d")
     written(files, "d/kept", b"1")

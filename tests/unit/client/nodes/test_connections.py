@@ -168,7 +168,7 @@ def test_a_full_node_cannot_be_asked_until_it_answers() -> None:
 
 
 def test_the_node_with_the_fewest_requests_is_chosen() -> None:
-    """Of nodes that are ready the one with the least in flight is asked, before any that is not."""
+    """A ready node with the fewest requests in flight is chosen before any that is not ready."""
     with stage() as (outside, broker, client):
         other = StandIn(outside)
         third = Node(3, "broker", 9)
@@ -189,7 +189,7 @@ def test_the_node_with_the_fewest_requests_is_chosen() -> None:
 
 
 def test_nodes_that_cannot_be_reached_are_tried_in_turn() -> None:
-    """Of nodes without a connection the one that was tried longest ago is next."""
+    """Without any connection, the node that was tried longest ago is next."""
     with stage() as (outside, broker, client):
 
         async def main() -> None:
@@ -393,7 +393,7 @@ def test_each_loss_while_versions_are_asked_for_doubles_the_pause() -> None:
 
 
 def test_closing_while_versions_are_asked_for_tells_nobody() -> None:
-    """A connection that is closed before it is ready has nobody who waits."""
+    """Closing a connection that is not ready yet calls no `done`."""
     with stage() as (outside, broker, client):
 
         async def main() -> None:

@@ -88,7 +88,7 @@ def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
 
 @pytest.mark.parametrize("size", [0, 3, 4, len(ANSWER) - 5])
 def test_a_frame_that_ends_early_is_refused(size: int) -> None:
-    """A whole frame whose answer is cut short is malformed, for both who wait."""
+    """A whole frame whose answer is cut short is malformed, and all waiting requests fail."""
     data = struct.pack(">i", size) + ANSWER[4 : 4 + size]
     for outcome in outcome_of(data):
         assert isinstance(outcome, MalformedAnswerError)

@@ -36,7 +36,7 @@ def produce(size: int = 10, *, acks: int = 1) -> ProduceRequest:
 
 
 def test_a_request_is_answered() -> None:
-    """The answer to a request comes to whoever asked, and the broker sees who the client is."""
+    """The sender gets the answer to its request, and the broker sees the client's id."""
     with stage(NodesConfig(client_id="me")) as (outside, broker, client):
 
         async def main() -> None:
@@ -240,7 +240,7 @@ def test_a_request_that_its_version_cannot_carry_is_not_sent() -> None:
 
 
 def test_no_version_is_asked_for_that_changes_the_protocol_of_transactions() -> None:
-    """Of Produce, EndTxn and TxnOffsetCommit the last versions before KIP-890 are chosen."""
+    """Produce, EndTxn and TxnOffsetCommit use their last versions before KIP-890."""
     with stage() as (outside, broker, client):
         newest = tuple(
             ApiVersion(api_key=each.api_key, min_version=0, max_version=99) for each in OFFERED

@@ -119,7 +119,7 @@ def test_a_muted_partition_is_not_ready() -> None:
 
 
 def test_a_batch_that_was_taken_takes_no_more_records() -> None:
-    """Whoever sends next gets another batch."""
+    """The next record goes into another batch."""
     accumulator = queues(linger_ms=0)
     batch = batch_of(accumulator)
     assert accumulator.open_batch(T0) is batch

@@ -58,7 +58,7 @@ def test_more_than_the_pool_is_refused_by_the_settings_name() -> None:
 
 
 def test_a_waiter_is_served_once_there_is_enough() -> None:
-    """Bytes that are given back go to who waits for them, as soon as they are enough."""
+    """Returned bytes are granted to the waiter as soon as there are enough of them."""
     pool = BufferPool(5 * 1024, 1024)
     served: list[object] = []
     assert pool.allocate(1024)
@@ -113,7 +113,7 @@ def test_small_requests_do_not_overtake_a_large_one() -> None:
 
 
 def test_the_line_keeps_its_order_when_one_in_it_leaves() -> None:
-    """Who is behind a waiter that gives up is served next, at once if there is enough."""
+    """When a waiter cancels, the next one is served, at once if there are enough bytes."""
     pool = BufferPool(2, 1)
     served: list[object] = []
     assert pool.allocate(1)

@@ -103,7 +103,7 @@ VALUES = [b"one", None, b"", b"three" * 30]
 )  # fmt: skip
 @pytest.mark.parametrize("start", [0, 1, 2])
 def test_every_binary_type_of_arrow_is_taken(kind: pa.DataType, start: int) -> None:
-    """Also sliced, where Arrow's offsets and bits do not begin at 0."""
+    """Every binary type is read, also in slices, whose offsets and bitmaps do not start at 0."""
     texts = [None if value is None else value.decode() for value in VALUES]
     array = pa.array(texts, pa.string()).cast(kind).slice(start)
     assert sent(pa.table({"value": array})).records == plain(VALUES[start:])

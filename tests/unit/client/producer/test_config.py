@@ -157,7 +157,7 @@ def test_idempotence_by_default_gives_way_and_says_so(
 
 
 def test_without_idempotence_nothing_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    """Who turned it off knows."""
+    """With enable.idempotence=false given, there is no warning."""
     config = parsed(acks=1, enable_idempotence=False, max_in_flight_requests_per_connection=100)
     assert (config.enable_idempotence, caplog.records) == (False, [])
 

@@ -186,7 +186,7 @@ def test_what_an_interruption_left_is_undone(at: str) -> None:
 
 
 def test_a_reset_gate_is_free_and_empty() -> None:
-    """Whoever was inside, nobody is after it, and nothing is open."""
+    """After a reset nobody holds the gate, and no batch is open."""
     gate = Gate()
     gate.wait()
     gate.reset()

@@ -167,7 +167,7 @@ def test_the_version_tells_of_news() -> None:
 def test_an_error_that_waiting_does_not_help_holds_until_the_topic_is_wanted_again(
     code: ErrorCode, kind: type[Exception]
 ) -> None:
-    """All who wait are told the topic's error; nobody asks again until somebody wants the topic."""
+    """All waiting callers get the topic's error; it is requested again only for a new call."""
     life = Life()
     for name in ("bad", "good"):
         life.metadata.add_topic(name, life.now)
@@ -259,7 +259,7 @@ def test_partitions_that_are_not_numbered_from_zero_are_not_used(numbers: tuple[
 
 
 def test_what_is_named_twice_counts_once() -> None:
-    """Of two entries for a partition the newer epoch holds, of two for a broker the last."""
+    """If a partition is listed twice the newer epoch counts; for a broker, the last entry."""
     life = settled(part(0, 1, epoch=5), part(0, 2, epoch=4))
     assert life.leader(T0) == Leader(1, 5)
     assert life.metadata.partition_count("t") == 1
@@ -358,7 +358,7 @@ def test_a_newer_leader_from_a_produce_answer_is_taken() -> None:
 def test_any_other_leader_from_a_produce_answer_is_not(
     partition: TopicPartition, leader: Leader, endpoint: Node | None
 ) -> None:
-    """Not if it is not newer, nobody, without a usable address, or of an unknown partition."""
+    """A leader that is not newer, is -1, or has no address or known partition is ignored."""
     life = settled(part(0, 1, epoch=1))
     nodes = life.metadata.nodes
     assert not life.metadata.update_leader(partition, leader, endpoint)

@@ -111,7 +111,7 @@ def test_a_callback_that_raises_harms_no_other(caplog: pytest.LogCaptureFixture)
 
 
 def test_awaiting_with_a_timeout_leaves_the_record_on_its_way() -> None:
-    """A wait that is given up changes nothing for the record, or for another one who waits."""
+    """A wait that times out changes nothing for the record or for other waiting callers."""
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, delay_s=5)

@@ -131,7 +131,7 @@ def test_a_partition_has_five_batches_in_flight_at_most() -> None:
 
 
 def test_a_batch_that_is_sent_again_keeps_its_number_and_goes_alone() -> None:
-    """Of several to be sent again only the first may go, and under the identity that it had."""
+    """Only the first of several retries may be sent, with the id, epoch and number it had."""
     life = idempotent()
     first, second = life.sent(), life.sent()
     assert can_retry(life, first, LOST)

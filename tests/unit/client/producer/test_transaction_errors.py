@@ -353,7 +353,7 @@ def test_find_coordinator_errors() -> None:
 def test_a_groups_coordinator_that_is_refused_is_abortable(
     code: int, error: type[Exception]
 ) -> None:
-    """Who may not see the group loses the transaction, not the producer."""
+    """A user without rights on the group must abort the transaction, but keeps the producer."""
     life = Life()
     pending = upto_offsets(life)
     life.serve(OFFSETS)
@@ -501,7 +501,7 @@ def test_any_answer_leads_to_a_state(key: ApiKey, upto: Callable[[Life], Pending
 
 
 def test_any_answer_to_a_look_up_leads_to_a_state() -> None:
-    """Likewise for FindCoordinator, of which each version has its own shape."""
+    """Any answer to FindCoordinator, in each version's form, leads to a defined state."""
 
     @settings(max_examples=100, deadline=None, derandomize=True, database=None)
     @given(data=st.data(), version=st.sampled_from(list(SPOKEN[FIND].versions)))

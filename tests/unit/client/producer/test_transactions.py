@@ -87,7 +87,7 @@ def test_a_transaction_from_begin_to_commit() -> None:
 
 
 def test_what_is_asked_has_the_identity_and_names() -> None:
-    """Every request says who asks; those for a group go to its coordinator, others to ours."""
+    """Every request has the id and epoch; those for a group go to the group's coordinator."""
     life = Life()
     pending = life.manager.init_transactions()
     find = life.ask(FIND)
@@ -212,7 +212,7 @@ def test_an_abort_repeats_a_request_that_has_no_answer() -> None:
 
 
 def test_an_abort_drops_offsets_that_were_not_committed() -> None:
-    """Whoever waits for them learns that the transaction was aborted."""
+    """Waiting callers get TransactionAbortedError."""
     life = Life()
     offsets = upto_offset_commit(life)
     life.manager.abort()
@@ -523,7 +523,7 @@ def test_a_batch_can_end_the_producer(code: int) -> None:
 
 
 def test_an_old_epoch_in_produce_is_abortable_and_then_fenced() -> None:
-    """INVALID_PRODUCER_EPOCH for a batch fails the transaction; its end tells who is fenced."""
+    """INVALID_PRODUCER_EPOCH fails the transaction; the abort then finds the producer fenced."""
     life = Life().initialized().begun(T0)
     fail_batch(life, code=ErrorCode.INVALID_PRODUCER_EPOCH)
     assert state_of(life) is State.ABORTABLE_ERROR

@@ -29,7 +29,7 @@ def ranges(
 
 
 def test_a_first_run_starts_where_the_options_say() -> None:
-    """And takes all up to the end; empty logs are nothing to do."""
+    """The first run takes everything up to the end; empty logs give no work."""
     extents = {A: Extent(5, 9), B: Extent(3, 3)}
     assert ranges(options(), extents, {}) == {A: (5, 9)}
     starting = options(startingOffsets='{"a": {"0": 7}, "b": {"0": 3}}')

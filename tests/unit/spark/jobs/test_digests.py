@@ -121,7 +121,7 @@ def test_one_value_among_many_matters(row: int, column: str, value: object) -> N
 
 @pytest.mark.parametrize("rows", [0, 1, BLOCK_ROWS, 2 * BLOCK_ROWS, 3 * BLOCK_ROWS + 4])
 def test_the_number_of_rows_matters(rows: int) -> None:
-    """Also where all rows are the same."""
+    """The digest changes with the number of rows, even if all rows are equal."""
     same = LONG.drop_columns("rising")
     assert digest(same.slice(0, rows)) != digest(same.slice(0, rows + 1))
 

@@ -27,7 +27,7 @@ BAD = [
 
 
 def test_fields_become_columns_of_their_type() -> None:
-    """Also a date, a list in a struct, and what is not there."""
+    """Each field has its type, also dates, lists in structs, and missing fields."""
     values = [b'{"a":1,"day":"2024-02-29"}', None, b'{"s":{"x":[1,2.5]}}']
     rows, bad = parse_values(pa.array(values, pa.binary()), KIND)
     assert rows.type == KIND

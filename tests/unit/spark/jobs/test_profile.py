@@ -122,7 +122,7 @@ def test_times_keys_and_codecs_are_those_of_the_records(data: Path) -> None:
 
 @given(borders=st.lists(st.integers(1, 99), max_size=6))
 def test_a_profile_does_not_depend_on_the_cuts(data: Path, borders: list[int]) -> None:
-    """Also where they go through a batch."""
+    """Any division of the log into ranges gives the same profile, even inside a batch."""
     assert told(profiled(data, *borders)) == told(profiled(data))
 
 
@@ -150,7 +150,7 @@ def test_topics_are_their_partitions_together(data: Path) -> None:
 
 
 def test_the_page_has_the_facts_and_no_markup_of_keys(data: Path) -> None:
-    """Of the topic and of each partition."""
+    """The page has the facts of the topic and of each partition, and escapes keys."""
     found = profiled(data)
     write = batch_of([Record(0, int(time.time() * 1000), HOSTILE, b"v")])
     write_segment(data, TopicPartition("u", 0), 0, write)

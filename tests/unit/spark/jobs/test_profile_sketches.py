@@ -123,7 +123,7 @@ def test_heavy_hitters_are_found_among_very_many_values() -> None:
 
 
 def test_long_values_are_counted_by_their_beginning() -> None:
-    """So that a thousand of them take no more than a few hundred kilobytes."""
+    """A thousand long values take a few hundred kilobytes at most."""
     found = HeavyHitters()
     found.add(pa.array([b"x" * 10_000, b"x" * 20_000, b"y"], pa.binary()))
     assert found.top(2) == [(b"x" * HITTER_BYTES_MAX, 2, 2), (b"y", 1, 1)]

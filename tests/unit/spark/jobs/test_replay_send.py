@@ -155,7 +155,7 @@ breaks = st.builds(
 def test_an_interrupted_range_arrives_once(
     count: int, partition_count: int, attempts: list[tuple[Break, int, int]], foreign: int
 ) -> None:
-    """Whenever connections break, however batches are cut, and whoever else writes."""
+    """Records arrive once however connections break, batches are cut, and others write."""
     logs, records = Logs(), source(count)
     logs.append_foreign(TopicPartition("t", 0), [b"before"])
     planned = planned_for(logs, partition_count=partition_count)

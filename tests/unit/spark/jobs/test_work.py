@@ -29,7 +29,7 @@ def test_an_error_of_ours_keeps_its_sentence() -> None:
 
 @pytest.mark.parametrize("last", ["OSError: [Errno 28] No space left", "pyarrow.lib.X: torn"])
 def test_any_other_error_is_told_by_its_last_line(last: str) -> None:
-    """Of the Python traceback, not of the JVM's."""
+    """The message is the last line of the Python traceback, not of the JVM's."""
     error = translated(TRACEBACK.format(last=last))
     assert isinstance(error, FatalError)
     assert str(error) == f"a Spark task failed: {last}"

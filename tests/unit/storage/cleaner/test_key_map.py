@@ -87,7 +87,7 @@ def test_a_full_map_stops_within_a_segment() -> None:
 
 
 def test_a_map_of_the_smallest_size_has_room_for_one_key() -> None:
-    """And says so of the second."""
+    """The smallest map takes one key and refuses the second."""
     keys = KeyMap(SIZE_BYTES_MIN)
     assert put(keys, batch_of(b"a", b"a"))
     assert not put(keys, batch_of(b"a", b"b"))
@@ -96,7 +96,7 @@ def test_a_map_of_the_smallest_size_has_room_for_one_key() -> None:
 
 
 def test_keys_with_one_hash_are_two_keys() -> None:
-    """Of thousands of keys in a crowded map none is taken for another."""
+    """In a crowded map, none of thousands of keys is confused with another."""
     keys = KeyMap(1 << 16)
     names = [b"%d" % number for number in range(1800)]
     assert put(keys, batch_of(*names))
@@ -117,7 +117,7 @@ def test_keys_of_every_size_are_compared_whole(size: int) -> None:
 
 
 def test_the_larger_offset_of_a_key_counts() -> None:
-    """Also where the records come in another order."""
+    """The largest offset of a key is kept, in whatever order the records come."""
     keys = KeyMap(1 << 12)
     late = batch_of(b"a")
     late.base_offset = 900

@@ -116,7 +116,7 @@ def test_a_log_that_was_never_cleaned_begins_at_its_start() -> None:
 
 @pytest.mark.parametrize("checkpoint", [15, 35], ids=["below the start", "beyond the end"])
 def test_a_checkpoint_outside_of_the_log_is_reset_to_its_start(checkpoint: int) -> None:
-    """And whoever keeps the checkpoint is told to change it."""
+    """Cleaning starts at the log start, and the plan says that the checkpoint must change."""
     log = facts(0, 20, log_start=20)
     found = plan_range(log, checkpoint=checkpoint, config=settings(), now_ms=NOW)
     assert (found.first_dirty, found.is_checkpoint_reset) == (20, True)
@@ -202,7 +202,7 @@ def plan_of(cleanable: int, *, is_due: bool = True) -> CleaningPlan:
 
 
 def test_the_log_with_the_largest_dirty_ratio_is_chosen() -> None:
-    """Of three logs the filthiest is next."""
+    """Of three logs, the one with the largest dirty ratio is chosen."""
     plans = {TopicPartition("log", n): plan_of(cleanable) for n, cleanable in enumerate((5, 9, 7))}
     assert choose_filthiest(plans) == TopicPartition("log", 1)
 

@@ -383,7 +383,7 @@ def test_a_damage_that_only_the_second_pass_meets_leaves_no_output() -> None:
 
 @pytest.mark.parametrize("runs", [0, 2, 4], ids=["map", "first segment", "second segment"])
 def test_a_round_that_is_called_off_changes_nothing(runs: int) -> None:
-    """Whoever calls it off finds the files as they were."""
+    """After a cancelled round all files are as before."""
     shelf = segments_of_keys((1, 2, 3), (1, 2, 3), (4,))
     names = shelf.files.list(FOLDER)
     seen = 0

@@ -77,7 +77,7 @@ def test_the_filthiest_log_comes_first() -> None:
 
 
 def test_a_log_that_a_job_has_is_not_taken_again() -> None:
-    """Nor one that is paused; either is free afterwards."""
+    """A log in a job, or a paused one, is not chosen; afterwards it is."""
     house = House()
     keyed(house.open(), "ab" * 20)
     job = house.cleaner.next_job()
@@ -408,7 +408,7 @@ def test_duplicates_are_known_after_cleaning_and_a_start() -> None:
 
 
 def test_snapshots_of_segments_that_are_gone_go() -> None:
-    """Of those that were merged into another; the first one of each group keeps its own."""
+    """Snapshots of merged segments are removed, except that of the first in each group."""
     house = House()
     log = house.open()
     for sequence in range(30):
@@ -500,7 +500,7 @@ def test_a_throttle_does_not_notice_that_the_time_of_day_is_set() -> None:
 
 
 def test_a_higher_rate_holds_for_what_was_asked_at_a_lower_one() -> None:
-    """Whoever waits already is let go sooner, and whoever comes next does not wait for the rest."""
+    """After the rate rises, present and later waiters wait for less time."""
     clock = SetClock()
     throttle = Throttle(clock, 1.0)
 

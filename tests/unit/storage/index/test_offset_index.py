@@ -48,7 +48,7 @@ def test_lookup_gives_the_floor_entry(offset: int, found: tuple[int, int]) -> No
 
 
 def test_an_empty_index_leads_to_the_start_of_the_segment() -> None:
-    """And so does an offset below the first entry; one above the last leads to the last."""
+    """An offset below the first entry leads there too; one above the last entry, to the last."""
     index = opened(MemoryFiles())
     assert index.lookup(100) == index.lookup(10**9) == (100, 0)
     index.append(101, 70)
