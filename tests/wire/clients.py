@@ -1,4 +1,4 @@
-"""Three Kafka clients of other people behind one face: produce, read, and find by time."""
+"""Three Kafka clients of other people with one interface: produce, read, and find by time."""
 
 import asyncio
 import warnings

@@ -69,7 +69,7 @@ def send_async(address: str, topic: str, **settings: object) -> list[RecordMetad
     return asyncio.run(run())
 
 
-FACES: dict[str, Callable[..., list[RecordMetadata]]] = {
+PRODUCERS: dict[str, Callable[..., list[RecordMetadata]]] = {
     "Producer": send_blocking,
     "AsyncProducer": send_async,
 }
@@ -128,27 +128,27 @@ def values_by_partition(address: str, topic: str, count: int) -> dict[int, list[
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("face", FACES)
-def test_librdkafka_reads_what_was_sent(address: str, face: str, codec: str) -> None:
+@pytest.mark.parametrize("kind", PRODUCERS)
+def test_librdkafka_reads_what_was_sent(address: str, kind: str, codec: str) -> None:
     """Keys, values, nulls, headers and timestamps come back whole, at the offsets that were told.
 
     Batches are small, so that there are several.
     """
-    topic = f"sent.{face}.{codec}"
-    places = FACES[face](address, topic, compression_type=codec, batch_size=4000)
+    topic = f"sent.{kind}.{codec}"
+    places = PRODUCERS[kind](address, topic, compression_type=codec, batch_size=4000)
     assert [each.offset for each in places] == list(range(len(RECORDS)))
     assert [each.timestamp for each in places] == [each.timestamp for each in RECORDS]
     assert read(address, topic, len(RECORDS)) == RECORDS
 
 
 @pytest.mark.parametrize("settings", [{"acks": "1"}, {"acks": "0"}, {"linger.ms": 0}], ids=str)
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("kind", PRODUCERS)
 def test_other_settings_send_the_same(
-    address: str, face: str, settings: Mapping[str, object]
+    address: str, kind: str, settings: Mapping[str, object]
 ) -> None:
     """With fewer acknowledgements or no lingering the records are the same and in order."""
-    topic = f"settings.{face}.{next(iter(settings))}.{next(iter(settings.values()))}"
-    FACES[face](address, topic, **settings)
+    topic = f"settings.{kind}.{next(iter(settings))}.{next(iter(settings.values()))}"
+    PRODUCERS[kind](address, topic, **settings)
     assert read(address, topic, len(RECORDS)) == RECORDS
 
 
@@ -212,19 +212,19 @@ SHAPES: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("face", SEND_MANY)
-def test_rows_are_read_as_records(address: str, face: str, shape: str) -> None:
+@pytest.mark.parametrize("kind", SEND_MANY)
+def test_rows_are_read_as_records(address: str, kind: str, shape: str) -> None:
     """Rows of a table, of columns and of an iterable are records with these keys and values."""
-    topic = f"rows.{face}.{shape.replace(' ', '-')}"
-    assert SEND_MANY[face](address, topic, SHAPES[shape]()) == len(ROWS)
+    topic = f"rows.{kind}.{shape.replace(' ', '-')}"
+    assert SEND_MANY[kind](address, topic, SHAPES[shape]()) == len(ROWS)
     found = [(each.key, each.value) for each in read(address, topic, len(ROWS))]
     assert found == [(key.encode(), value.encode()) for key, value in ROWS]
 
 
-@pytest.mark.parametrize("face", SEND_MANY)
-def test_a_row_has_all_that_a_record_has(address: str, face: str) -> None:
+@pytest.mark.parametrize("kind", SEND_MANY)
+def test_a_row_has_all_that_a_record_has(address: str, kind: str) -> None:
     """Columns of partitions, headers and timestamps are the records' own."""
-    topic = f"whole-rows.{face}"
+    topic = f"whole-rows.{kind}"
     make_topic(address, topic)
     rows = {
         "value": [each.value for each in RECORDS],
@@ -233,7 +233,7 @@ def test_a_row_has_all_that_a_record_has(address: str, face: str) -> None:
         "timestamp": [each.timestamp for each in RECORDS],
         "partition": [0] * len(RECORDS),
     }
-    assert SEND_MANY[face](address, topic, rows) == len(RECORDS)
+    assert SEND_MANY[kind](address, topic, rows) == len(RECORDS)
     assert read(address, topic, len(RECORDS)) == RECORDS
 
 

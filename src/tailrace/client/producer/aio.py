@@ -19,6 +19,7 @@ from typing import Self
 
 from tailrace import kernels
 from tailrace.client.producer.arguments import plain_topic
+from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.batch import Outcome
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.engine import Engine, Parts
@@ -26,7 +27,6 @@ from tailrace.client.producer.errors import (
     ClosedProducerError,
     TransactionAbortedError,
 )
-from tailrace.client.producer.face import Face
 from tailrace.client.producer.hooks import BatchHook
 from tailrace.client.producer.interceptors import ProducerInterceptor
 from tailrace.client.producer.lines import Lines
@@ -211,7 +211,7 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class AsyncProducer(Face):
+class AsyncProducer(BaseProducer):
     """Sends records to a Kafka cluster from the event loop on which it is created.
 
     The same as `Producer`, except that `flush()`, `close()` and a receipt are awaited. `send`

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from tailrace import kernels
 from tailrace.client.producer.arguments import plain_topic
+from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.batch import Outcome, Prepared, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.driver import ThreadDriver
@@ -29,7 +30,6 @@ from tailrace.client.producer.errors import (
     ReentrantCallError,
 )
 from tailrace.client.producer.explanations import why_no_memory, why_no_topic
-from tailrace.client.producer.face import Face
 from tailrace.client.producer.hooks import BatchHook
 from tailrace.client.producer.interceptors import ProducerInterceptor
 from tailrace.client.producer.loading import is_worth_waiting
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Producer(Face):
+class Producer(BaseProducer):
     """Sends records to a Kafka cluster, from any number of threads.
 
     With the default settings, each record is written exactly once and in order. `send` returns at

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
+from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.batch import Outcome, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.engine import Engine, Parts
-from tailrace.client.producer.face import Face
 from tailrace.client.producer.gate import Gate
 from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord, Receipt
 from tailrace.testing.network import MemoryNetwork
@@ -20,8 +20,8 @@ from tests.unit.client.producer.transaction_life import T0, NobodyWaits
 THREADS, COUNT = 4, 3000
 
 
-class Batches(Face):
-    """A face that knows one partition of topic `t`, and sends nothing."""
+class Batches(BaseProducer):
+    """A producer that knows one partition of topic `t`, and sends nothing."""
 
     def __init__(self) -> None:
         config = parse_producer_config({"bootstrap_servers": "b:1", "buffer_memory": 1 << 30})
@@ -40,7 +40,7 @@ class Batches(Face):
 
     @property
     def engine(self) -> Engine:
-        """What the face drives."""
+        """The engine of this producer."""
         return self._engine
 
     @property
@@ -97,7 +97,7 @@ def places(batches: list[ProducerBatch]) -> dict[tuple[int, int], bytes | None]:
 
 def test_threads_that_add_and_one_that_closes_lose_nothing() -> None:
     """Each record is in one batch, where its receipt says, and each thread's stand in order."""
-    face = Batches()
+    producer = Batches()
     receipts: list[list[tuple[bytes, Receipt]]] = [[] for _ in range(THREADS)]
     is_over = threading.Event()
 
@@ -105,13 +105,13 @@ def test_threads_that_add_and_one_that_closes_lose_nothing() -> None:
         for number in range(COUNT):
             value = b"%d %d" % (thread, number)
             key = b"key" if number % 97 == 0 else None
-            receipts[thread].append((value, face.send("t", value, key)))
+            receipts[thread].append((value, producer.send("t", value, key)))
             if number % 100 == 0:
-                face.close_batch()
+                producer.close_batch()
 
     def close() -> None:
         while not is_over.is_set():
-            face.close_batch()
+            producer.close_batch()
 
     with switching_often():
         closing = threading.Thread(target=close)
@@ -122,8 +122,8 @@ def test_threads_that_add_and_one_that_closes_lose_nothing() -> None:
             each.join()
         is_over.set()
         closing.join()
-    batches = face.batches
-    face.end()
+    batches = producer.batches
+    producer.end()
     assert len(batches) >= COUNT // 100
     for batch in batches:
         assert batch.is_closed
@@ -142,26 +142,26 @@ def test_threads_that_add_and_one_that_closes_lose_nothing() -> None:
 
 def test_who_is_inside_keeps_others_out() -> None:
     """While somebody is inside, entering fails at once, and plain records take the long way."""
-    face = Batches()
-    face.send("t", b"first")
-    gate = face.engine.gate
+    producer = Batches()
+    producer.send("t", b"first")
+    gate = producer.engine.gate
     gate.wait()
     with pytest.raises(IndexError):
         gate.enter()
     gate.leave(None)
-    face.send("t", b"second")
-    (batch,) = face.batches
+    producer.send("t", b"second")
+    (batch,) = producer.batches
     assert batch.values == [b"first", b"second"]
-    face.end()
+    producer.end()
 
 
 @pytest.mark.parametrize("at", ["time", "key", "header", "timestamp"])
 def test_what_an_interruption_left_is_undone(at: str) -> None:
     """A record of which only a part was added is taken out, and the next one is whole."""
-    face = Batches()
-    face.send("t", b"first", b"key", headers={"h": b"1"}, timestamp=5)
-    (batch,) = face.batches
-    gate = face.engine.gate
+    producer = Batches()
+    producer.send("t", b"first", b"key", headers={"h": b"1"}, timestamp=5)
+    (batch,) = producer.batches
+    gate = producer.engine.gate
     gate.wait()
     if at == "time":
         batch.times.append(9.0)
@@ -175,14 +175,14 @@ def test_what_an_interruption_left_is_undone(at: str) -> None:
         assert batch.explicit is not None
         batch.explicit[1] = 77
     gate.mend("t")
-    face.send("t", b"second")
-    face.send("t", b"third", b"other")
+    producer.send("t", b"second")
+    producer.send("t", b"third", b"other")
     assert batch.values == [b"first", b"second", b"third"]
     assert len(batch.times) == 3
     assert batch.keys == [b"key", None, b"other"]
     assert batch.headers == {0: (("h", b"1"),)}
     assert batch.explicit == {0: 5}
-    face.end()
+    producer.end()
 
 
 def test_a_reset_gate_is_free_and_empty() -> None:

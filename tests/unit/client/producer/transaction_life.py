@@ -37,7 +37,7 @@ NAME = "transfers"
 
 
 class NobodyWaits:
-    """The waiting side of batches that no face has made."""
+    """The waiting side of batches that no producer has made."""
 
     def wait(self, outcome: Outcome, timeout_s: float | None) -> bool:
         """Not asked for here."""

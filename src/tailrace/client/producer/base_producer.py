@@ -1,4 +1,4 @@
-"""`Face`: base class of `Producer` and `AsyncProducer`, with `send` and `metrics`.
+"""`BaseProducer`: base class of `Producer` and `AsyncProducer`, with `send` and `metrics`.
 
 `send` has a fast path for plain records (bytes without key, headers, timestamp or partition, to a
 topic with an open batch): two list operations inside of the `gate`. All others go through `_send`,
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 HeadersLike = Mapping[str, bytes | None] | Sequence[Header]
 
 
-class Face:
+class BaseProducer:
     """Base class of `Producer` and `AsyncProducer`."""
 
     _engine: Engine
