@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailrace.client import Broker, BrokerAddress, ClusterReader
+from tailrace.client import BrokerAddress, ClusterReader, RemoteBroker
 from tailrace.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -73,7 +73,7 @@ class BrokerProcess:
         assert answer.responses[0].error_code == 0, answer
 
     @contextmanager
-    def _connected(self) -> Iterator[Broker]:
+    def _connected(self) -> Iterator[RemoteBroker]:
         reader = ClusterReader(
             str(self.address), client_id="benchmark", timeout_ms=TIMEOUT_SECONDS * 1000
         )

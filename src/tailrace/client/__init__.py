@@ -12,7 +12,7 @@ Not here: consumer groups. The broker process uses neither client.
 Invariant: a batch that is read has passed `Batch.check` before it leaves this package.
 """
 
-from tailrace.client.brokers import Broker
+from tailrace.client.brokers import RemoteBroker
 from tailrace.client.config import BrokerAddress, parse_bootstrap
 from tailrace.client.errors import (
     RemoteFatalError,
@@ -26,9 +26,9 @@ from tailrace.client.nodes import AuthenticationError
 
 __all__ = [
     "AuthenticationError",
-    "Broker",
     "BrokerAddress",
     "ClusterReader",
+    "RemoteBroker",
     "RemoteFatalError",
     "RemoteRetriableError",
     "UnreachableBrokerError",

@@ -184,7 +184,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class RemoteBroker:
     """One broker that requests can be sent to."""
 
     brokers: Brokers

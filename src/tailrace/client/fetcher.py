@@ -13,7 +13,7 @@ decoder skips them.
 
 from collections.abc import Iterator, Sequence
 
-from tailrace.client.brokers import Broker, Pending
+from tailrace.client.brokers import Pending, RemoteBroker
 from tailrace.client.config import BrokerAddress
 from tailrace.client.errors import RemoteRetriableError, raise_for
 from tailrace.client.metadata import ClusterReader
@@ -112,7 +112,7 @@ class _Fetches:
         self._partition = partition
         self._isolation = isolation
         self._fetch_bytes = fetch_bytes
-        self._leader: Broker | None = None
+        self._leader: RemoteBroker | None = None
         self._ahead: Pending | None = None
 
     def send_ahead(self, offset: int) -> None:
@@ -148,7 +148,7 @@ class _Fetches:
         )
 
     def _read(
-        self, answer: FetchResponse, leader: Broker, *, offset: int
+        self, answer: FetchResponse, leader: RemoteBroker, *, offset: int
     ) -> tuple[list[Piece], int] | None:
         """The checked batches of an answer, and the offset after them; None if none is whole."""
         partition, address = self._partition, leader.address

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from tailrace.client.brokers import Broker, Brokers, WaitingNetwork
+from tailrace.client.brokers import Brokers, RemoteBroker, WaitingNetwork
 from tailrace.client.config import parse_client_config, texts_of
 from tailrace.client.errors import RemoteRetriableError, UnreachableBrokerError, raise_for
 from tailrace.client.nodes import Backoff, Node
@@ -71,7 +71,7 @@ class ClusterReader:
         )
         self._pauses = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
         self._known: list[Node] = []
-        self._leaders: dict[TopicPartition, Broker] = {}
+        self._leaders: dict[TopicPartition, RemoteBroker] = {}
 
     def partitions(self, topics: Collection[str] | None = None) -> dict[str, tuple[int, ...]]:
         """Partition numbers by topic, of all topics or of those in `topics` that exist.
@@ -114,7 +114,7 @@ class ClusterReader:
         )
         return first, last
 
-    def leader(self, partition: TopicPartition) -> Broker:
+    def leader(self, partition: TopicPartition) -> RemoteBroker:
         """The broker that leads a partition.
 
         Raises:
@@ -128,7 +128,7 @@ class ClusterReader:
             raise RemoteRetriableError(ErrorCode.LEADER_NOT_AVAILABLE, about=str(partition))
         return broker
 
-    def any_broker(self) -> Broker:
+    def any_broker(self) -> RemoteBroker:
         """A broker that is connected, or else the first that can be connected to.
 
         Candidates are those of the bootstrap list and those that brokers have named since.
@@ -147,7 +147,7 @@ class ClusterReader:
             except UnreachableBrokerError as error:
                 failures.append(error)
             else:
-                return Broker(self._brokers, node)
+                return RemoteBroker(self._brokers, node)
         if len(failures) == 1:
             raise failures[0]
         raise UnreachableBrokerError(
@@ -194,7 +194,7 @@ class ClusterReader:
             for each in topic.partitions:
                 if each.leader_id in nodes:
                     key = TopicPartition(topic.name, each.partition_index)
-                    self._leaders[key] = Broker(self._brokers, nodes[each.leader_id])
+                    self._leaders[key] = RemoteBroker(self._brokers, nodes[each.leader_id])
         return found
 
     def _ask_offsets(
@@ -203,7 +203,7 @@ class ClusterReader:
         unknown = {each.topic for each in questions if each not in self._leaders}
         if unknown:
             self._ask_partitions(unknown)
-        by_leader: dict[Broker, list[TopicPartition]] = {}
+        by_leader: dict[RemoteBroker, list[TopicPartition]] = {}
         for partition in questions:
             by_leader.setdefault(self.leader(partition), []).append(partition)
         found: dict[TopicPartition, int] = {}
