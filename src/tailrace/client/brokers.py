@@ -96,12 +96,12 @@ class Brokers:
                 raise _explained(failure, node)
             self._turn()
 
-    def send_nowait(self, node: Node, body: Message) -> "Pending | None":
+    def send_nowait(self, node: Node, body: Message) -> "PendingRequest | None":
         """Send a request if the broker is ready, else do nothing; never waits."""
         if not self.is_ready(node):
             return None
         _, nodes = self._open()
-        pending = Pending(self, node)
+        pending = PendingRequest(self, node)
         nodes.send(
             node.id,
             body,
@@ -117,7 +117,7 @@ class Brokers:
         while self._monotonic() < until:
             self._turn(until)
 
-    def wait_for(self, pending: "Pending") -> None:
+    def wait_for(self, pending: "PendingRequest") -> None:
         """Wait until a request has its outcome."""
         while not pending.is_done:
             self._turn()
@@ -152,7 +152,7 @@ class Brokers:
             raise
 
 
-class Pending:
+class PendingRequest:
     """A request that was sent; its answer may have come."""
 
     __slots__ = ("_brokers", "_node", "_outcome", "is_done")
@@ -209,7 +209,7 @@ class RemoteBroker:
             if pending is not None:
                 return pending.result(response)
 
-    def send_nowait(self, body: Message) -> Pending | None:
+    def send_nowait(self, body: Message) -> PendingRequest | None:
         """Send a request if it can be sent at once, else do nothing."""
         return self.brokers.send_nowait(self.node, body)
 

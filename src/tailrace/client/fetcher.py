@@ -13,7 +13,7 @@ decoder skips them.
 
 from collections.abc import Iterator, Sequence
 
-from tailrace.client.brokers import Pending, RemoteBroker
+from tailrace.client.brokers import PendingRequest, RemoteBroker
 from tailrace.client.config import BrokerAddress
 from tailrace.client.errors import RemoteRetriableError, raise_for
 from tailrace.client.metadata import ClusterReader
@@ -113,7 +113,7 @@ class _Fetches:
         self._isolation = isolation
         self._fetch_bytes = fetch_bytes
         self._leader: RemoteBroker | None = None
-        self._ahead: Pending | None = None
+        self._ahead: PendingRequest | None = None
 
     def send_ahead(self, offset: int) -> None:
         """Send the fetch for the next `take`, if it can be sent without waiting."""

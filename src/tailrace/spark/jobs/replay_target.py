@@ -30,7 +30,7 @@ from tailrace.protocol.messages.produce import (
 from tailrace.records.batch import Batch
 
 if TYPE_CHECKING:
-    from tailrace.client.brokers import Pending
+    from tailrace.client.brokers import PendingRequest
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class _Sent(NamedTuple):
     """A batch whose answer is awaited."""
 
     partition: TopicPartition
-    pending: "Pending"
+    pending: "PendingRequest"
     max_timestamp: int
     placed: Callable[[int], None]
 
