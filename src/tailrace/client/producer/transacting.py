@@ -31,7 +31,7 @@ from tailrace.client.producer.transactions import COMMIT, State, TransactionMana
 from tailrace.client.producer.transactions.requests import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
-    Pending,
+    PendingOperation,
 )
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
@@ -69,13 +69,13 @@ class _Transactions:
             State.ABORTABLE_ERROR,
         }
 
-    def _unknown_commit(self) -> Pending | None:
+    def _unknown_commit(self) -> PendingOperation | None:
         """The commit whose outcome the caller has not got, if there is one."""
         found = self._engine.transactions
         unsettled = None if found is None else found.unsettled
         return unsettled[1] if unsettled is not None and unsettled[0] == COMMIT else None
 
-    def _commit_to_finish(self) -> Pending:
+    def _commit_to_finish(self) -> PendingOperation:
         """The commit that `finish` waits for.
 
         Raises:
@@ -94,7 +94,7 @@ class _Transactions:
             )
         return pending
 
-    def _unsettled(self) -> tuple[str, Pending] | None:
+    def _unsettled(self) -> tuple[str, PendingOperation] | None:
         """The step of an earlier transaction that timed out, if there is one.
 
         Raises:
@@ -181,7 +181,7 @@ class ThreadTransactions(_Transactions):
         if self._can_abort():
             self._take(ABORT, self._manager.abort)
 
-    def _take(self, step: str, start: Callable[[], Pending]) -> None:
+    def _take(self, step: str, start: Callable[[], PendingOperation]) -> None:
         """Start a step and wait for its outcome, under the lock."""
         engine = self._engine
         with engine.flushing():
@@ -227,7 +227,7 @@ class LoopTransactions(_Transactions):
             await self._serve_lines()
             await self._take(COMMIT, self._commit)
 
-    def _commit(self) -> Pending:
+    def _commit(self) -> PendingOperation:
         pending = self._manager.commit()
         # Other tasks may have queued records after the block ended. They must fail now, or they
         # would get into the next transaction.
@@ -271,7 +271,7 @@ class LoopTransactions(_Transactions):
         if self._can_abort():
             await self._take(ABORT, self._manager.abort)
 
-    async def _take(self, step: str, start: Callable[[], Pending]) -> None:
+    async def _take(self, step: str, start: Callable[[], PendingOperation]) -> None:
         """Start a step and wait for its outcome."""
         engine = self._engine
         with engine.flushing():

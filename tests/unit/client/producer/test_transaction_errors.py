@@ -20,7 +20,7 @@ from tailrace.client.producer.errors import (
     TransactionStateError,
 )
 from tailrace.client.producer.transactions.requests import (
-    Pending,
+    PendingOperation,
 )
 from tailrace.client.producer.transactions.sequences import Producer
 from tailrace.client.producer.transactions.state import State
@@ -71,7 +71,7 @@ from tests.unit.protocol.strategies import messages
 @pytest.mark.parametrize(("key", "upto"), STEPS, ids=STEP_NAMES)
 @pytest.mark.parametrize("code", PASSING)
 def test_an_error_that_passes_is_asked_again(
-    key: ApiKey, upto: Callable[[Life], Pending], code: int
+    key: ApiKey, upto: Callable[[Life], PendingOperation], code: int
 ) -> None:
     """The same request goes to the same coordinator after a pause, with growing pauses."""
     life = Life()
@@ -90,7 +90,7 @@ def test_an_error_that_passes_is_asked_again(
 @pytest.mark.parametrize(("key", "upto"), STEPS, ids=STEP_NAMES)
 @pytest.mark.parametrize("code", LOST_COORDINATOR)
 def test_a_coordinator_that_moved_is_looked_up(
-    key: ApiKey, upto: Callable[[Life], Pending], code: int
+    key: ApiKey, upto: Callable[[Life], PendingOperation], code: int
 ) -> None:
     """After NOT_COORDINATOR comes FindCoordinator, then the same request."""
     life = Life()
@@ -102,7 +102,9 @@ def test_a_coordinator_that_moved_is_looked_up(
 
 
 @pytest.mark.parametrize(("key", "upto"), STEPS, ids=STEP_NAMES)
-def test_a_lost_connection_is_asked_again(key: ApiKey, upto: Callable[[Life], Pending]) -> None:
+def test_a_lost_connection_is_asked_again(
+    key: ApiKey, upto: Callable[[Life], PendingOperation]
+) -> None:
     """No answer means to look the coordinator up and to ask again."""
     life = Life()
     pending = upto(life)
@@ -135,7 +137,7 @@ def test_a_request_that_cannot_be_sent_is_handed_out_again() -> None:
 @pytest.mark.parametrize(("key", "upto"), STEPS, ids=STEP_NAMES)
 @pytest.mark.parametrize("code", FENCED)
 def test_a_fenced_producer_can_only_be_closed(
-    key: ApiKey, upto: Callable[[Life], Pending], code: int
+    key: ApiKey, upto: Callable[[Life], PendingOperation], code: int
 ) -> None:
     """Both codes of a newer producer end this one, and every call says so."""
     life = Life()
@@ -175,7 +177,7 @@ def test_a_fenced_producer_can_only_be_closed(
     ],
 )
 def test_a_fatal_error_ends_the_producer(
-    key: ApiKey, upto: Callable[[Life], Pending], code: int
+    key: ApiKey, upto: Callable[[Life], PendingOperation], code: int
 ) -> None:
     """The call fails with the error, and later calls with TransactionStateError."""
     life = Life()
@@ -231,7 +233,7 @@ def test_a_fatal_error_ends_the_producer(
     ],
 )
 def test_an_abortable_error_leaves_the_abort(
-    key: ApiKey, upto: Callable[[Life], Pending], code: int, error: type[Exception]
+    key: ApiKey, upto: Callable[[Life], PendingOperation], code: int, error: type[Exception]
 ) -> None:
     """The call fails with the error, others with TransactionAbortableError; abort goes on."""
     life = Life()
@@ -257,7 +259,7 @@ def test_an_abortable_error_leaves_the_abort(
     ("key", "upto"), [(PARTITIONS, upto_partitions), (OFFSETS, upto_offsets), (END, upto_end)]
 )
 def test_a_forgotten_producer_gets_a_new_epoch_after_the_abort(
-    key: ApiKey, upto: Callable[[Life], Pending], code: int
+    key: ApiKey, upto: Callable[[Life], PendingOperation], code: int
 ) -> None:
     """With InitProducerId v3 the transaction is aborted and the epoch asked for (KIP-360)."""
     life = Life()
@@ -283,7 +285,7 @@ def test_a_forgotten_producer_gets_a_new_epoch_after_the_abort(
     ("key", "upto"), [(PARTITIONS, upto_partitions), (OFFSETS, upto_offsets), (END, upto_end)]
 )
 def test_an_old_coordinator_gives_a_forgotten_producer_nothing(
-    key: ApiKey, upto: Callable[[Life], Pending], code: int
+    key: ApiKey, upto: Callable[[Life], PendingOperation], code: int
 ) -> None:
     """Before InitProducerId v3 there is no way on but to close."""
     life = Life(init_version=2)
@@ -298,7 +300,7 @@ def test_an_old_coordinator_gives_a_forgotten_producer_nothing(
     ("key", "upto"), [(PARTITIONS, upto_partitions), (OFFSETS, upto_offsets), (END, upto_end)]
 )
 def test_a_producer_whose_id_went_to_another_can_only_be_closed(
-    key: ApiKey, upto: Callable[[Life], Pending]
+    key: ApiKey, upto: Callable[[Life], PendingOperation]
 ) -> None:
     """INVALID_PRODUCER_ID_MAPPING is fatal in every answer, as in Kafka 4.3, with advice."""
     life = Life()
@@ -403,7 +405,7 @@ def test_an_answer_without_identity_is_fatal() -> None:
     ("key", "upto"), [(PARTITIONS, upto_partitions), (COMMIT_OFFSETS, upto_offset_commit)]
 )
 def test_an_answer_about_other_partitions_is_fatal(
-    key: ApiKey, upto: Callable[[Life], Pending]
+    key: ApiKey, upto: Callable[[Life], PendingOperation]
 ) -> None:
     """An answer that leaves out what was asked for ends in a clear error."""
     life = Life()
@@ -482,7 +484,7 @@ def test_a_lost_coordinator_loses_no_knowledge_of_it() -> None:
 
 
 @pytest.mark.parametrize(("key", "upto"), STEPS, ids=STEP_NAMES)
-def test_any_answer_leads_to_a_state(key: ApiKey, upto: Callable[[Life], Pending]) -> None:
+def test_any_answer_leads_to_a_state(key: ApiKey, upto: Callable[[Life], PendingOperation]) -> None:
     """Whatever a coordinator answers, the call ends, or the request is repeated after a pause."""
 
     @settings(max_examples=60, deadline=None, derandomize=True, database=None)

@@ -24,7 +24,7 @@ from tailrace.client.producer.errors import (
 )
 from tailrace.client.producer.transactions.requests import (
     ConsumerGroupMetadata,
-    Pending,
+    PendingOperation,
 )
 from tailrace.client.producer.transactions.state import State
 from tailrace.protocol.errors import ErrorCode
@@ -349,7 +349,7 @@ def test_a_call_that_was_given_up_is_found_by_the_same_call(name: str) -> None:
 
 def test_the_first_outcome_of_an_operation_counts() -> None:
     """One that has failed does not succeed afterwards."""
-    pending = Pending()
+    pending = PendingOperation()
     pending.finish(ABORTABLE)
     pending.finish()
     with pytest.raises(TransactionAbortableError):

@@ -11,7 +11,7 @@ from tailrace.client.producer.transactions import TransactionManager
 from tailrace.client.producer.transactions.requests import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
-    Pending,
+    PendingOperation,
     TransactionRequest,
 )
 from tailrace.client.producer.transactions.state import State
@@ -198,27 +198,27 @@ PASSING = [
 ABORTABLE = TransactionAbortableError("the batch failed")
 
 
-def upto_init(life: Life) -> Pending:
+def upto_init(life: Life) -> PendingOperation:
     """Asking for an id."""
     pending = life.manager.init_transactions()
     life.serve(FIND)
     return pending
 
 
-def upto_partitions(life: Life) -> Pending:
+def upto_partitions(life: Life) -> PendingOperation:
     """Asking for a partition; the commit waits for it."""
     life.initialized().begun()
     life.manager.note_append(T0)
     return life.manager.commit()
 
 
-def upto_offsets(life: Life) -> Pending:
+def upto_offsets(life: Life) -> PendingOperation:
     """Asking for the offsets of a group."""
     life.initialized().begun()
     return life.manager.send_offsets(CONSUMED, GROUP)
 
 
-def upto_offset_commit(life: Life) -> Pending:
+def upto_offset_commit(life: Life) -> PendingOperation:
     """Handing in the offsets themselves."""
     pending = upto_offsets(life)
     life.serve(OFFSETS)
@@ -226,13 +226,13 @@ def upto_offset_commit(life: Life) -> Pending:
     return pending
 
 
-def upto_end(life: Life) -> Pending:
+def upto_end(life: Life) -> PendingOperation:
     """Asking for a commit."""
     life.initialized().begun(T0)
     return life.manager.commit()
 
 
-STEPS: list[tuple[ApiKey, Callable[[Life], Pending]]] = [
+STEPS: list[tuple[ApiKey, Callable[[Life], PendingOperation]]] = [
     (INIT, upto_init),
     (PARTITIONS, upto_partitions),
     (OFFSETS, upto_offsets),

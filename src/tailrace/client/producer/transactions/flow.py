@@ -28,7 +28,7 @@ from tailrace.client.producer.transactions.requests import (
     PERHAPS_COMMITTED,
     ConsumerGroupMetadata,
     OffsetAndMetadata,
-    Pending,
+    PendingOperation,
     Priority,
     TransactionRequest,
     Verdict,
@@ -208,7 +208,9 @@ class TransactionFlow:
             return
         self.queue.retry(request, now, limit_s=limit_s)
 
-    def ask_for_id(self, pending: Pending, *, is_bump: bool = False, ready_at: float = 0.0) -> None:
+    def ask_for_id(
+        self, pending: PendingOperation, *, is_bump: bool = False, ready_at: float = 0.0
+    ) -> None:
         """Queue InitProducerId, for an id and epoch, or (`is_bump`) for the id's next epoch."""
 
         def make() -> Message:
@@ -232,7 +234,7 @@ class TransactionFlow:
             )
         )
 
-    def _identified(self, answer: InitProducerIdResponse, pending: Pending) -> None:
+    def _identified(self, answer: InitProducerIdResponse, pending: PendingOperation) -> None:
         if answer.producer_id < 0 or answer.producer_epoch < 0:
             raise BrokerRefusedError(
                 f"InitProducerId gave the id {answer.producer_id}, epoch {answer.producer_epoch}"
@@ -251,7 +253,7 @@ class TransactionFlow:
                 TransactionRequest(
                     key=ApiKey.ADD_PARTITIONS_TO_TXN,
                     priority=Priority.ADD_PARTITIONS_OR_OFFSETS,
-                    pending=Pending(),
+                    pending=PendingOperation(),
                     make=lambda: add_partitions(self._id, self.sequences.producer, self.adding),
                     accept=self._partitions_added,
                 )
@@ -272,9 +274,9 @@ class TransactionFlow:
 
     def ask_for_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
-    ) -> Pending:
+    ) -> PendingOperation:
         """Queue AddOffsetsToTxn for a group; TxnOffsetCommit with the offsets follows it."""
-        pending = Pending()
+        pending = PendingOperation()
         self.queue.add(
             TransactionRequest(
                 key=ApiKey.ADD_OFFSETS_TO_TXN,
@@ -295,7 +297,7 @@ class TransactionFlow:
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: ConsumerGroupMetadata,
-        pending: Pending,
+        pending: PendingOperation,
     ) -> None:
         self._is_started = True
         if self.state is not State.IN_TRANSACTION and self.state is not State.COMMITTING:
@@ -318,7 +320,7 @@ class TransactionFlow:
         self,
         answer: TxnOffsetCommitResponse,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        pending: Pending,
+        pending: PendingOperation,
     ) -> None:
         committed = {
             TopicPartition(topic.name, each.partition_index)
@@ -329,7 +331,7 @@ class TransactionFlow:
             raise BrokerRefusedError("TxnOffsetCommit was answered for other partitions")
         pending.finish()
 
-    def start_abort(self, pending: Pending) -> None:
+    def start_abort(self, pending: PendingOperation) -> None:
         """Abort the transaction, and drop TxnOffsetCommit requests that were not sent yet."""
         self.move(State.ABORTING)
         self.new.clear()
@@ -341,7 +343,7 @@ class TransactionFlow:
         """The error of batches without a sequence number while the transaction is aborted."""
         return self.error or TransactionAbortedError("not sent: its transaction was aborted")
 
-    def ask_for_end(self, pending: Pending, *, is_commit: bool) -> None:
+    def ask_for_end(self, pending: PendingOperation, *, is_commit: bool) -> None:
         """Queue EndTxn; after it, a new epoch is requested if one is needed."""
         self.queue.add(
             TransactionRequest(
@@ -359,7 +361,7 @@ class TransactionFlow:
             )
         )
 
-    def _ended(self, pending: Pending) -> None:
+    def _ended(self, pending: PendingOperation) -> None:
         """Note that the transaction has ended, or that it was empty and needs no EndTxn."""
         needs_bump, self.needs_bump = self.needs_bump, False
         self._is_started = False

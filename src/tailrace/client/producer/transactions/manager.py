@@ -2,7 +2,8 @@
 
 Without a transactional id there is only the id and epoch, which it requests by itself; the epoch is
 bumped locally. With one, its operations are those of Kafka's producer, and each returns a
-`Pending`. If a caller gave up waiting for an operation, the same call returns the same `Pending`.
+`PendingOperation`. If a caller gave up waiting for an operation, the same call returns the same
+one.
 
 These are Kafka's classic transactions (KIP-98, KIP-360, KIP-447): a partition is added before its
 first batch is sent, and each commit and abort is an EndTxn. The flow of KIP-890, in which brokers
@@ -31,7 +32,7 @@ from tailrace.client.producer.transactions.requests import (
     FATAL_IN_PRODUCE,
     ConsumerGroupMetadata,
     OffsetAndMetadata,
-    Pending,
+    PendingOperation,
 )
 from tailrace.client.producer.transactions.sequences import NO_PRODUCER, Producer
 from tailrace.client.producer.transactions.state import State
@@ -65,7 +66,7 @@ class TransactionManager:
             backoff=backoff,
         )
         self._sequences = self._flow.sequences
-        self._operation: tuple[str, Pending] | None = None
+        self._operation: tuple[str, PendingOperation] | None = None
 
         self.abort_reason = self._flow.abort_reason
         self.next_request = self._flow.next_request
@@ -119,10 +120,10 @@ class TransactionManager:
     # All raise TransactionStateError in a wrong state, TransactionAbortableError in a failed
     # transaction, and ProducerFencedError once another producer uses the transactional id.
 
-    def init_transactions(self) -> Pending:
+    def init_transactions(self) -> PendingOperation:
         """Get an id and epoch; earlier producers with the same transactional id are fenced."""
 
-        def start(pending: Pending) -> None:
+        def start(pending: PendingOperation) -> None:
             self._check_error("init_transactions")
             self._flow.move(State.INITIALIZING)
             self._flow.ask_for_id(pending)
@@ -136,27 +137,27 @@ class TransactionManager:
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
-    ) -> Pending:
+    ) -> PendingOperation:
         """Commit a group's offsets together with the transaction."""
         self._check_call("send_offsets_to_transaction")
         if self.state is not State.IN_TRANSACTION:
             raise self._flow.misplaced("send_offsets_to_transaction")
         return self._flow.ask_for_offsets(dict(offsets), group)
 
-    def commit(self) -> Pending:
+    def commit(self) -> PendingOperation:
         """Commit the transaction, once every batch is in the log."""
 
-        def start(pending: Pending) -> None:
+        def start(pending: PendingOperation) -> None:
             self._check_error(COMMIT)
             self._flow.move(State.COMMITTING)
             self._flow.ask_for_end(pending, is_commit=True)
 
         return self._operate(COMMIT, start)
 
-    def abort(self) -> Pending:
+    def abort(self) -> PendingOperation:
         """Abort the transaction, once no batch is in flight any more."""
 
-        def start(pending: Pending) -> None:
+        def start(pending: PendingOperation) -> None:
             if self.state is not State.ABORTABLE_ERROR:
                 self._check_error("abort_transaction")
             self._flow.start_abort(pending)
@@ -174,16 +175,16 @@ class TransactionManager:
             return False
         if self.state not in {State.IN_TRANSACTION, State.ABORTABLE_ERROR}:
             return False
-        self._flow.start_abort(Pending())
+        self._flow.start_abort(PendingOperation())
         return True
 
     @property
-    def unsettled(self) -> tuple[str, Pending] | None:
+    def unsettled(self) -> tuple[str, PendingOperation] | None:
         """The name and operation whose outcome the caller has not got yet, or None."""
         operation = self._operation
         return None if operation is None or operation[1].is_taken else operation
 
-    def _operate(self, name: str, start: Callable[[Pending], None]) -> Pending:
+    def _operate(self, name: str, start: Callable[[PendingOperation], None]) -> PendingOperation:
         """Start an operation, or return the same one if its caller gave up waiting for it."""
         self._check_transactional()
         self._check_settled(name)
@@ -192,7 +193,7 @@ class TransactionManager:
             before = self.state
             # Set first: after Ctrl-C in `start`, a commit that was begun must still be known.
             try:
-                operation = self._operation = (name, Pending())
+                operation = self._operation = (name, PendingOperation())
                 start(operation[1])
             except BaseException:
                 if self.state is before:
@@ -300,4 +301,4 @@ class TransactionManager:
             self._flow.move(State.INITIALIZING)
             failures = self._flow.init_failures
             pause_s = self._backoff.pause_s(failures - 1) if failures else 0.0
-            self._flow.ask_for_id(Pending(), ready_at=now + pause_s)
+            self._flow.ask_for_id(PendingOperation(), ready_at=now + pause_s)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from tailrace.client.nodes import Backoff, Node
 from tailrace.client.producer.errors import BrokerRefusedError
 from tailrace.client.producer.transactions.requests import (
-    Pending,
+    PendingOperation,
     Priority,
     TransactionRequest,
     find_coordinator,
@@ -103,7 +103,7 @@ class RequestQueue:
                 key=ApiKey.FIND_COORDINATOR,
                 priority=Priority.FIND_COORDINATOR,
                 coordinator=None,
-                pending=Pending(),
+                pending=PendingOperation(),
                 make=lambda: find_coordinator(kind, name),
                 accept=lambda answer: self._located((kind, group_id), answer),
             )

@@ -70,7 +70,7 @@ class ConsumerGroupMetadata(NamedTuple):
         return self != ConsumerGroupMetadata(self.group_id)
 
 
-class Pending:
+class PendingOperation:
     """An operation of a transaction that was started and gets its outcome later."""
 
     __slots__ = ("error", "is_done", "is_in_doubt", "is_taken")
@@ -124,7 +124,7 @@ class TransactionRequest:
     priority: Priority
     make: Callable[[], Message]
     """Makes the body, with the producer's current id and epoch."""
-    pending: Pending
+    pending: PendingOperation
     coordinator: CoordinatorKeyType | None = CoordinatorKeyType.TRANSACTION
     """The kind of coordinator that takes it; None for any node."""
     group_id: str = ""
