@@ -27,7 +27,7 @@ from tailrace.client.nodes import (
     Node,
     NodeError,
     Nodes,
-    Outcome,
+    RequestOutcome,
     UnsupportedVersionError,
 )
 from tailrace.protocol.fields import Message
@@ -160,10 +160,10 @@ class PendingRequest:
     def __init__(self, brokers: Brokers, node: Node) -> None:
         self._brokers = brokers
         self._node = node
-        self._outcome: Outcome = None
+        self._outcome: RequestOutcome = None
         self.is_done = False
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RequestOutcome) -> None:
         """Note the answer, or the error that came instead."""
         self._outcome, self.is_done = outcome, True
 

@@ -15,7 +15,7 @@ from tailrace.client.nodes.errors import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
-from tailrace.client.nodes.link import Done, Outcome
+from tailrace.client.nodes.link import Done, RequestOutcome
 from tailrace.client.nodes.nodes import Nodes
 from tailrace.client.nodes.sasl import Credentials
 from tailrace.client.nodes.state import Node, NodesConfig
@@ -32,7 +32,7 @@ __all__ = [
     "NodeError",
     "Nodes",
     "NodesConfig",
-    "Outcome",
+    "RequestOutcome",
     "RequestTimedOutError",
     "TlsSettings",
     "UnsupportedVersionError",

@@ -54,10 +54,10 @@ ID_LIMIT: Final = 1 << 31
 
 _SIZE = Struct(">i")
 
-Outcome = Message | NodeError | None
+RequestOutcome = Message | NodeError | None
 """The result of a request: its answer, an error, or None if it asked for no answer."""
 
-Done = Callable[[Outcome], None]
+Done = Callable[[RequestOutcome], None]
 
 
 class InFlight(NamedTuple):
@@ -77,7 +77,7 @@ class Link:
     def __init__(
         self,
         socket: Socket,
-        outcomes: deque[tuple[Done, Outcome]],
+        outcomes: deque[tuple[Done, RequestOutcome]],
         *,
         client_id: str,
         credentials: Credentials | None,
@@ -327,5 +327,5 @@ class Link:
         return ""
 
 
-def _nothing(_outcome: Outcome) -> None:
+def _nothing(_outcome: RequestOutcome) -> None:
     """Ignore the answer: `_set_up` handles answers of the setup itself."""

@@ -32,7 +32,7 @@ from tailrace.client.nodes.errors import (
     RequestTimedOutError,
     UnsupportedVersionError,
 )
-from tailrace.client.nodes.link import Done, Link, Outcome
+from tailrace.client.nodes.link import Done, Link, RequestOutcome
 from tailrace.client.nodes.state import NEVER, Node, NodesConfig, NodeState
 from tailrace.client.nodes.tls import TlsSocket
 from tailrace.client.nodes.versions import API_OF
@@ -62,7 +62,7 @@ class Nodes:
         """Connections and connection attempts that have ended; metadata may be stale then."""
         self._states: dict[int, NodeState] = {}
         self._touched: list[NodeState] = []
-        self._outcomes: deque[tuple[Done, Outcome]] = deque()
+        self._outcomes: deque[tuple[Done, RequestOutcome]] = deque()
         self._wake_at = NEVER
         """The next time at which something may be due; may be too early, never too late."""
         self._pauses = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, chance)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tailrace.client.nodes import Node, NodeError, Nodes, NodesConfig, Outcome
+from tailrace.client.nodes import Node, NodeError, Nodes, NodesConfig, RequestOutcome
 from tailrace.protocol import frames
 from tailrace.protocol.apis import SPOKEN, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -161,7 +161,7 @@ class Client:
 
     def __init__(self, outside: Outside, config: NodesConfig | None = None) -> None:
         self.outside = outside
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[RequestOutcome] = []
         self.stirred_count = 0
         self.nodes = Nodes(
             config or NodesConfig(client_id="test"),

@@ -10,7 +10,7 @@ from tailrace.client.nodes import (
     DisconnectedError,
     Node,
     NodesConfig,
-    Outcome,
+    RequestOutcome,
     RequestTimedOutError,
 )
 from tailrace.protocol.apis import ApiKey
@@ -275,9 +275,9 @@ def test_pauses_have_chance_and_limits() -> None:
 def test_a_lost_connection_fails_what_is_in_flight_in_order() -> None:
     """Both requests of a connection that the broker ends fail as disconnected, oldest first."""
     with stage() as (outside, broker, client):
-        order: list[tuple[int, Outcome]] = []
+        order: list[tuple[int, RequestOutcome]] = []
 
-        def take(number: int, outcome: Outcome) -> None:
+        def take(number: int, outcome: RequestOutcome) -> None:
             order.append((number, outcome))
 
         async def main() -> None:
