@@ -20,7 +20,7 @@ from typing import Self
 from tailrace import kernels
 from tailrace.client.producer.arguments import plain_topic
 from tailrace.client.producer.base_producer import BaseProducer
-from tailrace.client.producer.batch import Outcome
+from tailrace.client.producer.batch import DeliveryOutcome
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.engine import Engine, Parts
 from tailrace.client.producer.errors import (
@@ -175,11 +175,11 @@ class LoopDriver:
 
     # -- Waiting, for receipts ----------------------------------------------------------------
 
-    def wait(self, outcome: Outcome, timeout_s: float | None) -> bool:  # noqa: ARG002
+    def wait(self, outcome: DeliveryOutcome, timeout_s: float | None) -> bool:  # noqa: ARG002
         """Always raise TypeError: blocking here would keep the loop from getting the outcome."""
         raise TypeError("a receipt of AsyncProducer has no outcome yet: await it")
 
-    def call_back(self, outcome: Outcome, index: int, callback: DeliveryCallback) -> None:
+    def call_back(self, outcome: DeliveryOutcome, index: int, callback: DeliveryCallback) -> None:
         """Have the callback called by the loop."""
         if outcome.is_done:
             self.loop.call_soon(outcome.tell, index, callback)
@@ -190,7 +190,7 @@ class LoopDriver:
         """Stop in a forked child: its loop is a copy, and it shares the parent's sockets."""
         self._is_over = True
 
-    def awaiting(self, outcome: Outcome) -> Generator[object, None, None]:
+    def awaiting(self, outcome: DeliveryOutcome) -> Generator[object, None, None]:
         """Suspend the task until the outcome is there."""
         future = self.loop.create_future()
         wake = partial(_wake, future)
@@ -400,7 +400,7 @@ class AsyncProducer(BaseProducer):
 
     def _send(
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None
-    ) -> tuple[Outcome, int]:
+    ) -> tuple[DeliveryOutcome, int]:
         engine = self._engine
         if self._is_closing or engine.closed_error is not None:
             self._check_open()

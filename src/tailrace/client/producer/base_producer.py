@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast, overload
 
 from tailrace.client.producer.arguments import check_callback, plain_record
-from tailrace.client.producer.batch import Outcome
+from tailrace.client.producer.batch import DeliveryOutcome
 from tailrace.client.producer.encoding import RECORD_OVERHEAD
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.receipts import DeliveryCallback, Header, ProducerRecord, Receipt
@@ -151,7 +151,7 @@ class BaseProducer:
 
     def _send(
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None
-    ) -> tuple[Outcome, int]:
+    ) -> tuple[DeliveryOutcome, int]:
         """Send a record on the slow path; returns its outcome and its index in that."""
         raise NotImplementedError
 
@@ -161,7 +161,7 @@ class BaseProducer:
 
     def _placed(
         self,
-        outcome: Outcome,
+        outcome: DeliveryOutcome,
         index: int,
         on_delivery: DeliveryCallback | None,
     ) -> None:

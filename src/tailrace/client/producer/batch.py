@@ -1,4 +1,4 @@
-"""`Outcome`: the result of sending one or more records; `ProducerBatch`: records sent together.
+"""`DeliveryOutcome`: the result of sending records; `ProducerBatch`: records sent together.
 
 A batch holds references to the caller's objects, in columns: values and times, and keys and headers
 only once there are any. The batch is encoded once, when it is drained.
@@ -57,7 +57,7 @@ class Prepared:
     """Bytes it takes in a batch, at most."""
 
 
-class Outcome:
+class DeliveryOutcome:
     """The result of sending some records; base of a batch, and of records that get into none."""
 
     __slots__ = (
@@ -101,7 +101,7 @@ class Outcome:
         """What is known of the record's partition, offset and timestamp, even if it failed."""
         return RecordMetadata(*self.partition, offset=-1, timestamp=-1)
 
-    def finish(self) -> "list[Outcome]":
+    def finish(self) -> "list[DeliveryOutcome]":
         """Set `is_done` and call the watchers; returns the outcomes whose callbacks are due now."""
         self.is_done = True
         watchers, self.watchers = self.watchers, None
@@ -138,7 +138,7 @@ class Outcome:
         call_user_code(callback, place, error, about=f"on_delivery partition={self.partition}")
 
 
-class Refused(Outcome):
+class Refused(DeliveryOutcome):
     """The outcome of a record that got into no batch."""
 
     __slots__ = ()
@@ -149,7 +149,7 @@ class Refused(Outcome):
         self.is_done = True
 
 
-class ProducerBatch(Outcome):
+class ProducerBatch(DeliveryOutcome):
     """Records of one partition that are sent, retried and acknowledged together."""
 
     __slots__ = (
@@ -405,7 +405,7 @@ class ProducerBatch(Outcome):
         self.is_closed = True
         self.record_count = stop - start
 
-    def finish(self) -> list[Outcome]:
+    def finish(self) -> list[DeliveryOutcome]:
         """Set `is_done`, and also that of the batch it was split from, if all parts are done."""
         self._give_up_records()
         ended = super().finish()

@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from math import inf
 
-from tailrace.client.producer.batch import Outcome
+from tailrace.client.producer.batch import DeliveryOutcome
 from tailrace.client.producer.engine import Engine
 from tailrace.client.producer.errors import ReentrantCallError
 from tailrace.client.producer.loading import load_beside
@@ -291,7 +291,7 @@ class ThreadDriver:
 
     # -- Waiting, for receipts ----------------------------------------------------------------
 
-    def wait(self, outcome: Outcome, timeout_s: float | None) -> bool:
+    def wait(self, outcome: DeliveryOutcome, timeout_s: float | None) -> bool:
         """Do I/O until the outcome is there; return False after `timeout_s`."""
         deadline = inf if timeout_s is None else time.monotonic() + timeout_s
         self.check_wait()
@@ -306,7 +306,7 @@ class ThreadDriver:
                 self._engine.lose(outcome)
             return in_time or outcome.is_done
 
-    def call_back(self, outcome: Outcome, index: int, callback: DeliveryCallback) -> None:
+    def call_back(self, outcome: DeliveryOutcome, index: int, callback: DeliveryCallback) -> None:
         """Have the own thread call the callback; if the outcome is there, call it here at once."""
         with self._engine.lock:
             if not outcome.is_done:
@@ -314,7 +314,9 @@ class ThreadDriver:
                 return
         outcome.tell(index, callback)
 
-    def call_back_soon(self, outcome: Outcome, index: int, callback: DeliveryCallback) -> None:
+    def call_back_soon(
+        self, outcome: DeliveryOutcome, index: int, callback: DeliveryCallback
+    ) -> None:
         """Have the own thread call the callback of a record that was refused."""
         with self._engine.lock:
             if not self._has_ended:
@@ -325,7 +327,7 @@ class ThreadDriver:
                 return
         outcome.tell(index, callback)
 
-    def awaiting(self, outcome: Outcome) -> Generator[object, None, None]:
+    def awaiting(self, outcome: DeliveryOutcome) -> Generator[object, None, None]:
         """Raise TypeError unless the outcome is there: a `Producer` belongs to no event loop."""
         if not outcome.is_done:
             raise TypeError(

@@ -25,7 +25,7 @@ from tailrace.client.config import nodes_config
 from tailrace.client.nodes import Backoff, Node, Nodes
 from tailrace.client.producer.accumulator import Accumulator
 from tailrace.client.producer.arguments import plain_record
-from tailrace.client.producer.batch import Outcome, Prepared, ProducerBatch, Refused
+from tailrace.client.producer.batch import DeliveryOutcome, Prepared, ProducerBatch, Refused
 from tailrace.client.producer.buffer_pool import BufferPool
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.encoding import BATCH_OVERHEAD, record_size_bound
@@ -337,12 +337,12 @@ class Engine:
         leader = self.metadata.leader(next(reversed(accumulator.ready)))
         return leader is not None and not self.nodes.in_flight(leader.node_id)
 
-    def hurry(self, outcome: Outcome) -> None:
+    def hurry(self, outcome: DeliveryOutcome) -> None:
         """Send the batch of this outcome without lingering, because a caller waits for it."""
         if isinstance(outcome, ProducerBatch):
             self.accumulator.hurry(outcome)
 
-    def refuse(self, record: ProducerRecord, error: Exception) -> Outcome:
+    def refuse(self, record: ProducerRecord, error: Exception) -> DeliveryOutcome:
         """Tell the interceptors that a record was refused, and return its outcome."""
         self.note_refused(record.topic, error)
         self.interceptors.on_send_error(record, error)
@@ -454,7 +454,7 @@ class Engine:
         self.sender.calls += self._closing
         self._closing = []
 
-    def lose(self, outcome: Outcome) -> None:
+    def lose(self, outcome: DeliveryOutcome) -> None:
         """Fail an outcome that is still open after the producer was stopped."""
         if isinstance(outcome, ProducerBatch):
             for _, part in outcome.parts or ():

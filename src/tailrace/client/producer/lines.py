@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tailrace.client.producer.batch import Outcome, Prepared, ProducerBatch
+from tailrace.client.producer.batch import DeliveryOutcome, Prepared, ProducerBatch
 from tailrace.client.producer.errors import (
     BufferExhaustedError,
     MetadataTimeoutError,
@@ -42,7 +42,7 @@ QUEUED_MEMORY: Final = 700
 and its entry in the line (630 were measured for one without callbacks)."""
 
 
-class Queued(Outcome):
+class Queued(DeliveryOutcome):
     """The outcome of a record that is in line first, and in a batch later."""
 
     __slots__ = (
@@ -122,13 +122,13 @@ class Lines:
         """The loop's time `max.block.ms` from now."""
         return self._driver.loop.time() + self._engine.config.max_block_ms / 1000
 
-    def put(self, prepared: Prepared, wall_s: float) -> tuple[Outcome, int]:
+    def put(self, prepared: Prepared, wall_s: float) -> tuple[DeliveryOutcome, int]:
         """Append a record to a batch if that is possible now, else to its line; then `set_off`.
 
         Raises:
             TailraceError: the record can go to neither.
         """
-        placed: tuple[Outcome, int] | None = None
+        placed: tuple[DeliveryOutcome, int] | None = None
         if self._line_of(prepared.record) is None:
             placed = self._place(prepared, wall_s, granted=0)
         return placed or (self._get_in_line(prepared, wall_s), 0)

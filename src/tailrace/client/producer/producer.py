@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from tailrace import kernels
 from tailrace.client.producer.arguments import plain_topic
 from tailrace.client.producer.base_producer import BaseProducer
-from tailrace.client.producer.batch import Outcome, Prepared, ProducerBatch
+from tailrace.client.producer.batch import DeliveryOutcome, Prepared, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.driver import ThreadDriver
 from tailrace.client.producer.engine import Engine, Parts
@@ -299,7 +299,7 @@ class Producer(BaseProducer):
 
     def _send(
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None
-    ) -> tuple[Outcome, int]:
+    ) -> tuple[DeliveryOutcome, int]:
         engine = self._engine
         self._driver.check_step()
         engine.check_open()
@@ -338,7 +338,7 @@ class Producer(BaseProducer):
         deadline: float,
         wall_s: float,
         on_delivery: DeliveryCallback | None,
-    ) -> tuple[Outcome, int]:
+    ) -> tuple[DeliveryOutcome, int]:
         engine, driver = self._engine, self._driver
         placed = self._append(prepared, partition, wall_s=wall_s)
         if placed is None:
@@ -356,7 +356,7 @@ class Producer(BaseProducer):
 
     def _append(
         self, prepared: Prepared, partition: int, *, wall_s: float, granted: int = 0
-    ) -> tuple[Outcome, int] | None:
+    ) -> tuple[DeliveryOutcome, int] | None:
         """Call `Engine.append`; Ctrl-C in it ends the producer, whose state is unknown then."""
         now = time.monotonic()
         try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from tailrace.client.producer.batch import Outcome
+    from tailrace.client.producer.batch import DeliveryOutcome
 
 Header = tuple[str, bytes | None]
 
@@ -44,15 +44,17 @@ class RecordMetadata(NamedTuple):
 class Waiting(Protocol):
     """How receipts wait for an outcome; `ThreadDriver` and `LoopDriver` implement it."""
 
-    def wait(self, outcome: "Outcome", timeout_s: float | None) -> bool:
+    def wait(self, outcome: "DeliveryOutcome", timeout_s: float | None) -> bool:
         """Wait for the outcome; return False if the time is up before."""
         ...
 
-    def call_back(self, outcome: "Outcome", index: int, callback: "DeliveryCallback") -> None:
+    def call_back(
+        self, outcome: "DeliveryOutcome", index: int, callback: "DeliveryCallback"
+    ) -> None:
         """Have a callback called with the outcome, at once if it is there."""
         ...
 
-    def awaiting(self, outcome: "Outcome") -> Generator[object, None, None]:
+    def awaiting(self, outcome: "DeliveryOutcome") -> Generator[object, None, None]:
         """Suspend the task until the outcome is there."""
         ...
 
@@ -70,7 +72,7 @@ class Receipt:
 
     __slots__ = ("_index", "_outcome")
 
-    def __init__(self, outcome: "Outcome", index: int) -> None:
+    def __init__(self, outcome: "DeliveryOutcome", index: int) -> None:
         self._outcome = outcome
         self._index = index
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from tailrace.client.producer.base_producer import BaseProducer
-from tailrace.client.producer.batch import Outcome, ProducerBatch
+from tailrace.client.producer.batch import DeliveryOutcome, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.engine import Engine, Parts
 from tailrace.client.producer.gate import Gate
@@ -65,7 +65,7 @@ class Batches(BaseProducer):
 
     def _send(
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None
-    ) -> tuple[Outcome, int]:
+    ) -> tuple[DeliveryOutcome, int]:
         del on_delivery
         engine = self._engine
         prepared = engine.prepare(record)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from random import Random
 
 from tailrace.client.nodes import Backoff
-from tailrace.client.producer.batch import Outcome, Prepared, ProducerBatch
+from tailrace.client.producer.batch import DeliveryOutcome, Prepared, ProducerBatch
 from tailrace.client.producer.errors import RejectedRecordError, TransactionAbortableError
 from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord
 from tailrace.client.producer.transactions import TransactionManager
@@ -39,15 +39,15 @@ NAME = "transfers"
 class NobodyWaits:
     """The waiting side of batches that no producer has made."""
 
-    def wait(self, outcome: Outcome, timeout_s: float | None) -> bool:
+    def wait(self, outcome: DeliveryOutcome, timeout_s: float | None) -> bool:
         """Not asked for here."""
         raise NotImplementedError(outcome, timeout_s)
 
-    def call_back(self, outcome: Outcome, index: int, callback: DeliveryCallback) -> None:
+    def call_back(self, outcome: DeliveryOutcome, index: int, callback: DeliveryCallback) -> None:
         """Not asked for here."""
         raise NotImplementedError(outcome, index, callback)
 
-    def awaiting(self, outcome: Outcome) -> Generator[object, None, None]:
+    def awaiting(self, outcome: DeliveryOutcome) -> Generator[object, None, None]:
         """Not asked for here."""
         raise NotImplementedError(outcome)
 
