@@ -26,7 +26,7 @@ from tailrace.client.producer.transactions.sequences import (
     EPOCH_MAX,
     NO_PRODUCER,
     SEQUENCE_LIMIT,
-    Producer,
+    ProducerIdAndEpoch,
 )
 from tailrace.client.producer.transactions.state import State
 from tailrace.model import TopicPartition
@@ -180,7 +180,7 @@ def test_a_gap_at_the_first_batch_bumps_the_epoch(code: int) -> None:
     for late in rest[1:]:
         assert can_retry(life, late, code, 501)
     life.manager.resolve_sequences(0.0)
-    assert life.manager.producer == Producer(7, 1)
+    assert life.manager.producer == ProducerIdAndEpoch(7, 1)
     assert life.manager.may_drain(rest[0])
 
 
@@ -203,7 +203,7 @@ def test_an_unknown_producer_begins_anew_whether_or_not_its_records_were_deleted
     batch = life.sent(count=2)
     assert can_retry(life, batch, UNKNOWN, log_start_offset)
     life.manager.resolve_sequences(0.0)
-    assert life.manager.producer == Producer(7, 1)
+    assert life.manager.producer == ProducerIdAndEpoch(7, 1)
     assert identity(batch) == (7, 1, 0)
 
 
@@ -242,11 +242,11 @@ def test_a_partition_with_nothing_in_flight_follows_the_bump_with_its_next_batch
     broken = life.sent(T0)
     assert can_retry(life, broken, GAP)
     life.manager.resolve_sequences(0.0)
-    assert life.manager._sequences.of(T1).producer == Producer(7, 0)
+    assert life.manager._sequences.of(T1).producer == ProducerIdAndEpoch(7, 0)
     life.manager.assign(broken)
     life.manager.completed(broken, 1)
     assert [identity(life.sent(T1)), identity(life.sent(T0))] == [(7, 1, 0), (7, 1, 1)]
-    assert life.manager.producer == Producer(7, 1)
+    assert life.manager.producer == ProducerIdAndEpoch(7, 1)
 
 
 def test_a_batch_given_up_in_the_old_epoch_lets_its_partition_begin_anew() -> None:
@@ -435,7 +435,7 @@ def test_an_unauthorized_cluster_ends_the_producer() -> None:
     assert life.manager.state is State.FATAL_ERROR
     life.manager.failed(second, OutOfOrderSequenceError("gap"), code=GAP, was_refused=True)
     life.manager.resolve_sequences(0.0)
-    assert life.manager.producer == Producer(7, 0)
+    assert life.manager.producer == ProducerIdAndEpoch(7, 0)
     assert not life.manager.may_drain(closed_batch())
 
 

@@ -22,7 +22,7 @@ from tailrace.client.producer.errors import (
 from tailrace.client.producer.transactions.requests import (
     PendingOperation,
 )
-from tailrace.client.producer.transactions.sequences import Producer
+from tailrace.client.producer.transactions.sequences import ProducerIdAndEpoch
 from tailrace.client.producer.transactions.state import State
 from tailrace.protocol.apis import SPOKEN, ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -276,7 +276,7 @@ def test_a_forgotten_producer_gets_a_new_epoch_after_the_abort(
     assert (request.body.producer_id, request.body.producer_epoch) == (7, 0)
     life.reply(request)
     pending_abort.take()
-    assert life.manager.producer == Producer(7, 1)
+    assert life.manager.producer == ProducerIdAndEpoch(7, 1)
     assert life.begun(T0).sent(T0).base_sequence == 0
 
 

@@ -38,7 +38,11 @@ from tailrace.client.producer.transactions.requests import (
     offset_commit,
     verdict_on,
 )
-from tailrace.client.producer.transactions.sequences import NO_PRODUCER, Producer, Sequences
+from tailrace.client.producer.transactions.sequences import (
+    NO_PRODUCER,
+    ProducerIdAndEpoch,
+    Sequences,
+)
 from tailrace.client.producer.transactions.state import REACHED_FROM, State
 from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition
@@ -241,7 +245,7 @@ class TransactionFlow:
             )
         if self.transactional_id:
             self.sequences.clear()
-        self.sequences.become(Producer(answer.producer_id, answer.producer_epoch))
+        self.sequences.become(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
         self.init_failures = 0
         self.move(State.READY)
         pending.finish()

@@ -34,7 +34,7 @@ from tailrace.client.producer.transactions.requests import (
     OffsetAndMetadata,
     PendingOperation,
 )
-from tailrace.client.producer.transactions.sequences import NO_PRODUCER, Producer
+from tailrace.client.producer.transactions.sequences import NO_PRODUCER, ProducerIdAndEpoch
 from tailrace.client.producer.transactions.state import State
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
@@ -92,7 +92,7 @@ class TransactionManager:
         return self._flow.error
 
     @property
-    def producer(self) -> Producer:
+    def producer(self) -> ProducerIdAndEpoch:
         """The id and epoch."""
         return self._sequences.producer
 

@@ -25,7 +25,7 @@ from tailrace.client.producer.errors import (
     TransactionAbortableError,
     TransactionOutcomeUnknownError,
 )
-from tailrace.client.producer.transactions.sequences import Producer
+from tailrace.client.producer.transactions.sequences import ProducerIdAndEpoch
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
@@ -318,7 +318,7 @@ def find_coordinator(kind: CoordinatorKeyType, key: str) -> FindCoordinatorReque
 
 
 def add_partitions(
-    transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+    transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
     """An AddPartitionsToTxn request for these partitions."""
     topics = groupby(sorted(partitions), key=lambda each: each.topic)
@@ -335,7 +335,7 @@ def add_partitions(
 
 def offset_commit(
     transactional_id: str,
-    producer: Producer,
+    producer: ProducerIdAndEpoch,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     *,
     group: ConsumerGroupMetadata,

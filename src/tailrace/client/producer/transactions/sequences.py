@@ -42,14 +42,14 @@ SEQUENCE_LIMIT: Final = 1 << 31
 _RETRIABLE = frozenset(code for code in ErrorCode if code.is_retriable)
 
 
-class Producer(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """The id and epoch by which brokers know a producer."""
 
     id: int
     epoch: int
 
 
-NO_PRODUCER: Final = Producer(-1, -1)
+NO_PRODUCER: Final = ProducerIdAndEpoch(-1, -1)
 
 
 class PartitionSequences:
@@ -112,7 +112,7 @@ class PartitionSequences:
         self.next = batch.base_sequence
         return True
 
-    def restart(self, producer: Producer) -> None:
+    def restart(self, producer: ProducerIdAndEpoch) -> None:
         """Assign new numbers from 0, under this id and epoch, to all batches in flight."""
         self.producer = producer
         self.next = 0
@@ -275,9 +275,9 @@ class Sequences:
         if self.producer.epoch >= EPOCH_MAX:
             self.producer = NO_PRODUCER
         elif self.producer != NO_PRODUCER:
-            self.become(Producer(self.producer.id, self.producer.epoch + 1))
+            self.become(ProducerIdAndEpoch(self.producer.id, self.producer.epoch + 1))
 
-    def become(self, producer: Producer) -> None:
+    def become(self, producer: ProducerIdAndEpoch) -> None:
         """Set the id and epoch, and restart the partitions that wait for them."""
         self.producer = producer
         for partition in self._to_restart:
