@@ -138,7 +138,7 @@ class DeliveryOutcome:
         call_user_code(callback, place, error, about=f"on_delivery partition={self.partition}")
 
 
-class Refused(DeliveryOutcome):
+class RefusedRecord(DeliveryOutcome):
     """The outcome of a record that got into no batch."""
 
     __slots__ = ()

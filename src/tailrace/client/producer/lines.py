@@ -42,7 +42,7 @@ QUEUED_MEMORY: Final = 700
 and its entry in the line (630 were measured for one without callbacks)."""
 
 
-class Queued(DeliveryOutcome):
+class QueuedRecord(DeliveryOutcome):
     """The outcome of a record that is in line first, and in a batch later."""
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Queued(DeliveryOutcome):
         *,
         wall_s: float,
         deadline: float,
-        leave: "Callable[[Queued], None]",
+        leave: "Callable[[QueuedRecord], None]",
     ) -> None:
         super().__init__(TopicPartition(prepared.record.topic, NO_PARTITION), driver)
         self.prepared: Prepared | None = prepared
@@ -109,11 +109,11 @@ class Lines:
     def __init__(self, engine: "Engine", driver: "LoopDriver") -> None:
         self._engine = engine
         self._driver = driver
-        self._lines: dict[TopicPartition, deque[Queued]] = {}
+        self._lines: dict[TopicPartition, deque[QueuedRecord]] = {}
         """Records in line by topic (partition -1), or by partition if that does not exist."""
         self._bytes = 0
         """Memory of the records in line that nobody awaits, with `QUEUED_MEMORY` for each."""
-        self._beyond: dict[asyncio.Task[object] | None, Queued] = {}
+        self._beyond: dict[asyncio.Task[object] | None, QueuedRecord] = {}
         """By the task that sent them (None for callbacks): records beyond `buffer.memory`, which
         fail unless they are awaited soon."""
         self._pumps: set[asyncio.Task[None]] = set()
@@ -163,12 +163,12 @@ class Lines:
                 return place
         return None
 
-    def _get_in_line(self, prepared: Prepared, wall_s: float) -> Queued:
+    def _get_in_line(self, prepared: Prepared, wall_s: float) -> QueuedRecord:
         record = prepared.record
         topic = TopicPartition(record.topic, NO_PARTITION)
         if self._engine.transactions is not None:
             self._engine.transactions.may_append(topic)
-        queued = Queued(
+        queued = QueuedRecord(
             prepared,
             self._driver,
             wall_s=wall_s,
@@ -201,7 +201,7 @@ class Lines:
             return None
         return TopicPartition(record.topic, record.partition or 0)
 
-    def _stand_in(self, place: TopicPartition, queued: Queued) -> None:
+    def _stand_in(self, place: TopicPartition, queued: QueuedRecord) -> None:
         """Append a record to a line; a new line gets a task that serves it."""
         queued.is_aside = place.partition != NO_PARTITION
         line = self._lines.get(place)
@@ -221,7 +221,7 @@ class Lines:
 
         pump.add_done_callback(ended)
 
-    def _remove(self, place: TopicPartition, line: deque[Queued]) -> None:
+    def _remove(self, place: TopicPartition, line: deque[QueuedRecord]) -> None:
         """Remove a line whose task has ended; records left in it by a cancellation fail."""
         if self._lines.get(place) is not line:
             return
@@ -234,12 +234,12 @@ class Lines:
             )
             self._end_queued(queued, error)
 
-    def _refuse_late(self, sender: asyncio.Task[object] | None, queued: Queued) -> None:
+    def _refuse_late(self, sender: asyncio.Task[object] | None, queued: QueuedRecord) -> None:
         """Refuse a record beyond the limit, two iterations of the loop after it was sent."""
         if self._beyond.get(sender) is queued:
             self._refuse(self._beyond.pop(sender))
 
-    def _refuse(self, queued: Queued | None) -> None:
+    def _refuse(self, queued: QueuedRecord | None) -> None:
         """Fail a record beyond the limit, unless it is awaited by now."""
         if queued is not None and queued.prepared is not None and not queued.watchers:
             why = self._why_in_line(queued, queued.prepared.record)
@@ -250,7 +250,7 @@ class Lines:
             )
             self._end_queued(queued, error)
 
-    def _why_in_line(self, queued: Queued, record: ProducerRecord) -> str:
+    def _why_in_line(self, queued: QueuedRecord, record: ProducerRecord) -> str:
         """The text about what the line of a record waits for, and the setting to change."""
         engine = self._engine
         partition = (record.partition or 0) if queued.is_aside else NO_PARTITION
@@ -261,7 +261,7 @@ class Lines:
             return why_no_topic(engine, record, waited)
         return why_no_memory(engine, waited)
 
-    def _awaited(self, queued: Queued) -> None:
+    def _awaited(self, queued: QueuedRecord) -> None:
         """Handle the `leave` calls of a record: it is awaited now, or not any more."""
         if queued.batch is not None:
             self._engine.hurry(queued.batch)
@@ -273,7 +273,7 @@ class Lines:
             )
             self._end_queued(queued, error)
 
-    def _discount(self, queued: Queued) -> None:
+    def _discount(self, queued: QueuedRecord) -> None:
         if queued.is_counted:
             queued.is_counted = False
             self._bytes -= queued.size + QUEUED_MEMORY
@@ -314,7 +314,7 @@ class Lines:
             for queued in line:
                 self._end_queued(queued, error)
 
-    async def _pump(self, place: TopicPartition, line: deque[Queued]) -> None:
+    async def _pump(self, place: TopicPartition, line: deque[QueuedRecord]) -> None:
         """Serve a line until it is empty."""
         task = asyncio.current_task()
         assert task is not None, "a coroutine that awaits futures of asyncio runs in a task"
@@ -335,7 +335,7 @@ class Lines:
         finally:
             self._remove(place, line)
 
-    async def _serve(self, queued: Queued, place: TopicPartition) -> None:
+    async def _serve(self, queued: QueuedRecord, place: TopicPartition) -> None:
         """Append a record to a batch, or move it to the line of its missing partition."""
         granted = 0
         try:
@@ -362,7 +362,7 @@ class Lines:
             if granted:
                 self._engine.pool.deallocate(granted)
 
-    def _join(self, queued: Queued, batch: ProducerBatch, index: int) -> None:
+    def _join(self, queued: QueuedRecord, batch: ProducerBatch, index: int) -> None:
         """Note that the record is in a batch now and shares its outcome."""
         self._discount(queued)
         queued.prepared = None
@@ -379,7 +379,7 @@ class Lines:
         # Needed even if there is nothing to send: `served` may wait for this record.
         self._driver.stirred()
 
-    def _end_queued(self, queued: Queued, error: Exception) -> None:
+    def _end_queued(self, queued: QueuedRecord, error: Exception) -> None:
         """Fail a record in line; idempotent. The line's task skips it later."""
         if queued.prepared is None:
             return
@@ -394,7 +394,7 @@ class Lines:
         self._driver.stirred()
 
     async def wait_for_topic(
-        self, record: ProducerRecord, deadline: float, queued: Queued | None = None
+        self, record: ProducerRecord, deadline: float, queued: QueuedRecord | None = None
     ) -> bool:
         """Wait until the topic's metadata is known and has the record's partition.
 
@@ -426,7 +426,7 @@ class Lines:
         return queued is None or not queued.is_done
 
     async def wait_for_memory(
-        self, size: int, deadline: float, queued: Queued | None = None
+        self, size: int, deadline: float, queued: QueuedRecord | None = None
     ) -> int:
         """Wait for `size` bytes of the pool and take them; returns `size`.
 
@@ -464,7 +464,7 @@ class Lines:
         await asyncio.gather(*self._pumps, return_exceptions=True)
 
 
-def _unserved(queued: Queued, error: BaseException) -> RejectedRecordError:
+def _unserved(queued: QueuedRecord, error: BaseException) -> RejectedRecordError:
     # Only the class name: the text of the exception is made by user code, which may fail again.
     found = RejectedRecordError(
         f"{queued.partition.topic}: choosing a partition failed: {type(error).__name__}"
