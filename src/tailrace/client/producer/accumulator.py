@@ -80,7 +80,7 @@ class Accumulator:
             if self.supply.makes_room(batch, prepared.size):
                 return batch.append(prepared, wall_s)
         except BaseException:
-            batch.mend()
+            batch.remove_partial_append()
             raise
         finally:
             self._gate.leave(None)

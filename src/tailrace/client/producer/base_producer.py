@@ -116,7 +116,7 @@ class BaseProducer:
             except IndexError:
                 pass
             except BaseException:
-                self._engine.gate.mend(topic)
+                self._engine.gate.undo_and_leave(topic)
                 raise
             else:
                 self._leave(None)

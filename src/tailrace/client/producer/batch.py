@@ -298,7 +298,7 @@ class ProducerBatch(DeliveryOutcome):
         self.bytes_left -= prepared.size
         return index
 
-    def mend(self) -> None:
+    def remove_partial_append(self) -> None:
         """Remove a record that an interrupted `append` has added in part.
 
         A record is complete once its value is in `values`.

@@ -11,7 +11,7 @@ appends its record under the producer's lock instead, and `wait` retries.
     except IndexError:
         ...                      # another caller holds the lock
     except BaseException:        # Ctrl-C may be raised after any call, `enter` included
-        gate.mend(topic)
+        gate.undo_and_leave(topic)
         raise
     else:
         leave(None)              # not in the `try`: after it, Ctrl-C must not release it again
@@ -84,12 +84,12 @@ class Gate:
         self.open.pop(topic, None)
         self.leave(None)
 
-    def mend(self, topic: str) -> None:
+    def undo_and_leave(self, topic: str) -> None:
         """Remove a half appended record from the topic's batch, and release the lock."""
         try:
             batch = self.open.get(topic)
             if batch is not None:
-                batch.mend()
+                batch.remove_partial_append()
         finally:
             self.leave(None)
 

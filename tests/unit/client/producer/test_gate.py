@@ -174,7 +174,7 @@ def test_what_an_interruption_left_is_undone(at: str) -> None:
     else:
         assert batch.explicit is not None
         batch.explicit[1] = 77
-    gate.mend("t")
+    gate.undo_and_leave("t")
     producer.send("t", b"second")
     producer.send("t", b"third", b"other")
     assert batch.values == [b"first", b"second", b"third"]

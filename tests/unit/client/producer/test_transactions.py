@@ -495,7 +495,7 @@ def test_a_producer_whose_records_were_deleted_goes_on(
 
 
 def test_a_gap_in_a_transaction_fails_its_first_batch() -> None:
-    """A record is missing in the log, which only an abort can mend."""
+    """A record is missing in the log, so the transaction can only be aborted."""
     life = Life().initialized().begun(T0)
     life.manager.completed(life.sent(T0), 0)
     first, second = life.sent(T0), life.sent(T0)
