@@ -22,7 +22,7 @@ from tailrace.client.producer.arguments import plain_topic
 from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.batch import DeliveryOutcome
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.producer.engine import Engine, Parts
+from tailrace.client.producer.engine import Engine, Plugins
 from tailrace.client.producer.errors import (
     ClosedProducerError,
     TransactionAbortedError,
@@ -247,7 +247,7 @@ class AsyncProducer(BaseProducer):
         self._driver = LoopDriver()
         engine = Engine(
             config,
-            Parts(
+            Plugins(
                 key_serializer=key_serializer,
                 value_serializer=value_serializer,
                 partitioner=partitioner,
@@ -277,7 +277,7 @@ class AsyncProducer(BaseProducer):
         from tailrace.client.producer.columns import chunks_of
 
         engine, driver, lines = self._engine, self._driver, self._lines
-        check_columns(engine.parts)
+        check_columns(engine.plugins)
         topic = plain_topic(topic)
         engine.check_name(topic)
         summary = SendSummary(topic, progress)

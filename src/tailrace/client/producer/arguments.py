@@ -17,7 +17,7 @@ from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.model import TopicPartition
 
 if TYPE_CHECKING:
-    from tailrace.client.producer.engine import Parts
+    from tailrace.client.producer.engine import Plugins
 
 INT16_MAX: Final = 32_767
 
@@ -27,10 +27,10 @@ _SENDABLE: Final = (*_BYTES, str)
 _NUMBERS: Final = frozenset({int, type(None)})
 
 
-def plain_record(record: ProducerRecord, parts: "Parts") -> ProducerRecord:
+def plain_record(record: ProducerRecord, plugins: "Plugins") -> ProducerRecord:
     """The record with each field converted to its declared type.
 
-    A key or value may have any type if `parts` has a serializer for it.
+    A key or value may have any type if `plugins` has a serializer for it.
 
     Raises:
         TypeError: a field has a wrong type; the message names it.
@@ -47,8 +47,8 @@ def plain_record(record: ProducerRecord, parts: "Parts") -> ProducerRecord:
     ):
         return record
     for name, data, serializer in (
-        ("key", record.key, parts.key_serializer),
-        ("value", record.value, parts.value_serializer),
+        ("key", record.key, plugins.key_serializer),
+        ("value", record.value, plugins.value_serializer),
     ):
         is_known = data is None or isinstance(data, _SENDABLE)
         if serializer is None and not is_known:

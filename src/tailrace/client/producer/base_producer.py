@@ -130,7 +130,7 @@ class BaseProducer:
         # These may still have wrong types; `plain_record` checks them.
         named = () if headers is None else cast("Any", headers)
         given = ProducerRecord(topic, value, key, named, timestamp, partition)
-        record = plain_record(given, self._engine.parts)
+        record = plain_record(given, self._engine.plugins)
         outcome, index = self._send(record, on_delivery)
         if receipt:
             return Receipt(outcome, index)

@@ -65,7 +65,7 @@ _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Plugins:
     """User code that a producer was given: serializers, partitioner, interceptors, hooks."""
 
     key_serializer: Serializer | None = None
@@ -76,8 +76,8 @@ class Parts:
 
     def close(self) -> None:
         """Close the serializers and the partitioner that have a `close` method."""
-        parts = (self.key_serializer, self.value_serializer, self.partitioner)
-        for part in {id(each): each for each in parts}.values():
+        closable = (self.key_serializer, self.value_serializer, self.partitioner)
+        for part in {id(each): each for each in closable}.values():
             call_user_code(_close, part, about=f"{type(part).__name__}.close")
 
 
@@ -93,7 +93,7 @@ class Engine:
     def __init__(
         self,
         config: ProducerConfig,
-        parts: Parts,
+        plugins: Plugins,
         *,
         network: Connector,
         wall: Callable[[], float],
@@ -103,7 +103,7 @@ class Engine:
         stirred: Callable[[], None],
     ) -> None:
         self.config = config
-        self.parts = parts
+        self.plugins = plugins
         self.lock = threading.RLock()
         """Never acquired twice by a thread. An RLock, since `Condition` can take it again after a
         wait without being interrupted."""
@@ -112,14 +112,16 @@ class Engine:
         """Seconds since 1970-01-01 UTC."""
         self.waiting = waiting
         self.metrics = Metrics()
-        self.interceptors = ProducerInterceptors(parts.interceptors)
+        self.interceptors = ProducerInterceptors(plugins.interceptors)
         self.is_plain = (
-            not parts.interceptors and not parts.value_serializer and (parts.partitioner is None)
+            not plugins.interceptors
+            and not plugins.value_serializer
+            and plugins.partitioner is None
         )
         """Whether a value goes into a batch without interceptors, serializer and partitioner."""
         self.gate = Gate()
         self.closed_error: ClosedProducerError | None = None
-        self._closing = [self.interceptors.close, parts.close]
+        self._closing = [self.interceptors.close, plugins.close]
         """Calls that close the user's code; made once, as the last calls."""
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, chance)
         self.nodes = Nodes(
@@ -158,12 +160,12 @@ class Engine:
             metadata=self.metadata,
             transactions=self.transactions,
             metrics=self.metrics,
-            hooks=BatchHooks(parts.hooks),
+            hooks=BatchHooks(plugins.hooks),
             monotonic=monotonic,
         )
         self.placement = Placement(
             config,
-            parts.partitioner,
+            plugins.partitioner,
             metadata=self.metadata,
             accumulator=self.accumulator,
             sender=self.sender,
@@ -186,7 +188,7 @@ class Engine:
         """
         if self.interceptors:
             try:
-                record = plain_record(self.interceptors.on_send(record), self.parts)
+                record = plain_record(self.interceptors.on_send(record), self.plugins)
             except TypeError as error:
                 raise RejectedRecordError(
                     f"{record.topic}: after the interceptors, {error}"
@@ -197,8 +199,8 @@ class Engine:
                 f"{record.topic}: timestamp {record.timestamp} is not in the range 0 to "
                 f"{INT64_MAX} (ms since 1970-01-01 UTC)"
             )
-        key = serialize(record.key, self.parts.key_serializer, setting="key_serializer")
-        value = serialize(record.value, self.parts.value_serializer, setting="value_serializer")
+        key = serialize(record.key, self.plugins.key_serializer, setting="key_serializer")
+        value = serialize(record.value, self.plugins.value_serializer, setting="value_serializer")
         try:
             size = record_size_bound(
                 key, value, record.headers, has_timestamp=record.timestamp is not None

@@ -14,13 +14,18 @@ from tailrace.client.producer.errors import RejectedRecordError
 
 if TYPE_CHECKING:
     from tailrace.client.producer.batch import ProducerBatch
-    from tailrace.client.producer.engine import Parts
+    from tailrace.client.producer.engine import Plugins
     from tailrace.client.producer.slices import RefusedRow
 
 
-def check_columns(parts: "Parts") -> None:
+def check_columns(plugins: "Plugins") -> None:
     """Raise TypeError if the producer has user code that must be called for each record."""
-    if parts.interceptors or parts.partitioner or parts.key_serializer or parts.value_serializer:
+    if (
+        plugins.interceptors
+        or plugins.partitioner
+        or plugins.key_serializer
+        or plugins.value_serializer
+    ):
         raise TypeError(
             "send_many sends columns as they are, so it does not work with serializers, "
             "interceptors or a custom partitioner; use send for each record"

@@ -22,7 +22,7 @@ from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.batch import DeliveryOutcome, Prepared, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.producer.driver import ThreadDriver
-from tailrace.client.producer.engine import Engine, Parts
+from tailrace.client.producer.engine import Engine, Plugins
 from tailrace.client.producer.errors import (
     BufferExhaustedError,
     ClosedProducerError,
@@ -84,7 +84,7 @@ class Producer(BaseProducer):
         try:
             engine = Engine(
                 config,
-                Parts(
+                Plugins(
                     key_serializer=key_serializer,
                     value_serializer=value_serializer,
                     partitioner=partitioner,
@@ -131,7 +131,7 @@ class Producer(BaseProducer):
 
         engine, driver = self._engine, self._driver
         driver.check_wait()
-        check_columns(engine.parts)
+        check_columns(engine.plugins)
         topic = plain_topic(topic)
         engine.check_name(topic)
         summary = SendSummary(topic, progress)

@@ -11,7 +11,7 @@ import pytest
 from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.batch import DeliveryOutcome, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.producer.engine import Engine, Parts
+from tailrace.client.producer.engine import Engine, Plugins
 from tailrace.client.producer.gate import Gate
 from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord, Receipt
 from tailrace.testing.network import MemoryNetwork
@@ -28,7 +28,7 @@ class Batches(BaseProducer):
         waiting = NobodyWaits()
         engine = Engine(
             config,
-            Parts(),
+            Plugins(),
             network=MemoryNetwork(),
             wall=lambda: 1.0,
             monotonic=lambda: 0.0,
