@@ -13,7 +13,11 @@ from tailrace.client.producer.errors import (
     TransactionStateError,
     TransactionTimeoutError,
 )
-from tailrace.client.producer.transactions.sequences import EPOCH_MAX, NO_PRODUCER, Producer
+from tailrace.client.producer.transactions.sequences import (
+    EPOCH_MAX,
+    NO_PRODUCER,
+    ProducerIdAndEpoch,
+)
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -160,9 +164,9 @@ def test_a_close_while_a_new_id_is_asked_for_ends_every_receipt(is_forced: bool)
         assert manager is not None
         sequences = manager._sequences
         for place in (T0, T1):
-            sequences.of(place).producer = Producer(1001, EPOCH_MAX)
+            sequences.of(place).producer = ProducerIdAndEpoch(1001, EPOCH_MAX)
             stage.cluster.log(partition=place.partition).producers[1001].epoch = EPOCH_MAX
-        sequences.producer = Producer(1001, EPOCH_MAX)
+        sequences.producer = ProducerIdAndEpoch(1001, EPOCH_MAX)
         stage.cluster.script.add(
             ApiKey.PRODUCE,
             FaultKind.ERROR,
