@@ -62,13 +62,13 @@ BROKEN = {
 
 @pytest.mark.parametrize("records", [(0, 1, 4), (0, 1, 2, 4)])
 def test_a_log_that_keeps_the_promises_is_faultless(records: tuple[int, ...]) -> None:
-    """What failed may be there or not."""
+    """A failed record may be in the log or not; neither is a fault."""
     assert violations(GOOD, log(*records)) == []
 
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_promise_is_found(case: str) -> None:
-    """Each kind of damage to the log is told with the record that it concerns."""
+    """Each kind of damage to the log is reported with the record concerned."""
     records, found, expected = BROKEN[case]
     assert any(expected in each for each in violations(records, found))
 

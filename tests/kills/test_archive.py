@@ -58,7 +58,7 @@ def test_an_archive_is_whole_after_a_kill(
     undisturbed: pa.Table,
     tmp_path: Path,
 ) -> None:
-    """Though logs grow meanwhile, it gets the rows of one that nobody disturbed, and only these."""
+    """The archive has exactly the rows of an undisturbed run, although logs grow meanwhile."""
 
     def begin(driver: Driver, lake: Path) -> Changes:
         logs = grown if any(lake.iterdir()) else data

@@ -112,7 +112,7 @@ def test_a_compaction_comes_to_the_same_batches_after_a_kill(
     undisturbed: dict[str, list[bytes]],
     tmp_path: Path,
 ) -> None:
-    """Byte for byte, and nothing is left beside them."""
+    """The log is equal byte for byte, and no other files are left."""
 
     def begin_copy(driver: Driver, folder: Path) -> Changes:
         data = folder / "data"

@@ -125,7 +125,7 @@ def test_a_wait_that_is_cancelled_as_memory_comes_keeps_none() -> None:
 
 
 def test_a_record_in_a_batch_is_sent_though_its_wait_is_cancelled() -> None:
-    """Cancelling takes nothing out of a batch, and leaves nothing behind that waits."""
+    """A cancelled await removes no record from a batch, and leaves no watcher behind."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(linger_ms=1000) as producer:
@@ -370,7 +370,7 @@ def test_records_without_a_receipt_that_fail_in_line_are_logged(
 
 
 def test_a_plain_record_overtakes_none_in_line() -> None:
-    """While the topic's records wait for metadata, an open batch takes no later one."""
+    """While the topic's records wait for metadata, later plain records do not get into a batch."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(linger_ms=10_000, metadata_max_age_ms=2000) as producer:
@@ -502,7 +502,7 @@ def test_a_close_takes_no_more_records_while_others_are_in_line() -> None:
 
 
 def test_a_close_refuses_plain_records_too() -> None:
-    """A record for an open batch is refused as soon as `close` waits for what is in line."""
+    """A record for an open batch is refused as soon as `close` waits for queued records."""
 
     async def main(stage: Stage) -> None:
         producer = stage.producer(linger_ms=60_000)
@@ -523,7 +523,7 @@ def test_a_close_refuses_plain_records_too() -> None:
 
 
 def test_a_commit_waits_for_no_later_record() -> None:
-    """What other tasks send during a commit is in that transaction, or fails; none is left over."""
+    """Records that other tasks send during a commit are in that transaction, or fail."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(transactional_id="x", **SMALL) as producer:
@@ -560,7 +560,7 @@ def test_a_commit_waits_for_no_later_record() -> None:
 
 @pytest.mark.parametrize("turns", [0, 3])
 def test_a_line_whose_task_is_cancelled_ends(turns: int) -> None:
-    """A program that cancels all tasks is told so by its records; it can send more, and close.
+    """After all tasks were cancelled, queued records fail, and the producer still sends and closes.
 
     Whether or not the task of the line has begun.
     """

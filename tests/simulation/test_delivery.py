@@ -168,7 +168,7 @@ def test_no_partition_waits_for_another_ones_leader() -> None:
 
 
 def test_a_node_that_is_slow_to_answer_holds_up_no_other() -> None:
-    """A record for another node is sent at once, though nobody waits for it, with linger.ms=0."""
+    """With linger.ms=0, a record for another node is sent at once, although no caller waits."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(batch_size=100) as producer:
@@ -294,7 +294,7 @@ def test_with_one_request_in_flight_no_new_leader_gets_the_next_batch_too_early(
 
 
 def test_throttling_holds_requests_back() -> None:
-    """A node that asks for a pause is left alone for so long, and nothing times out."""
+    """A node gets no request during its throttle time, and no request times out."""
 
     async def main(stage: Stage) -> None:
         stage.cluster.throttle_ms = 5000

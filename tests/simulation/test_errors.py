@@ -211,7 +211,7 @@ def test_an_unknown_server_error_gives_no_number_to_another_record() -> None:
 
 
 def test_retries_bound_how_often_a_batch_is_sent() -> None:
-    """After `retries` attempts more the batch fails with what was answered last."""
+    """After `retries` further attempts the batch fails with the error of the last one."""
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(
@@ -407,7 +407,7 @@ WRONG_TYPES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("words", WRONG_TYPES)
 def test_an_argument_of_a_wrong_type_is_an_error_of_the_call(words: str) -> None:
-    """One sentence names the argument and what it has to be; the producer goes on."""
+    """The message names the argument and the expected type; the producer still works."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer() as producer:
@@ -461,7 +461,7 @@ def test_a_serializer_that_raises_fails_its_record_alone() -> None:
 
 
 def test_an_unknown_topic_fails_after_max_block() -> None:
-    """Records for a topic that nobody has fail, with the reason, when `max.block.ms` is over."""
+    """Records for a missing topic fail with the reason after `max.block.ms`."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(max_block_ms=3000) as producer:
@@ -644,7 +644,7 @@ def test_an_error_of_a_connection_is_a_producers() -> None:
 def test_every_error_of_a_connection_has_its_class_among_a_producers(
     kind: type[nodes.NodeError],
 ) -> None:
-    """What stands for an answer becomes a ProducerError of the same kind, name and words."""
+    """Each error of a connection becomes a ProducerError with the same name and message."""
     error = producer_error(kind("node 1: the broker refused the login"))
     assert isinstance(error, ProducerError)
     assert isinstance(error, kind)

@@ -247,7 +247,7 @@ def test_a_refused_batch_moves_the_numbers_of_those_behind_it() -> None:
 
 
 def test_a_leader_that_forgot_the_producer_takes_its_records_again() -> None:
-    """UNKNOWN_PRODUCER_ID: the numbers begin anew, and nothing is lost or repeated."""
+    """After UNKNOWN_PRODUCER_ID numbers restart, and no record is lost or duplicated."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer() as producer:

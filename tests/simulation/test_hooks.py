@@ -85,7 +85,7 @@ def test_a_hook_hears_why_a_batch_failed() -> None:
 
 
 def test_a_failing_hook_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """What it raises is logged, and the next hook is told all the same."""
+    """Its exception is logged, and the next hook is still called."""
     hook = Listening()
 
     async def scene(stage: Stage) -> None:

@@ -169,7 +169,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_nonsense_ends_in_a_clear_error_in_time(case: str) -> None:
-    """Each record has an error that names what is wrong, and the producer can be closed."""
+    """Each record gets an error that names the fault, and the producer can be closed."""
     api, edit, says = CASES[case]
 
     async def main(stage: Stage) -> None:
@@ -249,7 +249,7 @@ def test_a_hint_to_nowhere_ends_in_time(case: str) -> None:
 
 @pytest.mark.parametrize("offset", [-7, -1, INT64, INT64 - 1])
 def test_the_brokers_offset_is_believed_only_where_it_can_be(offset: int) -> None:
-    """An acknowledgement is one whatever offset it names; a negative one is told as -1."""
+    """An answer with any offset acknowledges the batch; a negative offset becomes -1."""
     edit = produced_with("", base_offset=offset).edit
 
     async def main(stage: Stage) -> None:
@@ -265,7 +265,7 @@ def test_the_brokers_offset_is_believed_only_where_it_can_be(offset: int) -> Non
 
 
 def test_bytes_behind_an_answer_break_the_connection_and_nothing_else() -> None:
-    """An answer counts; what comes behind it and answers nothing costs the connection."""
+    """The answer counts; surplus bytes after it close the connection."""
 
     async def main(stage: Stage) -> None:
         def edit(answer: ProduceResponse) -> ProduceResponse:

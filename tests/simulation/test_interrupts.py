@@ -108,7 +108,7 @@ def test_a_flush_after_the_close_does_nothing() -> None:
 def test_a_producer_that_is_closed_in_a_callback_gives_its_descriptors_back(
     cluster: ScriptedCluster,
 ) -> None:
-    """Nobody else has to close it."""
+    """A close in a callback releases all descriptors, without another close."""
     producer = Producer(bootstrap_servers=cluster.bootstrap, linger_ms=0)
     producer.send("t", b"last", on_delivery=lambda *_: producer.close())
     producer._driver._thread.join(TIMEOUT_S)

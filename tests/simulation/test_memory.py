@@ -152,7 +152,7 @@ def test_the_metrics_of_a_topic_that_is_not_used_any_more_are_dropped() -> None:
 
 
 def test_records_in_line_take_no_more_than_the_memory_for_them() -> None:
-    """Small records that nobody awaits take `buffer.memory` at most, objects included."""
+    """Small records that are not awaited take `buffer.memory` at most, objects included."""
 
     async def main(stage: Stage) -> None:
         producer = stage.producer(buffer_memory=1 << 20, batch_size=1000, max_request_size=8000)

@@ -53,7 +53,7 @@ async def commit(stage: Stage, producer: AsyncProducer) -> None:
 
 @pytest.mark.parametrize("is_sent", [True, False])
 def test_a_close_aborts_the_open_transaction(*, is_sent: bool) -> None:
-    """Its end is in the log, so that readers of committed records see what comes behind it."""
+    """The abort marker is in the log, so readers of committed records get past it."""
 
     async def main(stage: Stage) -> None:
         producer = stage.producer(transactional_id="x")
@@ -104,7 +104,7 @@ def test_an_error_of_the_block_is_not_hidden_by_the_close_in_it() -> None:
 
 @pytest.mark.parametrize("is_reached", [True, False])
 def test_a_producer_that_is_dropped_ends_its_transaction(*, is_reached: bool) -> None:
-    """A commit under way when nobody holds the producer is seen through, within `max.block.ms`."""
+    """A commit in progress is completed after the producer is collected, in `max.block.ms`."""
 
     async def main(stage: Stage) -> None:
         producer = stage.producer(transactional_id="x", max_block_ms=1000)
@@ -146,7 +146,7 @@ def test_a_producer_that_is_dropped_tells_of_records_in_line() -> None:
 
 
 def test_a_close_of_threads_aborts_the_open_transaction(cluster: ScriptedCluster) -> None:
-    """The same of a Producer, whose `with` block is left by an exception of another thread."""
+    """A Producer does so too when an exception of another thread leaves its `with` block."""
     ends = len(cluster.coordinator.ends)
     producer = Producer(bootstrap_servers=cluster.bootstrap, transactional_id="closing")
     with pytest.raises(ClosedProducerError), producer.transaction():
@@ -233,7 +233,7 @@ def test_send_many_that_raises_tells_what_was_written() -> None:
 
 @pytest.mark.parametrize("kind", [BufferExhaustedError, asyncio.CancelledError])
 def test_rows_that_found_no_memory_are_not_sent(kind: type[BaseException]) -> None:
-    """What has no place in `buffer.memory` is told apart from what waits there."""
+    """Rows that got no memory are counted as unsent, apart from rows that wait to be sent."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(

@@ -244,7 +244,7 @@ def test_partitions_without_a_leader_get_no_records_without_key() -> None:
     ids=repr,
 )
 def test_a_partitioner_that_answers_nonsense_fails_the_record(answer: object) -> None:
-    """What is no partition of the topic is the record's own error, and send does not raise."""
+    """An invalid partition fails the record, and `send` does not raise."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(partitioner=Answering(answer)) as producer:

@@ -178,7 +178,7 @@ async def finish(stage: Stage, producer: AsyncProducer) -> None:
 def test_each_record_is_once_in_the_log_or_has_failed(
     steps: list[Step], chosen: dict[str, Any]
 ) -> None:
-    """An idempotent producer writes what it acknowledges once and in order, and nothing twice."""
+    """Acknowledged records of an idempotent producer are in the log once and in order."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(**TIMES, **chosen) as producer:
@@ -210,7 +210,7 @@ def test_without_idempotence_nothing_acknowledged_is_lost(
 def test_a_close_at_any_time_ends_every_receipt(
     steps: list[Step], chosen: dict[str, Any], timeout: float | None
 ) -> None:
-    """However a producer is closed, no receipt is left open, and the log has nothing twice."""
+    """After any close every receipt has its outcome, and the log has no duplicates."""
 
     async def main(stage: Stage) -> None:
         producer = stage.producer(**TIMES, **chosen)

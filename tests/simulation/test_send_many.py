@@ -101,7 +101,7 @@ def test_rows_go_to_the_partitions_they_name() -> None:
 
 
 def test_a_row_that_cannot_be_sent_has_its_own_error() -> None:
-    """Rows that are too large or for no partition are told by their number; others are written."""
+    """Rows that are too large or for no partition fail by number; the others are written."""
 
     async def main(stage: Stage) -> None:
         values = [*VALUES]
@@ -196,7 +196,7 @@ def test_batches_that_are_too_large_are_split_and_later_ones_are_not_made(
 
 
 def test_a_row_that_is_too_large_for_the_topic_fails_alone() -> None:
-    """A batch is split until what is too large stands alone; the other rows are written."""
+    """A batch is split until the large row is alone; the other rows are written."""
 
     async def main(stage: Stage) -> None:
         stage.cluster.log().batch_bytes_max = 2000
@@ -239,7 +239,7 @@ def test_rows_wait_for_memory() -> None:
 
 
 def test_memory_that_stays_full_ends_the_call() -> None:
-    """After max.block.ms the call says so; what was sent until then is on its way."""
+    """After max.block.ms the call raises; rows that were taken before are still sent."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(

@@ -260,7 +260,7 @@ def test_close_waits_for_all_records() -> None:
 
 @pytest.mark.parametrize("wait_s", [0.0, 1.0])
 def test_a_forced_close_ends_every_receipt(wait_s: float) -> None:
-    """What is in line, waits or is in flight ends with ClosedProducerError, at once and once."""
+    """Queued, waiting and in-flight records fail with ClosedProducerError, at once and once."""
 
     async def main(stage: Stage) -> None:
         heard: list[tuple[int, str]] = []
@@ -286,7 +286,7 @@ def test_a_forced_close_ends_every_receipt(wait_s: float) -> None:
 
 
 def test_close_gives_up_after_its_timeout() -> None:
-    """What has no outcome by then fails; the rest is written."""
+    """Records without an outcome by then fail; the others are written."""
 
     async def main(stage: Stage) -> None:
         producer = stage.producer()
@@ -374,7 +374,7 @@ def test_a_topic_is_asked_about_until_it_is_there_and_then_no_more() -> None:
 
 
 def test_a_topic_that_is_not_used_is_not_asked_about_for_ever() -> None:
-    """After `metadata.max.idle.ms` a topic is left out of requests, and asked about when used."""
+    """After `metadata.max.idle.ms` requests leave the topic out, until it is used again."""
 
     async def main(stage: Stage) -> None:
         stage.cluster.create_topic("u")
@@ -407,7 +407,7 @@ def test_a_topic_with_records_that_wait_is_never_forgotten() -> None:
 
 
 def test_time_goes_by_while_a_node_takes_no_connection() -> None:
-    """A port that neither takes nor refuses is waited for without turning round and round."""
+    """A port that neither accepts nor refuses is waited for without a busy loop."""
 
     async def main(stage: Stage) -> None:
         stage.outside.network.silent_ports.add(stage.cluster.nodes[1].port)

@@ -195,7 +195,7 @@ def test_a_commit_that_is_cancelled_has_an_unknown_outcome() -> None:
 
 
 def test_after_a_close_the_outcome_is_told_if_it_came() -> None:
-    """Asking a closed producer is final; a commit that was answered while it closed is told."""
+    """After a close, a commit answered meanwhile has its outcome; any other error is final."""
 
     async def main(stage: Stage) -> None:
         for end, ends in ((FaultKind.DELAY, True), (FaultKind.LOSE, False)):

@@ -21,7 +21,7 @@ CONSTANT = Backoff(100, 100, Random(0))
 
 @given(st.sampled_from(list(APIS.values())), VERSIONS, VERSIONS)
 def test_a_chosen_version_is_the_highest_that_both_take(api: Api, first: int, last: int) -> None:
-    """Both sides take it, and no higher one; some end earlier."""
+    """The chosen version is the highest common one, also where support ended earlier."""
     limit = VERSION_LIMITS.get(api.key, 99)
     shared = [v for v in api.versions if first <= v <= last and v <= limit]
     assert choose_version(api, first=first, last=last) == (shared[-1] if shared else None)
@@ -53,7 +53,7 @@ def test_all_faults_of_a_bootstrap_list_come_together() -> None:
 
 
 def test_codes_become_errors_by_who_must_act() -> None:
-    """0 is fine, retriable codes are told from others, and an unknown one will not pass."""
+    """0 passes, retriable codes give a retriable error, all others a fatal one."""
     raise_for(0, about="all")
     for code in ErrorCode:
         if code is not ErrorCode.NONE:

@@ -98,7 +98,7 @@ def test_the_partition_asked_for_is_found_in_the_answer() -> None:
 
 
 def test_an_answer_without_the_partition_may_be_asked_for_again() -> None:
-    """Silence about a partition is retriable; a refusal of the whole is what it says."""
+    """A missing partition is retriable; a top-level error has its own class."""
     with pytest.raises(RemoteRetriableError):
         partition_data(FetchResponse(), FLIGHTS)
     with pytest.raises(RemoteFatalError):

@@ -76,7 +76,7 @@ def test_the_next_fetch_is_under_way_while_the_caller_is_busy() -> None:
 
 
 def test_a_limit_inside_of_a_batch_ends_with_that_batch() -> None:
-    """What lies behind the limit is neither handed out nor asked for."""
+    """Batches after the limit are neither returned nor fetched."""
     with stage() as (cluster, client):
         assert values(fetched(client, 15, 25)) == list(range(10, 30))
         assert cluster.count(ApiKey.FETCH) == 2
@@ -129,7 +129,7 @@ def test_a_throttled_reader_waits_but_its_batches_do_not() -> None:
 
 
 def test_a_reader_that_stops_early_leaves_the_connection_in_order() -> None:
-    """What was fetched ahead is nobody's answer."""
+    """The answer to a fetch ahead is not taken for that of the next request."""
     with stage() as (cluster, client):
         found = fetched(client, 0, 60)
         next(found)
@@ -270,7 +270,7 @@ STEPS = st.lists(
 def test_aborted_records_are_left_out_wherever_answers_begin(
     steps: list[tuple[str, int]], start: int, fetch_bytes: int
 ) -> None:
-    """What comes is what was written outside of transactions, or committed, in its order."""
+    """Only committed and non-transactional records are returned, in order."""
     with stage(batches=0) as (cluster, client):
         log = cluster.flights
         kept: list[int] = []

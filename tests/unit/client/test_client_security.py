@@ -75,7 +75,7 @@ def as_user(mechanism: str, password: str = PASSWORD) -> dict[str, object]:
 
 
 def test_a_reader_asks_over_tls(tmp_path: Path) -> None:
-    """With the broker's authority in the truststore, what comes is what was sent."""
+    """With the broker's authority in the truststore, the records are read."""
     found = range_read(served(tmp_path), mechanism=None, settings=trusting(tmp_path))
     assert found == (7, 7)
 

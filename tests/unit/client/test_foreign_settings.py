@@ -69,7 +69,7 @@ def test_every_setting_of_another_client_is_taken_or_explained(names_of: object)
 
 @pytest.mark.parametrize("name", HINTS)
 def test_a_hint_names_what_there_is(name: str) -> None:
-    """Hints are for names that we do not have, and send nobody to what does not exist."""
+    """Every hint is for an unknown name, and names an existing setting or argument."""
     assert name not in OURS
     hint = HINTS[name]
     meant = hint.removeprefix("it is ").removeprefix("the argument ").removesuffix(" here")

@@ -37,7 +37,7 @@ def test_a_host_without_an_address_is_not_reachable() -> None:
 
 
 def test_a_refused_connection_is_tried_again_after_a_pause() -> None:
-    """Nobody listening is a failure, and a broker that comes up later is found."""
+    """A refused connection is a failure, and a broker that starts later is found."""
     with stage() as (outside, broker, client):
         accept = outside.network.ports.pop(broker.listener.port)
 
@@ -76,7 +76,7 @@ def test_closing_tells_those_who_wait() -> None:
 
 
 def test_a_connection_that_is_never_answered_times_out() -> None:
-    """Two nodes that neither take nor refuse connections fail after the setup time, not before."""
+    """Nodes that neither accept nor refuse fail after the setup timeout, and not before."""
     with stage() as (outside, broker, client):
         other = StandIn(outside)
 
@@ -225,7 +225,7 @@ def test_there_is_no_pause_before_the_first_connection() -> None:
 
 
 def test_pauses_grow_with_failures() -> None:
-    """The pause after a loss doubles with each failure and starts anew once a node is ready."""
+    """The pause doubles with each failure, and starts from the first once a node is ready."""
     with stage() as (outside, broker, client):
 
         async def main() -> None:
@@ -304,7 +304,7 @@ def test_a_lost_connection_fails_what_is_in_flight_in_order() -> None:
 
 
 def test_a_cut_connection_fails_what_is_in_flight() -> None:
-    """A reset is told as one, and nothing is left behind."""
+    """A reset fails the requests in flight with its reason, and none is left."""
     with stage() as (outside, broker, client):
 
         async def main() -> None:
@@ -376,7 +376,7 @@ def test_a_late_answer_is_still_an_answer() -> None:
 
 
 def test_each_loss_while_versions_are_asked_for_doubles_the_pause() -> None:
-    """What is asked while a connection is set up fails silently, and the pauses grow."""
+    """A connection lost in its setup calls no `done`, and the pauses grow."""
     with stage() as (outside, broker, client):
         broker.rules[ApiKey.API_VERSIONS] = lambda asked: asked.connection.close()
 

@@ -61,7 +61,7 @@ def test_a_size_that_no_frame_has_ends_the_connection(size: int) -> None:
     ids=["TLS", "HTTP", "SSH"],
 )
 def test_another_protocol_is_recognised(data: bytes, hint: str) -> None:
-    """A port that speaks TLS or HTTP is told from one that speaks nonsense."""
+    """The error of a port that speaks TLS or HTTP says so, unlike that of random bytes."""
     for outcome in outcome_of(data):
         assert isinstance(outcome, MalformedAnswerError)
         assert hint in str(outcome)

@@ -61,7 +61,7 @@ def test_a_node_that_is_not_ready_takes_no_request() -> None:
 
 
 def test_answers_come_in_the_order_of_the_requests() -> None:
-    """Five requests may be under way, no more, each is told apart, and their order is kept."""
+    """Up to five requests are in flight, and each gets its own answer, in order."""
     with stage() as (outside, broker, client):
 
         async def main() -> None:
@@ -126,7 +126,7 @@ def test_answers_come_whole_byte_by_byte() -> None:
 
 
 def test_an_answer_may_be_large() -> None:
-    """An answer that is larger than what one receive takes comes whole, and the next one too."""
+    """An answer larger than one receive is complete, and so is the next one."""
     large = MetadataResponse(cluster_id="c" * 30_000)
     with stage() as (outside, broker, client):
 

@@ -59,7 +59,7 @@ def test_a_broker_that_does_not_know_the_password_is_found_out(final: bytes) -> 
 
 @pytest.mark.parametrize("stage", [started, finished])
 def test_a_refusal_says_what_to_change(stage: object) -> None:
-    """A broker's own error is told with the settings it can come from."""
+    """The broker's error comes with the settings that may cause it."""
     assert callable(stage)
     with pytest.raises(AuthenticationError, match=r"invalid-proof.*sasl\.password"):
         stage().send(b"e=invalid-proof")
@@ -100,7 +100,7 @@ def test_no_two_logins_share_a_nonce() -> None:
 
 
 def test_plain_says_name_and_password() -> None:
-    """PLAIN sends one token without an authorization id and takes any answer."""
+    """PLAIN sends one token without an authorization id and accepts any answer."""
     tokens = plain(credentials("PLAIN", username="ü", password="pass word"))
     assert next(tokens) == "\0ü\0pass word".encode()
     with pytest.raises(StopIteration):
@@ -108,7 +108,7 @@ def test_plain_says_name_and_password() -> None:
 
 
 def test_credentials_that_cannot_be_used_are_refused_at_once() -> None:
-    """An unknown mechanism and text that cannot travel are told before any connection."""
+    """An unknown mechanism or a text that cannot be encoded fails before any connection."""
     with pytest.raises(ConfigError, match=r"sasl\.mechanism: GSSAPI.*PLAIN"):
         credentials("GSSAPI")
     with pytest.raises(ConfigError, match=r"sasl\.username.*sasl\.password"):

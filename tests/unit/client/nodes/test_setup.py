@@ -304,7 +304,7 @@ def test_a_failed_login_leaves_other_nodes_alone() -> None:
 
 
 def test_a_connection_is_replaced_before_its_session_ends() -> None:
-    """A session with a lifetime is left when nothing is in flight, and the next logs in anew."""
+    """A connection is closed before its session ends, when idle; the next one logs in again."""
     with stage(as_user("SCRAM-SHA-256")) as (outside, broker, client):
         gate = Gate(broker, "SCRAM-SHA-256", lifetime_ms=100_000)
 

@@ -162,7 +162,7 @@ def test_a_host_that_no_certificate_can_name_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_broker_may_ask_who_the_client_is(tmp_path: Path, is_known: bool) -> None:  # noqa: FBT001
-    """With a certificate of its own a client is let in; without it is told that it is not."""
+    """A client with a certificate is accepted; one without gets an error that says so."""
     keystore, key = tmp_path / "client.crt", tmp_path / "client.key"
     keystore.write_text(certificates.BROKER)
     key.write_text(certificates.BROKER_LOCKED_KEY)

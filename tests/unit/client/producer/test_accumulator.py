@@ -95,7 +95,7 @@ def test_what_is_put_back_pauses_and_others_do_not() -> None:
 
 
 def test_a_new_leader_ends_the_pause() -> None:
-    """What was refused by the old leader may be sent to the new one at once."""
+    """A batch that the old leader refused may be sent to the new one at once."""
     accumulator = queues(linger_ms=0)
     again = batch_of(accumulator)
     accumulator.take(T0, 0.0)

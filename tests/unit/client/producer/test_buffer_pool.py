@@ -18,7 +18,7 @@ def noting(into: list[object], name: object) -> Callable[[Exception | None], Non
 
 
 def test_bytes_taken_and_given_back_add_up() -> None:
-    """What is taken is not available, and is again once it is given back."""
+    """Taken bytes are not available until they are returned."""
     pool = BufferPool(64 * 1024, 1024)
     assert pool.allocate(1024)
     assert pool.available == 63 * 1024
@@ -101,7 +101,7 @@ def test_a_waiter_that_gives_up_leaves_nothing_behind() -> None:
 
 
 def test_small_requests_do_not_overtake_a_large_one() -> None:
-    """While somebody waits nobody else is given anything, however little."""
+    """While there is a waiter, no other caller gets memory, however little."""
     pool = BufferPool(10, 1)
     served: list[object] = []
     assert pool.allocate(8)
@@ -156,7 +156,7 @@ def test_giving_back_more_than_was_taken_is_noticed() -> None:
 
 
 def test_a_closed_pool_gives_out_nothing_and_takes_back() -> None:
-    """After close there is no more memory, but what is out may come back."""
+    """After close no memory is granted, but taken memory can be returned."""
     pool = BufferPool(10, 1)
     assert pool.allocate(1)
     pool.close()
@@ -169,7 +169,7 @@ def test_a_closed_pool_gives_out_nothing_and_takes_back() -> None:
 
 
 def test_closing_ends_all_waiting() -> None:
-    """Everybody in line is told that the producer was closed."""
+    """All waiters get a ClosedProducerError."""
     pool = BufferPool(1, 1)
     told: list[object] = []
     assert pool.allocate(1)
@@ -249,5 +249,5 @@ class PoolLife(RuleBasedStateMachine):
 
 
 def test_no_interleaving_loses_bytes_or_the_order() -> None:
-    """Whatever the order of calls, bytes add up, the line is fair, and nobody waits in vain."""
+    """In any order of calls bytes add up, the order is fair, and every waiter is served."""
     run_state_machine_as_test(PoolLife)

@@ -450,7 +450,7 @@ def test_a_slice_is_compressed_and_stamped() -> None:
 
 
 def test_batches_over_one_mebibyte_stay_within_their_bound() -> None:
-    """Where sizes take a byte more than usual."""
+    """The bound holds for batches over 1 MiB, whose sizes take a byte more."""
     result = sent([b"x" * (1 << 20)] * 40, batch_size=20 << 20, request_size_max=40 << 20)
     assert sum(each.record_count for each in result.slices) == 40
 
@@ -497,7 +497,7 @@ def test_wrong_columns_are_refused(source: object, words: str) -> None:
     ],
 )
 def test_wrong_kinds_are_refused(source: object, words: str) -> None:
-    """The error names the row or the column and what it is."""
+    """The error names the row or the column, and its type."""
     with pytest.raises(TypeError, match=words):
         list(chunks_of(source))
 

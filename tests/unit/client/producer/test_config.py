@@ -148,7 +148,7 @@ def test_idempotence_that_was_asked_for_is_never_given_up(given: dict[str, Any],
 def test_idempotence_by_default_gives_way_and_says_so(
     given: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What contradicts the default turns it off, with a warning that says what may happen."""
+    """Contradicting settings turn the default off, with a warning about the consequences."""
     with caplog.at_level(logging.WARNING):
         assert not parsed(**given).enable_idempotence
     (record,) = caplog.records

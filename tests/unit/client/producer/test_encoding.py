@@ -107,7 +107,7 @@ def test_values_alone_are_the_builders_too(values: list[bytes | None], times: in
 @pytest.mark.parametrize("count", [3, 30, 3000])
 @pytest.mark.parametrize("size", [0, 63, 64, 2040, 2048, 9000, 70_000])
 def test_sizes_at_the_edges_of_varints_are_right(count: int, size: int) -> None:
-    """Where a number takes a byte more, or is in no table any more."""
+    """Records are right at sizes where a varint grows or leaves the table."""
     count = min(count, 3_000_000 // (size + 1))
     rows = [Row(bytes(size), time=NOW_S + index) for index in range(count)]
     assert encoded(rows) == built(rows)
@@ -191,7 +191,7 @@ print(batch == builder.build(), 'numpy' in sys.modules, kernels.plain_records() 
 
 
 def test_the_estimate_of_compression_rises_fast_and_falls_slowly() -> None:
-    """From 1.0 down by 0.005 at a time but not below what was seen; up by at least 0.05."""
+    """The estimate falls by 0.005 at most, not below the ratio seen, and rises by 0.05 or more."""
     ratios = CompressionRatios()
     assert ratios.estimate("t", Codec.LZ4) == 1.0
     ratios.observe("t", Codec.LZ4, 0.5)
@@ -206,7 +206,7 @@ def test_the_estimate_of_compression_rises_fast_and_falls_slowly() -> None:
 
 
 def test_a_batch_that_was_too_large_resets_the_estimate() -> None:
-    """It starts anew at 1.0, or at what was seen if that is more."""
+    """The estimate restarts at 1.0, or at the seen ratio if that is more."""
     ratios = CompressionRatios()
     ratios.observe("t", Codec.LZ4, 0.1)
     ratios.reset("t", Codec.LZ4, 0.4)

@@ -109,6 +109,6 @@ def test_all_are_closed_whatever_one_does(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_without_interceptors_the_chain_is_false() -> None:
-    """A producer can leave out what nobody listens to."""
+    """An empty chain is false, so that a producer can skip it."""
     assert not ProducerInterceptors()
     assert ProducerInterceptors([Watching()])

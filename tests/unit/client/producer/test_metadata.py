@@ -107,7 +107,7 @@ def test_answers_without_news_are_followed_by_growing_pauses() -> None:
 
 
 def test_a_refresh_at_the_maximal_age_starts_the_pauses_anew() -> None:
-    """Old age is no sign of trouble, so it does not slow down what comes after."""
+    """A refresh because of age resets the backoff, since it is no failure."""
     life = settled(part(0))
     for _ in range(5):
         life.renew(answer(topic("t", part(0))))
@@ -118,7 +118,7 @@ def test_a_refresh_at_the_maximal_age_starts_the_pauses_anew() -> None:
 
 
 def test_a_failed_refresh_is_tried_again() -> None:
-    """What a failed request was for stays wanted, for new topics too."""
+    """Topics of a failed request are requested again, new ones too."""
     life = Life()
     life.metadata.add_topic("t", life.now)
     _, token = life.ask()
@@ -163,7 +163,7 @@ def test_a_topic_that_is_added_during_a_request_needs_one_of_its_own() -> None:
 
 
 def test_an_answer_does_not_satisfy_a_want_that_came_after_its_request() -> None:
-    """What went wrong while a request was on its way is asked about once more."""
+    """An update wanted during a request leads to one more request."""
     life = Life()
     life.round(answer())
     life.now += 1
@@ -282,7 +282,7 @@ def test_who_waited_in_vain_is_told_what_is_known(case: str) -> None:
 
 
 def test_the_last_failure_of_a_connection_is_said_first() -> None:
-    """What the caller knows of the connection is more than that a request failed."""
+    """The text has the connection's error rather than that of the failed request."""
     life = Life()
     failing(life)
     text = life.metadata.describe_wait("t", 0.5, failure=ConnectionError("no route"))

@@ -109,7 +109,7 @@ def test_a_topic_that_was_made_anew_has_its_own_epochs(topic_id: UUID, epoch: in
 
 
 def test_the_first_id_of_a_topic_resets_its_epochs() -> None:
-    """A cluster that begins to name ids may have made the topic anew since."""
+    """When a cluster begins to send topic ids, known epochs are dropped."""
     life = settled(part(0, 1, epoch=100))
     life.renew(answer(topic("t", part(0, 2, epoch=10), topic_id=FIRST_ID)))
     assert life.leader(T0) == Leader(2, 10)
@@ -130,7 +130,7 @@ def test_epochs_of_old_brokers_are_not_believed(version: int) -> None:
 
 
 def test_partitions_are_added_and_lost_with_the_answers() -> None:
-    """A topic that grows, or was made anew smaller, has as many partitions as the last answer."""
+    """A topic has as many partitions as in the last answer, more or fewer than before."""
     life = settled(part(0))
     life.renew(answer(topic("t", part(0), part(1))))
     assert life.metadata.partition_count("t") == 2
@@ -189,7 +189,7 @@ def test_an_error_that_waiting_does_not_help_holds_until_the_topic_is_wanted_aga
 
 
 def test_an_error_ends_with_a_good_answer() -> None:
-    """Once the topic can be used, nobody hears of what was."""
+    """Once a topic can be used, its earlier error is gone."""
     life = Life()
     life.metadata.add_topic("t", life.now)
     life.round(answer(topic("t", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
@@ -237,7 +237,7 @@ def test_a_partition_without_a_leader_is_asked_about_again() -> None:
     [answer(brokers=()), answer(brokers=(-1, -5)), answer(error=ErrorCode.UNKNOWN_SERVER_ERROR)],
 )
 def test_an_answer_that_says_nothing_is_a_failure(response: MetadataResponse) -> None:
-    """Without a broker, or with an error of the whole answer, what was known stays known."""
+    """An answer without brokers, or with a top-level error, changes no known metadata."""
     life = settled(part(0))
     life.renew(response)
     assert life.leader(T0) == Leader(1, 0)
@@ -384,7 +384,7 @@ def test_without_any_usable_broker_the_bootstrap_list_is_asked_again() -> None:
 
 
 def test_a_bootstrap_list_without_a_usable_broker_is_asked_at_the_backoffs_pace() -> None:
-    """Nobody there: the pauses grow, and the list stays what it is."""
+    """While no broker answers, the pauses grow and the list is unchanged."""
     life = Life()
     pauses = []
     for _ in range(5):

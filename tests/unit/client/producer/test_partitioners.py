@@ -91,7 +91,7 @@ def test_a_partition_is_kept_for_a_batchs_worth_of_bytes() -> None:
 
 
 def test_an_open_batch_delays_the_change_up_to_twice_its_size() -> None:
-    """No batch is left half full, unless twice batch.size went to its partition."""
+    """The partition changes at a full batch, or after twice batch.size bytes."""
     partitioner = sticky(100)
     partitioner.partition("t", 1000, ())
     first = partitioner.partition("t", 1000, ())
@@ -148,7 +148,7 @@ def test_without_sizes_the_choice_is_uniform() -> None:
 
 
 def test_a_topic_made_anew_with_fewer_partitions_gets_a_valid_one() -> None:
-    """A partition that no longer exists is left at once."""
+    """A partition that no longer exists is replaced at once."""
     partitioner = sticky(1000)
     partitioner.partition("t", 1, (0,))
     partitioner.update_load("t", {7: 0})
@@ -158,7 +158,7 @@ def test_a_topic_made_anew_with_fewer_partitions_gets_a_valid_one() -> None:
 
 
 def test_a_batch_size_of_nothing_is_refused() -> None:
-    """A partition that takes no bytes would change for ever."""
+    """A batch size of 0 is refused, since the partition would change for every record."""
     with pytest.raises(ValueError, match=r"batch\.size"):
         sticky(0)
 

@@ -110,7 +110,7 @@ def test_nothing_is_sent_without_an_identity() -> None:
 
 
 def test_the_first_batch_for_a_partition_goes_alone() -> None:
-    """A leader that does not know the producer would take any number, also the wrong one."""
+    """The second batch waits, since a leader accepts any number from an unknown producer."""
     life = newcomer()
     first = life.sent(T0)
     assert not life.manager.may_drain(closed_batch(T0))
@@ -208,7 +208,7 @@ def test_an_unknown_producer_begins_anew_whether_or_not_its_records_were_deleted
 
 
 def test_other_partitions_finish_in_the_old_epoch() -> None:
-    """What is in flight elsewhere keeps its identity, and new batches there wait for it."""
+    """Batches in flight elsewhere keep their epoch, and new batches there wait for them."""
     life = idempotent()
     broken, healthy = life.sent(T0), life.sent(T1)
     assert can_retry(life, broken, GAP)
@@ -287,7 +287,7 @@ def test_after_the_last_epoch_comes_a_new_id() -> None:
 
 
 def test_an_acknowledgement_of_the_old_epoch_counts_for_it() -> None:
-    """After a bump elsewhere a partition goes on until what it has in flight is in the log."""
+    """After a bump elsewhere, a partition changes its epoch when its batches are in the log."""
     life = idempotent(epoch=EPOCH_MAX)
     first, second, elsewhere = life.sent(T0), life.sent(T0), life.sent(T1)
     assert can_retry(life, elsewhere, GAP)
@@ -347,7 +347,7 @@ def test_nothing_new_is_sent_behind_a_batch_of_unknown_fate() -> None:
 
 
 def test_a_gap_behind_an_expired_batch_bumps_the_epoch() -> None:
-    """The expired one is missing in the log: what was behind it begins at 0 in the next epoch."""
+    """If the log lacks the expired batch, later ones start at 0 in the next epoch."""
     life = idempotent()
     expired, behind = life.sent(), life.sent()
     assert can_retry(life, expired, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -365,7 +365,7 @@ def test_a_gap_behind_an_expired_batch_bumps_the_epoch() -> None:
 
 
 def test_an_expired_batch_with_nothing_behind_bumps_the_epoch() -> None:
-    """Nobody can tell whether it is in the log, so the next batch is numbered in a new epoch."""
+    """The next batch has a new epoch, since the expired one may be in the log."""
     life = idempotent()
     life.manager.completed(life.sent(), 500)
     expire(life, life.sent())
@@ -374,7 +374,7 @@ def test_an_expired_batch_with_nothing_behind_bumps_the_epoch() -> None:
 
 
 def test_expired_batches_behind_an_expired_one_bump_the_epoch() -> None:
-    """If the last in flight fails as well, the numbers start anew."""
+    """If the last batch in flight fails too, numbers restart in a new epoch."""
     life = idempotent()
     batches = [life.sent(), life.sent()]
     for batch in batches:
@@ -406,7 +406,7 @@ def test_parts_of_a_batch_share_its_numbers() -> None:
 
 
 def test_a_duplicate_counts_as_written() -> None:
-    """A batch that the log has, nobody knows where, is followed by the next number."""
+    """After a duplicate of unknown offset, the next number follows."""
     life = idempotent()
     life.manager.completed(life.sent(), -1)
     life.manager.resolve_sequences(0.0)
@@ -414,7 +414,7 @@ def test_a_duplicate_counts_as_written() -> None:
 
 
 def test_a_retriable_code_is_retried_and_others_are_not() -> None:
-    """Codes that Kafka does not call retriable, or that nobody knows, end a batch."""
+    """A code that is not retriable in Kafka, or unknown, fails the batch."""
     life = idempotent()
     batch = life.sent()
     assert can_retry(life, batch, ErrorCode.NOT_ENOUGH_REPLICAS)

@@ -36,7 +36,7 @@ def test_bytes_and_text_are_sent_as_they_are(data: object, expected: bytes | Non
 
 
 def test_a_buffer_that_changes_later_was_copied() -> None:
-    """What the caller does with a bytearray after the call does not reach the record."""
+    """Changing a bytearray after the call does not change the record."""
     buffer = bytearray(b"before")
     sent = serialize(memoryview(buffer), None, setting="value_serializer")
     buffer[:] = b"behind"
@@ -64,7 +64,7 @@ def test_any_callable_that_gives_bytes_or_text_will_do() -> None:
 
 
 def test_none_is_a_deletion_whatever_the_serializer() -> None:
-    """A serializer is not asked about None, so JSON's null does not take its place."""
+    """A serializer is not called for None, so None does not become JSON's null."""
     assert serialize(None, json.dumps, setting="value_serializer") is None
 
 
@@ -76,7 +76,7 @@ def test_what_a_serializer_raises_is_the_cause() -> None:
 
 
 def test_a_serializer_must_give_something_that_can_be_sent() -> None:
-    """What it returned is named, not what it was given."""
+    """The error names the type that the serializer returned, not its argument's."""
     with pytest.raises(SerializationError, match="value_serializer returned a dict"):
         serialize("{}", cast("Serializer", json.loads), setting="value_serializer")
 

@@ -313,7 +313,7 @@ def test_a_producer_whose_id_went_to_another_can_only_be_closed(
 
 
 def test_a_transaction_timeout_that_is_too_long_names_both_settings() -> None:
-    """INVALID_TRANSACTION_TIMEOUT tells the producer's setting and the broker's."""
+    """The message of INVALID_TRANSACTION_TIMEOUT has the producer's setting and the broker's."""
     life = Life()
     pending = upto_init(life)
     life.serve(INIT, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
@@ -325,7 +325,7 @@ def test_a_transaction_timeout_that_is_too_long_names_both_settings() -> None:
 
 @pytest.mark.parametrize("code", FENCED)
 def test_a_fenced_producer_is_told_both_possible_reasons(code: int) -> None:
-    """An epoch that is not taken any more may be another producer's doing, or a time-out's."""
+    """The message has both causes of an old epoch: another producer, or a timeout."""
     life = Life()
     pending = upto_end(life)
     life.serve(END, code)
@@ -375,7 +375,7 @@ def test_a_groups_coordinator_that_is_refused_is_abortable(
     ],
 )
 def test_an_answer_without_coordinator_is_fatal(answer: FindCoordinatorResponse) -> None:
-    """A broker that names nobody ends in a clear error."""
+    """An answer without a coordinator is a fatal error with a clear message."""
     life = Life()
     pending = life.manager.init_transactions()
     life.manager.answered(life.ask(FIND), answer, life.now)
@@ -407,7 +407,7 @@ def test_an_answer_without_identity_is_fatal() -> None:
 def test_an_answer_about_other_partitions_is_fatal(
     key: ApiKey, upto: Callable[[Life], PendingOperation]
 ) -> None:
-    """An answer that leaves out what was asked for ends in a clear error."""
+    """An answer that lacks the requested partitions is a fatal error with a clear message."""
     life = Life()
     pending = upto(life)
     request = life.ask(key)
@@ -437,7 +437,7 @@ def test_a_broker_that_cannot_be_spoken_to_is_fatal(key: ApiKey, error: Exceptio
     ],
 )
 def test_offsets_that_fail_during_an_abort(code: int, state: State) -> None:
-    """Only a fatal error fails the abort; else nothing is left to tell the coordinator."""
+    """Only a fatal error of the offsets fails the abort."""
     life = Life()
     upto_offsets(life)
     pending = life.manager.abort()

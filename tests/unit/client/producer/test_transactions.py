@@ -242,7 +242,7 @@ def test_init_transactions_may_be_called_again_once_it_is_allowed(code: int) -> 
 
 
 def test_an_idempotent_producer_asks_again_for_an_id_it_was_refused() -> None:
-    """What waits fails with the refusal; the next try comes after a pause."""
+    """Waiting batches fail with the refusal, and the next request comes after a pause."""
     life = Life(is_transactional=False)
     life.serve(INIT, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     assert life.manager.is_aborting_batches
@@ -389,7 +389,7 @@ def test_a_batch_that_fails_during_the_commit_fails_the_commit() -> None:
 
 
 def test_a_batch_that_was_never_sent_fails_the_transaction_when_it_expires() -> None:
-    """Several do not make it worse; the first error is the one that is told."""
+    """If several batches expire, the error of the first one is reported."""
     life = Life().initialized().begun(T0)
     first = DeliveryTimeoutError("first")
     life.manager.failed(closed_batch(T0), first, was_refused=False)
@@ -637,7 +637,7 @@ def interrupted_commit(life: Life, at: int) -> bool:
 
 
 def test_a_commit_that_is_interrupted_is_noted_or_has_not_begun() -> None:
-    """Wherever Ctrl-C comes: else nobody asks for its outcome, and its work is done again."""
+    """Ctrl-C at any point leaves a commit that is known, or none that was begun."""
     for at in count(1):
         life = Life().initialized().begun(T0)
         if not interrupted_commit(life, at):
