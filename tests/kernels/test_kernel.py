@@ -24,7 +24,7 @@ def fresh(code: str) -> str:
 
 
 def test_importing_stays_light() -> None:
-    """Neither numpy nor numba comes with the kernels, nor by using them in plain code."""
+    """Neither importing the kernels nor running them in plain Python imports numpy or numba."""
     code = """
 kernels.walk_records(b'', 0, 0, 0, kernels.int64s(7))
 print([name for name in ('numpy', 'numba') if name in sys.modules])

@@ -165,8 +165,8 @@ def test_a_record_that_somebody_else_awaits_stays_in_line() -> None:
     play(main)
 
 
-def test_records_that_nobody_awaits_do_not_pile_up() -> None:
-    """Beyond `buffer.memory` in line a record fails two turns later; one awaited does not."""
+def test_records_that_are_not_awaited_are_bounded_by_memory() -> None:
+    """Beyond `buffer.memory`, a queued record fails two turns later unless it is awaited."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(**SMALL) as producer:

@@ -156,8 +156,8 @@ def test_a_fatal_answer_leaves_what_is_in_flight_elsewhere_its_outcome() -> None
 
 
 @pytest.mark.parametrize("code", [-7, 9999])
-def test_a_code_that_nobody_knows_is_fatal_for_its_batch(code: int) -> None:
-    """An unknown number is an error with that number in it."""
+def test_an_unknown_error_code_is_fatal_for_its_batch(code: int) -> None:
+    """The error has the unknown number."""
     with_code = partial(with_fields, error_code=code)
 
     async def main(stage: Stage) -> None:
@@ -669,8 +669,8 @@ def test_a_broker_that_cannot_be_reached_is_said_to_be_that() -> None:
     play(main)
 
 
-def test_a_partition_that_nobody_leads_is_said_to_be_that() -> None:
-    """With brokers that answer, it is the partition that has no leader."""
+def test_the_error_names_a_partition_without_a_leader() -> None:
+    """If brokers answer, the error says that the partition has no leader."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(delivery_timeout_ms=20_000, request_timeout_ms=3000) as producer:

@@ -274,7 +274,7 @@ HOWS = (
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("skip", [0, 3])
 def test_rows_survive_broken_connections(how: FaultKind, skip: int) -> None:
-    """Whatever breaks with several batches on the way, each row is written once and in order."""
+    """Rows are written once and in order although connections break during several batches."""
 
     async def main(stage: Stage) -> None:
         stage.cluster.script.add(ApiKey.PRODUCE, how, skip=skip, times=2)

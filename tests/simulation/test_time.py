@@ -58,7 +58,7 @@ def test_a_full_batch_does_not_linger() -> None:
     play(main)
 
 
-def test_who_awaits_a_receipt_does_not_linger() -> None:
+def test_a_batch_whose_receipt_is_awaited_does_not_linger() -> None:
     """A batch that somebody waits for is sent at once."""
 
     async def main(stage: Stage) -> None:
@@ -301,7 +301,7 @@ def test_close_gives_up_after_its_timeout() -> None:
     play(main)
 
 
-def test_who_waits_in_flush_is_woken_by_a_forced_close() -> None:
+def test_a_forced_close_ends_a_waiting_flush() -> None:
     """A flush, and a receipt that is awaited, end when the producer is closed."""
 
     async def main(stage: Stage) -> None:

@@ -141,7 +141,7 @@ def cluster() -> Iterator[ScriptedCluster]:
 @example(kind=SystemExit, at=1, parts=frozenset({"hooks"}), sends=[frozenset()])
 @example(kind=ValueError, at=1, parts=frozenset(), sends=[frozenset({"topic"})] * 3)
 @settings(max_examples=60, deadline=None)
-def test_threads_go_on(
+def test_threads_survive_exceptions_of_user_code(
     cluster: ScriptedCluster,
     kind: type[BaseException],
     at: int,
@@ -201,8 +201,8 @@ def test_each_part_is_closed_whatever_another_raises(kind: type[BaseException]) 
     assert told == [0, 1]
 
 
-def test_who_waits_in_line_for_a_producer_that_is_dropped_is_told() -> None:
-    """The receipt ends, and its callback is called by the loop, though nothing turns any more."""
+def test_queued_records_of_a_collected_producer_fail() -> None:
+    """The receipt fails, and the loop calls its callback, although the producer has ended."""
 
     async def main(stage: Stage) -> None:
         told: list[str] = []

@@ -56,7 +56,7 @@ def test_rows_are_what_was_written(spark: SparkSession, data: Path) -> None:
 
 
 def test_headers_come_on_request(spark: SparkSession, data: Path) -> None:
-    """With milliseconds intact, a null for the missing value, and the header's own parts."""
+    """Headers are read with null values; the timestamps keep their milliseconds."""
     frame = load(spark, data, subscribe="other", includeHeaders="true")
     [row] = frame.selectExpr("*", "unix_millis(timestamp) AS time").collect()
     assert row["value"] is None

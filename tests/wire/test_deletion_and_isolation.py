@@ -51,7 +51,7 @@ def delete_with_kafka_python(address: str, topic: str, offset: int) -> int:
 
 @pytest.mark.parametrize("delete", [delete_with_confluent, delete_with_kafka_python])
 def test_a_client_deletes_records(address: str, delete: Callable[[str, str, int], int]) -> None:
-    """What lies below is gone for every client; -1 empties the log."""
+    """Earlier records are gone for every client; -1 empties the log."""
     topic, client = f"deleted.{delete.__name__}", CLIENTS["confluent-kafka"]
     client.produce(address, topic, RECORDS, codec="none", is_idempotent=False)
     assert delete(address, topic, 12) == 12

@@ -145,8 +145,8 @@ def test_a_callback_may_close_the_producer(address: str) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.2])
-def test_closing_ends_those_who_wait(address: str, timeout: float) -> None:
-    """Threads in send with full memory, and those in result and flush, are told of the close."""
+def test_closing_ends_threads_that_wait(address: str, timeout: float) -> None:
+    """Threads in send, result and flush get an error when the producer is closed."""
     producer = Producer(bootstrap_servers=address, buffer_memory=50_000, linger_ms=60_000)
     producer.send("waiting", b"first").result(TIMEOUT_S)
     stuck = Producer(bootstrap_servers=NOWHERE, max_block_ms=600_000)

@@ -68,7 +68,7 @@ def test_a_compaction_waits_for_the_device_on_threads_only() -> None:
 
 
 def test_a_compaction_that_waits_for_its_checkpoint_holds_up_nobody() -> None:
-    """The device hangs when the cleaner offset is written: records are taken all the same."""
+    """Records are appended while the device hangs on the cleaner's checkpoint."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:

@@ -200,7 +200,7 @@ def test_kinds_and_texts_of_settings_are_told() -> None:
     ],
 )
 def test_named_settings_are_described(keys: tuple[str, ...], names: list[str]) -> None:
-    """Names that do not exist are passed over; none at all stands for all."""
+    """Unknown names are ignored; an empty list means all settings."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:
@@ -213,7 +213,7 @@ def test_named_settings_are_described(keys: tuple[str, ...], names: list[str]) -
 
 
 def test_the_broker_describes_itself() -> None:
-    """Read-only, from what it was started with or by default; nothing is set for all brokers."""
+    """Its settings are read-only, from its start or by default; there is no cluster default."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside, {"log.retention.ms": " 500"}) as broker:

@@ -119,8 +119,10 @@ def test_the_policy_must_contain_delete(policy: str, code: ErrorCode) -> None:
         ("__consumer_offsets", ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],
 )
-def test_topics_that_are_refused(topic: str, code: ErrorCode) -> None:
-    """One that does not exist, and those in which Kafka keeps its own state."""
+def test_delete_records_is_refused_for_missing_and_internal_topics(
+    topic: str, code: ErrorCode
+) -> None:
+    """A missing topic and Kafka's internal topics are refused."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:

@@ -111,7 +111,7 @@ def test_what_only_the_device_has_is_served_too() -> None:
 
 
 def test_a_slow_device_holds_up_nobody_else() -> None:
-    """While one client waits for it, others write and read what the page cache has."""
+    """While one client waits for the device, others write, and read from the page cache."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside, TWO) as broker:

@@ -83,7 +83,11 @@ def test_an_acknowledged_record_survives_a_lost_machine() -> None:
         ({}, -1, False),
     ],
 )
-def test_who_waits_for_the_device(settings: dict[str, str], acks: int, waits: bool) -> None:  # noqa: FBT001 - a parameter
+def test_only_acks_all_under_sync_waits_for_the_device(
+    settings: dict[str, str],
+    acks: int,
+    waits: bool,  # noqa: FBT001 - a parameter
+) -> None:
     """Only acks=all under sync waits for the device; other requests cause no flush."""
 
     async def scenario(outside: Outside) -> None:
@@ -160,7 +164,7 @@ def test_the_directories_are_flushed_side_by_side() -> None:
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_a_failed_flush_fails_all_who_waited_and_the_directory(error: int) -> None:
-    """It is not tried again, whatever the reason; the other directory goes on."""
+    """The flush is not repeated, whatever the error; the other directory stays in service."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside, {**SYNC, "log.dirs": "a,b"}) as broker:

@@ -60,7 +60,7 @@ def test_an_error_of_the_system_is_the_devices() -> None:
     assert services.error_code(OSError(5, "io")) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_the_kinds_are_found() -> None:
-    """The test above looks at errors of each room."""
+def test_errors_of_every_package_are_found() -> None:
+    """The test above covers errors of every package."""
     assert {ConfigError, CorruptionError} < set(errors())
     assert len(set(errors())) > 15

@@ -109,8 +109,8 @@ def test_a_small_request_waits_for_no_memory() -> None:
     run(scenario, SMALL_POOL)
 
 
-def test_who_holds_memory_and_stalls_makes_room_for_who_waits() -> None:
-    """A large request gets through within seconds; those that stall are closed for it."""
+def test_a_stalled_request_is_evicted_for_a_waiting_one() -> None:
+    """A large request is served within seconds; stalled ones are closed for it."""
 
     async def scenario(outside: Outside, broker: RunningBroker) -> None:
         stalled = [connect(outside, broker) for _ in range(16)]
@@ -130,7 +130,7 @@ def test_who_holds_memory_and_stalls_makes_room_for_who_waits() -> None:
     run(scenario, SMALL_POOL)
 
 
-def test_nobody_is_closed_while_nobody_waits() -> None:
+def test_a_slow_client_stays_while_no_request_waits_for_memory() -> None:
     """A slow client may take as long as it likes, as long as there is memory."""
 
     async def scenario(outside: Outside, broker: RunningBroker) -> None:

@@ -132,7 +132,7 @@ def test_flush_ms_acts_by_default() -> None:
 
 
 def test_idle_producers_are_forgotten() -> None:
-    """After producer.id.expiration.ms, at the next check."""
+    """They are forgotten after producer.id.expiration.ms, at the next check."""
 
     async def scenario(outside: Outside) -> None:
         settings = {

@@ -239,7 +239,7 @@ def test_nothing_but_a_repair_needs_to_write(data: Path) -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_every_codec_is_read(tmp_path: Path, codec: Codec) -> None:
-    """By all three commands."""
+    """All three commands read every codec."""
     records = [Record(offset, 5, b"k", b"value" * 20) for offset in range(3)]
     write_segment(tmp_path, FLIGHTS, 0, batch_of(records, codec=codec))
     assert json.loads(lines("scan", tmp_path, "--json")[0])["codecs"] == {codec.name.lower(): 1}

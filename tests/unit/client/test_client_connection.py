@@ -86,8 +86,8 @@ def test_a_failure_that_may_pass_is_tried_again_with_growing_pauses() -> None:
     assert pauses == [pytest.approx(each, rel=0.2) for each in (0.1, 0.2, 0.4)]
 
 
-def test_attempts_are_bounded() -> None:
-    """The last failure comes out as it is."""
+def test_after_the_last_attempt_the_error_is_raised() -> None:
+    """The error of the last attempt is raised unchanged."""
     pauses: list[float] = []
 
     def attempt() -> None:

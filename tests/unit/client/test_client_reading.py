@@ -310,7 +310,7 @@ def test_control_batches_are_handed_out() -> None:
 
 
 def test_settings_are_checked_together() -> None:
-    """Unknown names, bad values and a bad list come in one error, named as Kafka names them."""
+    """Unknown names, bad values and a bad list are one error, under Kafka's names."""
     with pytest.raises(ConfigError) as caught:
         ClusterReader("one", settings={"security_protocol": "SASL_SSL"})
     assert {each.split(":")[0] for each in caught.value.faults} == {

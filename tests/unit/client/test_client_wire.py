@@ -100,8 +100,8 @@ def test_the_second_address_serves_if_the_first_does_not(bootstrap: str) -> None
     reader.close()
 
 
-def test_nobody_there_is_said_with_the_address() -> None:
-    """After a bounded number of attempts the error names HOST:PORT."""
+def test_an_unreachable_broker_is_named_with_its_address() -> None:
+    """After the last attempt the error names HOST:PORT."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     reader = ClusterReader(f"127.0.0.1:{port}", settings=IMPATIENT)

@@ -95,7 +95,7 @@ def test_a_foreign_name_leads_to_ours(name: str, meant: str) -> None:
 
 
 def test_readers_are_told_too() -> None:
-    """A client that only reads gives the same hints."""
+    """A client that only reads gives the same hints as a producer."""
     with pytest.raises(ConfigError, match=r"it is ssl\.truststore\.location here"):
         parse_client_config({"bootstrap.servers": "localhost:9092", "ssl_cafile": "ca.pem"})
 

@@ -32,8 +32,10 @@ def change(name: str, operation: ConfigOperation, value: str = "") -> ConfigChan
         ({}, change(POLICY, SUBTRACT, "delete"), {POLICY: ""}),
     ],
 )  # fmt: skip
-def test_a_change(current: dict[str, str], wanted: ConfigChange, planned: dict[str, str]) -> None:
-    """A value is set or goes, a list grows or shrinks; each word is in a list once."""
+def test_a_change_sets_removes_appends_or_subtracts(
+    current: dict[str, str], wanted: ConfigChange, planned: dict[str, str]
+) -> None:
+    """A value is set or removed; a list grows or shrinks and has each item once."""
     before = dict(current)
     assert plan_configs(current, [wanted], {}) == planned
     assert current == before

@@ -34,7 +34,7 @@ def an_outcome(tables: Tables, *, root: Path) -> Outcome:
 
 
 def test_everything_measured_is_said(tables: Tables, tmp_path: Path) -> None:
-    """Records, megabytes, seconds and files stand in the text."""
+    """The text has records, megabytes, seconds and files."""
     lines = summary(an_outcome(tables, root=tmp_path)).splitlines()
     assert lines[0].startswith("Done in 6.2 s. The result equals what pandas computes")
     assert "1,656 values" in lines[0]

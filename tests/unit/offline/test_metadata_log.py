@@ -137,8 +137,8 @@ def test_an_interrupted_repair_of_it_is_not_completed() -> None:
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_a_line_of_it_in_a_checkpoint_is_nobodys(name: str) -> None:
-    """Kafka does not read it: one behind the end is no fault, and a repair keeps it."""
+def test_its_line_in_a_checkpoint_is_kept_and_no_fault(name: str) -> None:
+    """Kafka ignores that line: one beyond the log end is no fault, and a repair keeps it."""
     files = kraft_directory()
     line = f"{METADATA_TOPIC} 0 999999\n"
     path = f"{ROOT}/{name}"

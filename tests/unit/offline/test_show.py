@@ -139,7 +139,7 @@ def test_pages_end_behind_a_line_and_have_every_record(size: int) -> None:
 
 
 def test_nothing_of_a_batch_with_a_bad_record_is_shown() -> None:
-    """What stands before that batch is."""
+    """Batches before that batch are shown."""
     kernels.load()
     builder = BatchBuilder()
     builder.append(b"k", b"v")

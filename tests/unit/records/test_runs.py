@@ -82,8 +82,8 @@ def test_damage_ends_a_run_before_it() -> None:
             batch.check()
 
 
-def test_offsets_that_go_back_are_left_to_whoever_knows_the_log() -> None:
-    """No checksum covers a base offset: the batch before, which may be the wrong one, is alone."""
+def test_offsets_that_decrease_end_a_run() -> None:
+    """The batch before a decrease is alone, since no checksum covers its base offset."""
     size = len(plain(1))
     data = plain(4) + plain(1, since=90) + plain(2, since=5)
     found = [(at // size, piece.base_offset) for at, piece in read_runs(memoryview(data))]

@@ -45,7 +45,7 @@ def test_any_bytes_can_be_read(files: Files) -> None:
     assert files.open("folder/a", read_only=True).read(0, 10) == b""
 
 
-def test_what_is_not_there_is_said_as_the_system_says_it(files: Files) -> None:
+def test_a_missing_file_raises_file_not_found(files: Files) -> None:
     """A missing file raises the same error as on a local disk."""
     for attempt in (
         lambda: files.open("folder/c", read_only=True),
@@ -72,7 +72,7 @@ CHANGES: list[Callable[[Files], object]] = [
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_nothing_can_be_changed(files: Files, change: Callable[[Files], object]) -> None:
-    """Every call that would is refused, and everything is as it was."""
+    """Every call that would change a file is refused and changes nothing."""
     with pytest.raises(OSError, match="Read-only"):
         change(files)
     assert files.list("folder") == ["a", "b"]

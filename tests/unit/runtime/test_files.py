@@ -145,7 +145,7 @@ def test_directories(place: tuple[Files, str]) -> None:
 
 
 def test_what_is_not_there_is_an_error(place: tuple[Files, str]) -> None:
-    """Opening, listing, renaming and removing."""
+    """Opening, listing, renaming and removing a missing file raise an error."""
     files, root = place
     for call in (files.open, files.list, files.remove, files.remove_tree, files.sync_directory):
         with pytest.raises(FileNotFoundError):

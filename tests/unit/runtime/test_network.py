@@ -43,7 +43,7 @@ def test_a_connection_reaches_its_listener() -> None:
 
 
 def test_failures_are_outcomes() -> None:
-    """A closed port and a name that does not exist are told as errors, not raised."""
+    """A closed port and an unknown name are passed to the callback as errors, not raised."""
 
     async def main() -> None:
         network = SocketNetwork()

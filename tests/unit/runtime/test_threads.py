@@ -17,7 +17,7 @@ class Large:
     """Stands for a hundred megabytes."""
 
 
-def test_an_error_keeps_nothing_of_what_it_was_raised_in() -> None:
+def test_an_error_keeps_no_variables_of_its_thread_alive() -> None:
     """An error from a thread does not keep the thread's local variables alive."""
     held: list[weakref.ref[Large]] = []
 
@@ -71,7 +71,7 @@ def test_work_whose_caller_is_cancelled_keeps_its_place() -> None:
 
 
 def test_an_error_of_bounded_work_keeps_nothing_of_it() -> None:
-    """What the work held is gone with the error, without waiting for Python's search for cycles."""
+    """Objects of the work are freed with the error, without the cycle collector."""
 
     def refuse(_: Large) -> None:
         raise OSError(errno.EIO, "refused")

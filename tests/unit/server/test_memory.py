@@ -57,7 +57,7 @@ def run(scenario: Scenario, *, around: Around | None = None) -> None:
         outside.run(main(outside))
 
 
-def test_no_more_are_evicted_than_those_who_wait_need() -> None:
+def test_only_as_many_requests_are_evicted_as_waiters_need() -> None:
     """Of many stalled requests the oldest is evicted; the others stay once nobody waits."""
 
     async def scenario(outside: Outside) -> None:
@@ -96,8 +96,8 @@ def test_evictions_are_spread_over_turns_of_the_loop() -> None:
     assert max(at_once) == EVICTIONS_PER_TURN
 
 
-def test_who_sends_between_two_turns_of_evictions_stays() -> None:
-    """It stalled when it was looked at, and does not when its turn would come."""
+def test_a_request_that_receives_bytes_between_evictions_stays() -> None:
+    """A request that was stalled at one check and not at the next is kept."""
 
     async def scenario(outside: Outside) -> None:
         clients = Clients(1000)
@@ -150,8 +150,8 @@ def test_a_request_that_is_answered_for_long_makes_room() -> None:
     run(scenario)
 
 
-def test_when_all_who_hold_wait_for_more_the_oldest_go() -> None:
-    """One after the other, until one of them can be served."""
+def test_if_all_holders_wait_for_more_memory_the_oldest_are_evicted() -> None:
+    """They are evicted one by one until another can be served."""
 
     async def scenario(outside: Outside) -> None:
         clients = Clients(1000)
@@ -165,8 +165,8 @@ def test_when_all_who_hold_wait_for_more_the_oldest_go() -> None:
     run(scenario)
 
 
-def test_who_sends_enough_keeps_its_memory() -> None:
-    """However long it takes, while somebody waits."""
+def test_a_request_that_arrives_fast_enough_keeps_its_memory() -> None:
+    """It is kept however long it takes, even while others wait."""
 
     async def scenario(outside: Outside) -> None:
         clients = Clients(1000)

@@ -450,7 +450,7 @@ class TestFilesThatGoAway:
         self.fails(query, f"the segment from offset {30 * number} on is gone")
 
     def test_a_compacted_segment(self, tmp_path: Path) -> None:
-        """It has fewer bytes than were planned on."""
+        """A compacted segment has fewer bytes than the plan assumed."""
         segments = self.log(tmp_path)
         query = Query(tmp_path)
         segments[1].write_bytes(batch_of(numbered(50, 60)))

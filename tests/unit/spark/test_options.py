@@ -98,7 +98,7 @@ def test_a_timestamp_goes_before_timestamps_by_partition_and_those_before_offset
 
 
 def test_all_faults_come_together() -> None:
-    """An unknown name with a suggestion, a missing place, a missing topic, a bad number."""
+    """One error has an unknown name, a missing place, a missing topic and a bad number."""
     faults = faults_of({"subscripe": "a", "minPartitions": "0"})
     assert "subscripe: no such option; did you mean subscribe?" in faults
     assert any(each.startswith("path, paths, kafka.bootstrap.servers: ") for each in faults)

@@ -54,7 +54,7 @@ def test_twenty_invalid_records_are_twenty_errors() -> None:
 
 @every_codec
 def test_offsets_are_consecutive(codec: Codec) -> None:
-    """All twenty of a batch the same: the first is right, the others are named."""
+    """Of twenty equal offsets the first is right, and the others are named."""
     with pytest.raises(InvalidRecordError, match="record 1: offset delta 0 instead of 1") as caught:
         plan(with_offsets(*[0] * 20, codec=codec))
     assert indexes(caught.value) == list(range(1, 20))
@@ -75,7 +75,7 @@ def test_offsets_with_a_gap_are_refused() -> None:
     [(-1, True), (NOW - 1000, True), (NOW - 1001, False), (NOW + 1000, True), (NOW + 1001, False)],
 )
 def test_timestamps_have_bounds(timestamp: int, is_taken: bool) -> None:  # noqa: FBT001
-    """On both sides of the broker's clock; none at all is always taken."""
+    """Timestamps are bounded on both sides of the broker's clock; a missing one is accepted."""
     data = batch(b"a", b"b", timestamps=[NOW, timestamp])
     if is_taken:
         assert plan(data, BOUNDED).max_timestamp == max(NOW, timestamp)

@@ -50,7 +50,7 @@ def test_offset_and_epoch_are_stamped_in_place_and_the_checksum_holds(codec: Cod
 
 
 def test_planning_changes_nothing() -> None:
-    """Until the stamps are applied."""
+    """The batches are unchanged until the stamps are applied."""
     data = batch(b"a")
     before = bytes(data)
     planned = plan(data)
@@ -127,7 +127,7 @@ def test_what_is_not_one_batch_of_a_client_is_refused(data: bytes) -> None:
 @every_codec
 @every_target
 def test_two_batches_are_refused(codec: Codec, target: str) -> None:
-    """Whatever their codec and the topic's."""
+    """Two batches are refused with any codec, of the batches and of the topic."""
     data = bytes(batch(codec=codec)) * 2
     with pytest.raises(InvalidRecordError, match="one per partition"):
         plan(data, settings(compression_type=target))

@@ -237,7 +237,7 @@ def test_a_deleted_partition_does_not_come_back() -> None:
 
 
 def test_folders_of_others_stay() -> None:
-    """Even with a name that ends like those of deleted partitions."""
+    """Other folders stay, even with a suffix like that of deleted partitions."""
     files = MemoryFiles()
     mine = f"data/x-0.{'ab' * 16}-delete"
     folders = ("to-delete", "lost+found", "flights-0.ab-future", "backup-2024.old-delete")

@@ -237,7 +237,7 @@ def test_cutting_the_end_of_a_log_without_epochs(files: MemoryFiles) -> None:
 
 
 def test_clearing_forgets_every_epoch(files: MemoryFiles) -> None:
-    """In memory and in the checkpoint."""
+    """All epochs are removed in memory and in the checkpoint."""
     log = epochs(files, *THREE)
     log.clear()
     assert log.entries == ()
@@ -259,7 +259,7 @@ def test_the_epoch_before_the_latest(files: MemoryFiles) -> None:
 
 
 def test_the_epoch_before_another(files: MemoryFiles) -> None:
-    """The newest entry that is older, whether or not the epoch itself is known."""
+    """It is the newest older entry, whether or not the epoch itself is known."""
     assert epochs(files).previous(2) is None
     log = epochs(files, (2, 10), (4, 15), (10, 20))
     assert log.previous(2) is None
@@ -274,7 +274,7 @@ def test_the_epoch_before_another(files: MemoryFiles) -> None:
 def test_the_epoch_after_another(
     files: MemoryFiles, epoch: int, expected: tuple[int, int] | None
 ) -> None:
-    """The oldest entry that is newer."""
+    """It is the oldest newer entry."""
     assert epochs(files, (0, 0), (1, 100), (2, 200)).next(epoch) == expected
 
 

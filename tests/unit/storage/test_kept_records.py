@@ -155,7 +155,7 @@ def test_every_byte_that_is_cut_is_kept(is_clean: bool) -> None:  # noqa: FBT001
 
 
 def test_zeros_are_not_kept() -> None:
-    """They fill a preallocated file, or what a lost machine has not written."""
+    """Zeros are dropped: they come from preallocation or from a lost machine."""
     files = MemoryFiles()
     stop_cleanly(filled(files, 2))
     files.overwrite(path(0, ".log"), files.content(path(0, ".log")) + bytes(100))

@@ -186,8 +186,8 @@ def test_the_high_watermark_tells_only_news() -> None:
     assert log.positions.high_watermark == 100
 
 
-def test_whoever_watches_the_high_watermark_sees_each_change() -> None:
-    """Appends change nothing, cuts take it along."""
+def test_a_watcher_of_the_high_watermark_sees_each_change() -> None:
+    """An append alone does not move it; a truncation below it does."""
     log = open_at(MemoryFiles(), config=BIG)
     seen = [log.positions.high_watermark]
     append_plain(log, 3)

@@ -232,7 +232,7 @@ def test_the_oldest_transaction_of_a_snapshot_counts() -> None:
 
 @pytest.mark.parametrize("is_partial", [True, False])
 def test_a_transaction_that_is_cut_off_holds_nobody_up(*, is_partial: bool) -> None:
-    """One that has ended and was not replicated, when the log ends before it or begins anew."""
+    """A transaction that was truncated, or not replicated, does not hold back readers."""
     files = folder()
     known = states(files)
     append(known, in_transaction(), 5)

@@ -307,7 +307,7 @@ def test_markers_without_records_complete_nothing() -> None:
 
 
 def test_a_transaction_is_late_when_nobody_has_ended_it_in_time() -> None:
-    """Five minutes after the longest timeout, and until its marker comes."""
+    """It is late five minutes after the longest timeout, until its marker comes."""
     known = states()
     append(known, in_transaction(producer_id=39, epoch=2), 100)
     append(known, in_transaction(producer_id=57, epoch=9), 150, timestamp=NOW + 500)

@@ -189,7 +189,7 @@ def test_a_log_of_both_policies_knows_all_rules() -> None:
 
 
 def test_no_segments_no_plan() -> None:
-    """An empty sequence is no reason to roll."""
+    """A log without segments gives an empty plan and no roll."""
     assert plan([], config(retention_ms=0, retention_bytes=0)) == RetentionPlan(
         deletions=(), must_roll=False
     )

@@ -65,7 +65,7 @@ def test_a_new_segment_is_the_active_one() -> None:
 
 
 def test_segments_are_taken_out() -> None:
-    """Searches go on without them; one has to stay."""
+    """Searches go on without the removed segments; at least one must stay."""
     segments = three()
     segments.remove([segments.first, segments.last])
     assert bases(segments) == [170]
@@ -95,7 +95,7 @@ def test_one_base_offset_has_one_segment() -> None:
     assert bases(segments) == [0, 170, 345]
 
 
-def test_whoever_has_begun_to_read_goes_on_with_what_it_saw() -> None:
+def test_a_reader_keeps_the_segments_with_which_it_began() -> None:
     """A change swaps the whole; iterations under way see the segments before it."""
     segments = three()
     walk, behind, pairs = iter(segments), segments.from_offset(170), segments.pairs_from(170)
@@ -117,7 +117,7 @@ def test_a_segment_that_is_not_there_cannot_go() -> None:
 
 
 def test_segments_between_two_offsets() -> None:
-    """Those that hold one of them; none for an empty range, and an error for one that is none."""
+    """The segments that have offsets of the range; none for an empty range."""
     segments = Segments([segment(0), segment(10), segment(20)])
     assert bases(segments.between(10, 10)) == []
     assert bases(segments.between(15, 15)) == []

@@ -114,7 +114,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("rule", DAMAGED)
 def test_damaged_snapshots_are_refused(rule: str) -> None:
-    """Empty, cut, longer, of another version, with a wrong CRC or an impossible number."""
+    """One that is empty, cut, too long, or has a wrong version, CRC or number is refused."""
     with pytest.raises(CorruptionError, match=rule):
         decode_snapshot(DAMAGED[rule])
 

@@ -126,7 +126,7 @@ def test_a_truncation_at_the_end_forgets_an_epoch_without_records(offset: int) -
 
 
 def test_epochs_follow_the_truncation() -> None:
-    """In the checkpoint as well."""
+    """Epochs are removed in memory and in the checkpoint."""
     files = MemoryFiles()
     log = open_at(files, config=settings(segment_bytes=10 * SIZE))
     for offset in range(20):

@@ -93,7 +93,7 @@ def test_a_connection_is_made_in_a_later_turn() -> None:
         outside.run(main())
 
 
-def test_nobody_listens() -> None:
+def test_a_connection_to_a_closed_port_is_refused() -> None:
     """Opening a connection to a closed port is refused at once."""
     with virtual_runtime() as outside, pytest.raises(ConnectionRefusedError):
         outside.network.open(9)

@@ -55,8 +55,8 @@ def test_a_refused_connection_is_tried_again_after_a_pause() -> None:
         outside.run(main())
 
 
-def test_closing_tells_those_who_wait() -> None:
-    """After close nothing is in flight, nothing is ready, and the broker sees the end."""
+def test_closing_fails_the_requests_in_flight() -> None:
+    """After close no node is ready, no request is in flight, and the broker sees the end."""
     with stage() as (outside, broker, client):
 
         async def main() -> None:
@@ -392,7 +392,7 @@ def test_each_loss_while_versions_are_asked_for_doubles_the_pause() -> None:
         outside.run(main())
 
 
-def test_closing_while_versions_are_asked_for_tells_nobody() -> None:
+def test_closing_during_the_setup_calls_no_done() -> None:
     """Closing a connection that is not ready yet calls no `done`."""
     with stage() as (outside, broker, client):
 

@@ -77,8 +77,8 @@ def test_an_answer_to_another_request_ends_the_connection(correlation_id: int) -
         assert "1 is due" in str(outcome)
 
 
-def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
-    """Three answers to two requests: the two count, the third costs the connection."""
+def test_a_surplus_answer_closes_the_connection() -> None:
+    """Of three answers to two requests, two are used, and the third closes the connection."""
     second, third = (
         frames.encode_response(SPOKEN[ApiKey.METADATA], METADATA, version=8, correlation_id=number)
         for number in (2, 3)

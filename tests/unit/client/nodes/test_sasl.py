@@ -89,7 +89,7 @@ def test_a_challenge_that_breaks_the_rules_is_refused(challenge: bytes) -> None:
 
 
 def test_names_are_escaped() -> None:
-    """A name with the signs that SCRAM itself uses travels escaped."""
+    """A user name with SCRAM's own separators is sent escaped."""
     first = next(scram(credentials(username="a=b,c"), nonce=lambda: NONCE))
     assert first == f"n,,n=a=3Db=2Cc,r={NONCE}".encode()
 

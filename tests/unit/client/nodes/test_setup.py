@@ -212,7 +212,7 @@ def test_a_broker_that_refuses_to_name_its_versions_is_given_up() -> None:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("receive_bytes_max", [1, 1 << 20])
-def test_who_knows_the_password_comes_in(mechanism: str, receive_bytes_max: int) -> None:
+def test_the_right_password_is_accepted(mechanism: str, receive_bytes_max: int) -> None:
     """With each mechanism the right password leads to a connection that takes requests."""
     with stage(as_user(mechanism)) as (outside, broker, client):
         gate = Gate(broker, mechanism)
@@ -232,8 +232,8 @@ def test_who_knows_the_password_comes_in(mechanism: str, receive_bytes_max: int)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_who_does_not_know_the_password_is_told_so(mechanism: str) -> None:
-    """A wrong password is kept as a fatal failure that names the settings, until one succeeds."""
+def test_a_wrong_password_is_a_fatal_failure(mechanism: str) -> None:
+    """The failure names the settings, and stays until a login succeeds."""
     with stage(as_user(mechanism, "wrong")) as (outside, broker, client):
         Gate(broker, mechanism)
 

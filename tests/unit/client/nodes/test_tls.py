@@ -161,7 +161,7 @@ def test_a_host_that_no_certificate_can_name_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_a_broker_may_ask_who_the_client_is(tmp_path: Path, is_known: bool) -> None:  # noqa: FBT001
+def test_a_broker_may_require_a_client_certificate(tmp_path: Path, is_known: bool) -> None:  # noqa: FBT001
     """A client with a certificate is accepted; one without gets an error that says so."""
     keystore, key = tmp_path / "client.crt", tmp_path / "client.key"
     keystore.write_text(certificates.BROKER)
@@ -235,7 +235,7 @@ def test_an_encrypted_connection_may_end_at_any_time(tmp_path: Path, is_cut: boo
 
 
 def test_a_client_says_goodbye(tmp_path: Path) -> None:
-    """Closing ends the encrypted connection in order: the broker reads its end, no error."""
+    """Closing sends close_notify, so the broker reads an end and not an error."""
     with stage(trusting(tmp_path), wrap=served(tmp_path)) as (outside, broker, client):
 
         async def main() -> None:

@@ -72,7 +72,7 @@ def test_a_waiter_is_served_once_there_is_enough() -> None:
     assert pool.available == 0
 
 
-def test_who_could_take_at_once_does_not_wait() -> None:
+def test_a_waiter_is_served_at_once_if_there_is_enough() -> None:
     """A waiter that finds enough bytes is served within the call."""
     pool = BufferPool(10, 1)
     served: list[object] = []

@@ -234,7 +234,7 @@ MOMENT = dt.datetime.fromtimestamp(LATER_MS / 1000, dt.UTC)
     ids=["list", "numpy", "datetime64", "integers", "us", "ns", "s"],
 )
 def test_timestamps_are_milliseconds(column: object) -> None:
-    """Whatever they are given in; a row without one has the time of sending."""
+    """All units become milliseconds; a row without a timestamp has the time of sending."""
     records = sent({"value": [b"a", b"b"], "timestamp": column}).records
     assert records[0].timestamp in {LATER_MS, LATER_MS // 1000 * 1000}
     assert records[1].timestamp == NOW_MS
@@ -340,7 +340,7 @@ def test_a_partition_goes_before_a_key() -> None:
 
 
 def test_keys_can_be_ignored() -> None:
-    """With `partitioner.ignore.keys` they are sent and choose nothing."""
+    """With `partitioner.ignore.keys` keys are sent but do not choose the partition."""
     result = sent([(b"a", b"v"), (b"b", b"v")], ignores_keys=True)
     assert result.partitions == {None: [0, 1]}
     assert result.records[1].key == b"b"
@@ -396,8 +396,8 @@ def test_rows_that_cannot_be_sent_are_told() -> None:
         assert word in refused.rule
 
 
-def test_everything_may_be_refused() -> None:
-    """Then there is no slice."""
+def test_a_chunk_of_refused_rows_has_no_slice() -> None:
+    """If all rows are refused, the plan has no slice."""
     result = sent([b"x" * 100] * 3, request_size_max=50)
     assert (result.slices, len(result.refused)) == ([], 3)
 
@@ -513,6 +513,6 @@ def test_a_header_needs_a_key() -> None:
 @pytest.mark.parametrize(
     "source", [[], {"value": []}, pa.table({"value": pa.array([], pa.binary())}), iter(())]
 )
-def test_nothing_is_nothing(source: object) -> None:
-    """No rows, no chunks."""
+def test_no_rows_give_no_chunks(source: object) -> None:
+    """A source without rows has no chunks."""
     assert list(chunks_of(source)) == []

@@ -73,7 +73,7 @@ def faults(**given: object) -> list[str]:
 
 
 def test_defaults_are_kafkas() -> None:
-    """Each setting has the default of Kafka's own producer, but the few that are named here."""
+    """Defaults are those of Kafka's own producer, except for the few named here."""
     defaults = {each.name: each.default for each in PRODUCER_SETTINGS}
     assert {name: each for name, each in defaults.items() if name not in OURS} == KAFKA_DEFAULTS
     assert set(defaults) >= OURS

@@ -47,8 +47,8 @@ def test_a_producer_that_cannot_be_made_leaves_no_descriptor(case: str) -> None:
     assert opened() <= before
 
 
-def test_a_producer_that_reaches_nobody_leaves_no_descriptor() -> None:
-    """Fifty producers that were refused and closed have nothing open."""
+def test_a_producer_that_reaches_no_broker_leaves_no_descriptor() -> None:
+    """Fifty producers that were refused and closed leave no file descriptor open."""
     before = opened()
     for _ in range(TIMES):
         with Producer(bootstrap_servers=NOWHERE, max_block_ms=5) as producer:

@@ -150,7 +150,7 @@ def test_the_block_is_used_if_the_batch_fits(count: int) -> None:
 
 @settings(max_examples=200)
 @given(st.lists(ROW, min_size=1, max_size=30))
-def test_bounds_hold(rows: list[Row]) -> None:
+def test_the_sum_of_the_bounds_is_never_less_than_the_batch(rows: list[Row]) -> None:
     """The sum of the bounds is never less than the batch, as long as clocks do not jump."""
     rows = [row._replace(time=NOW_S + index) for index, row in enumerate(rows)]
     bound = sum(

@@ -140,8 +140,8 @@ def test_threads_that_add_and_one_that_closes_lose_nothing() -> None:
         assert numbers == list(range(COUNT))
 
 
-def test_who_is_inside_keeps_others_out() -> None:
-    """While somebody is inside, entering fails at once, and plain records take the long way."""
+def test_entering_a_held_gate_fails_at_once() -> None:
+    """While another caller holds the gate, plain records take the slow path."""
     producer = Batches()
     producer.send("t", b"first")
     gate = producer.engine.gate

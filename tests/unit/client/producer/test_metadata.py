@@ -76,7 +76,7 @@ def test_failures_are_followed_by_growing_pauses() -> None:
 
 
 def test_pauses_differ_by_chance() -> None:
-    """A pause is up to 20 in 100 shorter or longer, so that not all clients come at once."""
+    """A pause varies by up to 20 in 100, so that clients do not retry at the same time."""
     pauses = set()
     for life in (Life(jitter=True), settled_with_chance()):
         life.metadata.request_update()
@@ -270,8 +270,8 @@ WAITS: Mapping[str, tuple[Callable[[Life], object], str]] = {
 
 
 @pytest.mark.parametrize("case", WAITS)
-def test_who_waited_in_vain_is_told_what_is_known(case: str) -> None:
-    """The sentence has the time, the topic, and the reason as far as it is known."""
+def test_a_timeout_names_the_topic_and_the_known_reason(case: str) -> None:
+    """The text has the time waited, the topic, and the reason as far as it is known."""
     prepare, expected = WAITS[case]
     life = Life()
     life.metadata.add_topic("t", life.now)

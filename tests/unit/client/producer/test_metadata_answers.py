@@ -268,8 +268,8 @@ def test_what_is_named_twice_counts_once() -> None:
     assert len(life.metadata.nodes) == 2
 
 
-def test_topics_that_nobody_asked_about_are_not_kept() -> None:
-    """An answer cannot fill the memory with topics of its own choice."""
+def test_topics_that_were_not_requested_are_not_kept() -> None:
+    """An answer cannot fill the memory with topics that were not requested."""
     life = settled(part(0))
     life.renew(answer(topic("t", part(0)), topic("other", part(0))))
     assert life.metadata.partition_count("other") is None

@@ -55,7 +55,7 @@ def slow_murmur2(data: bytes) -> int:
 
 @pytest.mark.parametrize(("key", "expected"), MURMUR2.items())
 def test_murmur2_is_kafkas(key: bytes, expected: int) -> None:
-    """The hashes that Kafka's own tests give come out."""
+    """The hashes are those of Kafka's own tests."""
     assert murmur2(key) == expected
 
 

@@ -334,7 +334,7 @@ def test_a_fenced_producer_is_told_both_possible_reasons(code: int) -> None:
 
 
 def test_find_coordinator_errors() -> None:
-    """An unauthorized transactional id is fatal; errors that pass are asked again."""
+    """An unauthorized transactional id is fatal; retriable errors are retried."""
     life = Life()
     pending = life.manager.init_transactions()
     life.serve(FIND, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -86,7 +86,7 @@ def test_a_transaction_from_begin_to_commit() -> None:
     assert not is_ongoing(life)
 
 
-def test_what_is_asked_has_the_identity_and_names() -> None:
+def test_requests_have_the_id_epoch_and_names() -> None:
     """Every request has the id and epoch; those for a group go to the group's coordinator."""
     life = Life()
     pending = life.manager.init_transactions()
@@ -575,7 +575,7 @@ def test_a_request_in_flight_is_not_repeated_in_a_failed_transaction() -> None:
 
 
 def test_close_fails_what_waits() -> None:
-    """Operations end with the error, and late answers are passed over."""
+    """Pending operations fail with the error, and late answers are ignored."""
     life = Life()
     upto = upto_offset_commit(life)
     request = life.ask(COMMIT_OFFSETS)

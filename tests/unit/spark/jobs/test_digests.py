@@ -48,8 +48,10 @@ def digest(*tables: pa.Table) -> str:
 
 
 @given(st.lists(ROWS, min_size=1, max_size=6), st.data())
-def test_cuts_do_not_matter(rows: list[dict[str, object]], data: st.DataObject) -> None:
-    """Slices, chunks and a way through Parquet give the digest of the whole."""
+def test_slices_and_chunks_do_not_change_a_digest(
+    rows: list[dict[str, object]], data: st.DataObject
+) -> None:
+    """Slices, chunks and a round trip through Parquet have the digest of the whole."""
     table = pa.Table.from_pylist(rows, SCHEMA)
     at = data.draw(st.integers(0, len(rows)))
     assert digest(table.slice(0, at), table.slice(at)) == digest(table)
@@ -60,10 +62,10 @@ def test_cuts_do_not_matter(rows: list[dict[str, object]], data: st.DataObject) 
 
 
 @given(st.lists(ROWS, min_size=1, max_size=3), st.lists(ROWS, min_size=1, max_size=3))
-def test_other_rows_have_another(
+def test_different_rows_have_different_digests(
     left: list[dict[str, object]], right: list[dict[str, object]]
 ) -> None:
-    """Equal only if every value of every row is, null and empty being different."""
+    """Digests are equal only if all values of all rows are; null and empty differ."""
     tables = [pa.Table.from_pylist(rows, SCHEMA) for rows in (left, right)]
     assert (digest(tables[0]) == digest(tables[1])) == (left == right)
 

@@ -168,7 +168,7 @@ def test_an_exchange_touches_no_log_that_has_the_name_of_a_deleted_one() -> None
 
 
 def test_a_job_notes_nothing_of_a_log_that_has_the_name_of_a_deleted_one() -> None:
-    """All of the new log is dirty, whatever was cleaned of the old one."""
+    """A new log is all dirty, however far the deleted log of that name was cleaned."""
     house = House()
     keyed(house.open(), "ab" * 20)
     job = house.cleaner.next_job()
