@@ -562,7 +562,7 @@ def test_a_commit_waits_for_no_later_record() -> None:
 def test_a_line_whose_task_is_cancelled_ends(turns: int) -> None:
     """After all tasks were cancelled, queued records fail, and the producer still sends and closes.
 
-    Whether or not the task of the line has begun.
+    This holds whether or not the task of the line has begun.
     """
 
     async def main(stage: Stage) -> None:

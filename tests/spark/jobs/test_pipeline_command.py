@@ -21,7 +21,7 @@ def run(*arguments: object, command: str = "archive") -> Result:
 
 @pytest.mark.usefixtures("spark")
 def test_archive_and_verify(tmp_path: Path) -> None:
-    """A run reports what it wrote; `--verify` passes, and after a loss names what is missing."""
+    """A run reports what it wrote; `--verify` names missing offsets and fails for a lost file."""
     write_numbered(tmp_path / "data", TopicPartition("t", 0), limit=40)
     where = ("--data", tmp_path / "data", "--topic", "t", "--to", tmp_path / "lake")
     result = run(*where)

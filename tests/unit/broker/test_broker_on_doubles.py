@@ -85,7 +85,7 @@ async def find_topic(peer: Peer, name: str, *, may_create: bool = True) -> Metad
 
 
 def test_a_record_goes_in_and_comes_out() -> None:
-    """What is produced to a broker on doubles is fetched from it, with its offset."""
+    """A record that is produced to a broker on doubles is fetched from it, with its offset."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:
@@ -169,7 +169,7 @@ def test_acks_zero_gets_no_answer() -> None:
 
 
 def test_a_failed_acks_zero_closes_the_connection() -> None:
-    """A produce with acks 0 that fails is told by closing, since there is no answer to tell it."""
+    """A failed produce with acks=0 closes the connection, since it has no answer."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:

@@ -152,7 +152,7 @@ def test_a_full_disk_ends_the_round_and_not_the_broker() -> None:
 
 
 def test_retention_leaves_a_log_that_is_being_cleaned() -> None:
-    """What the job has read must not go under it; the next check takes what is due."""
+    """Retention deletes no segment that the cleaner reads; the next check does."""
     configs = {**COMPACTED, "cleanup.policy": "compact,delete", "retention.ms": "1000"}
     settings = {"log.retention.check.interval.ms": "1000", "log.initial.task.delay.ms": "1000"}
 

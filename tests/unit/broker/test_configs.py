@@ -313,7 +313,7 @@ def test_settings_are_changed_one_by_one() -> None:
 
 
 def test_the_old_request_replaces_all_settings() -> None:
-    """What it does not name goes back to the default; a refused one changes nothing."""
+    """Settings that it does not name are reset to the default; a refused one changes nothing."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:

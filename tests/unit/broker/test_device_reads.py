@@ -308,7 +308,7 @@ def test_a_refusal_that_a_worker_thread_meets_is_settled_on_the_loop() -> None:
 
 
 def test_a_move_under_a_cold_read_has_it_made_again_and_fails_no_directory() -> None:
-    """What is asked of the old log is asked of the new one, and an old error is not held to it."""
+    """The read is repeated on the new log, and an error of the old log is ignored."""
 
     async def scenario(outside: Outside) -> None:
         failures: list[OSError] = []

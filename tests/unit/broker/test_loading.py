@@ -160,7 +160,7 @@ def test_a_damaged_folder_takes_its_directory_out_and_the_others_serve(
 
 
 def test_one_wrong_number_in_small_files_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Every kind of small file has a wrong count; all logs serve, and each file is told."""
+    """Although each small file has a wrong count, all logs are served and each file is logged."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside, {"log.dirs": "a,b"}) as broker:

@@ -100,7 +100,7 @@ FAULTS = {
 def test_a_failing_device_takes_its_directory_and_no_other(
     fault: DiskFault, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever was being done; it is told once, and nothing is tried on that disk again."""
+    """Any failed call takes it out of service; it is logged once, and the disk is left alone."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside, TWO) as broker:
@@ -258,7 +258,7 @@ def test_a_broker_ends_with_its_first_directory(directories: str) -> None:
 def test_a_directory_that_is_unusable_at_the_start_is_left_out(
     fault: DiskFault, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One error line; its partitions are not made anew elsewhere, and are back with their disk."""
+    """It is one error line; its partitions are not created elsewhere, and return with the disk."""
 
     class Refusing(MemoryFiles):
         """A disk of which one directory refuses, whatever is there."""

@@ -147,7 +147,7 @@ def test_every_number_of_a_request_counts_as_a_part() -> None:
 
 @pytest.mark.parametrize("named", [None, 50_000])
 def test_many_partitions_are_described_in_slices(named: int | None) -> None:
-    """Where 2,000 partitions are, named or not; what is said of them is encoded on a thread."""
+    """DescribeLogDirs of 2,000 partitions, named or not, is encoded on a thread."""
     count = 2000
     topics = None
     if named is not None:
@@ -177,7 +177,7 @@ def many_produced(*data: PartitionProduceData, acks: int = -1) -> ProduceRequest
 
 
 def test_a_refused_produce_of_many_partitions_is_answered_in_slices() -> None:
-    """A fault of the whole request is told of each partition, and others get their turn."""
+    """Every partition gets the request's error, and other clients are served in between."""
     count = 5000
     data = [PartitionProduceData(index=number, records=None) for number in range(count)]
 

@@ -153,7 +153,7 @@ async def first_record(peer: Peer, broker: RunningBroker) -> None:
     [create, create_by_metadata, delete, delete_records, alter, first_producer_id, first_record],
 )
 def test_the_loop_waits_for_no_device(step: Step) -> None:
-    """What must be on the device before its answer is flushed on a worker thread."""
+    """Data that must be on the device before the answer is flushed on a worker thread."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:
@@ -397,7 +397,7 @@ def test_a_batch_of_a_topic_that_is_deleted_meanwhile_is_refused() -> None:
 
 @pytest.mark.parametrize("is_long", [True, False])
 def test_a_request_for_a_topic_by_id_writes_into_no_other_topic(*, is_long: bool) -> None:
-    """If it is made anew while the first batch is looked at, the second one is refused too."""
+    """If the topic is recreated while the first batch is checked, the second is refused too."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:
@@ -595,7 +595,7 @@ def test_a_fetch_that_waits_looks_again_at_what_has_changed_only() -> None:
 
 
 def test_a_fetch_of_cold_partitions_reads_the_others_once() -> None:
-    """What was found of one partition is kept while a device is asked about the next."""
+    """Data of one partition is kept while the next is read from the device."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:

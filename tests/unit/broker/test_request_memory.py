@@ -131,7 +131,7 @@ def test_a_stalled_request_is_evicted_for_a_waiting_one() -> None:
 
 
 def test_a_slow_client_stays_while_no_request_waits_for_memory() -> None:
-    """A slow client may take as long as it likes, as long as there is memory."""
+    """A slow client may take any time while there is memory."""
 
     async def scenario(outside: Outside, broker: RunningBroker) -> None:
         slow = connect(outside, broker)
@@ -325,7 +325,7 @@ def test_more_connections_of_one_address_are_closed_at_once() -> None:
 
 
 def test_refused_connections_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """The first of an address is told, and some seconds later how many there were."""
+    """The first refusal of an address is logged, and their number some seconds later."""
     caplog.set_level("INFO", "tailrace.server.listener")
 
     async def scenario(outside: Outside, broker: RunningBroker) -> None:

@@ -63,7 +63,7 @@ def test_missing_indexes_cost_time_and_no_record(suffix: str) -> None:
 
 
 def test_a_time_index_that_is_short_hides_no_record() -> None:
-    """What is behind its last entry is read, in closed segments too."""
+    """Records after its last entry are read, in closed segments too."""
     files = a_log()
     for base in (0, 5, 10, 15):
         files.overwrite(path(base, ".timeindex"), files.content(path(base, ".timeindex"))[:12])

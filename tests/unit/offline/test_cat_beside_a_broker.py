@@ -38,7 +38,7 @@ def shown(files: ChangingFiles, choice: Choice) -> tuple[Rows, OffsetsDeletedErr
 
 @pytest.mark.parametrize("change", [cleaning, deletion])
 def test_cat_beside_a_broker_shows_what_is_left(change: Callable[[], Change]) -> None:
-    """No damage is told of a sound log, and what is deleted is told as that."""
+    """A sound log has no damage, and deleted records are reported as deleted."""
     known = change()
 
     def once(files: ChangingFiles) -> None:

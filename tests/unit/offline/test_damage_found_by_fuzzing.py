@@ -67,7 +67,7 @@ def test_a_snapshot_at_the_end_may_know_what_a_missing_segment_had() -> None:
 
 
 def test_a_file_of_no_segment_is_no_leftover_of_a_compaction() -> None:
-    """A broker leaves it alone whatever its suffix, so nobody says that it will remove it."""
+    """A broker leaves such a file alone, so verify does not say that it will be removed."""
     _, files = of_kind("plain")
     for suffix in (names.CLEANED_SUFFIX, names.SWAP_SUFFIX):
         files.open(f"{FOLDER}/{names.PARTITION_METADATA}{suffix}", create=True)

@@ -298,7 +298,7 @@ def test_partition_metadata_comes_back_from_a_sibling_or_not_at_all() -> None:
 
 
 def test_what_cannot_be_mended_is_told_with_advice() -> None:
-    """Nobody but a backup knows whose directory it was."""
+    """Without a cluster.id, the advice is to restore meta.properties from a backup."""
     files = a_log()
     put(files, "data/meta.properties", b"version=1\nnode.id=1\n")
     made = plan(files)
@@ -344,7 +344,7 @@ def test_checkpoints_do_not_know_what_was_cut() -> None:
 
 
 def test_a_log_cut_below_its_start_begins_anew_there() -> None:
-    """What is below the log start was deleted on request, and must not come back."""
+    """The log restarts at its log start, so deleted records do not come back."""
     files = a_log()
     put(files, "data/log-start-offset-checkpoint", b"0\n1\nflights 0 12\n")
     flip(files, path(5, ".log"), 70)

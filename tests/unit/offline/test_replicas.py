@@ -64,7 +64,7 @@ def only(files: MemoryFiles) -> Difference:
 
 
 def test_logs_that_are_cut_into_other_segments_are_the_same() -> None:
-    """What is compared are batches, from the first offset to the last."""
+    """Batches are compared from the first offset to the last, whatever the segments."""
     files = replicas()
     found = compared(files)
     assert found.differences == ()
@@ -72,7 +72,7 @@ def test_logs_that_are_cut_into_other_segments_are_the_same() -> None:
 
 
 def test_a_log_that_is_shorter_is_a_difference() -> None:
-    """A follower that lags is told by how many records, on either side."""
+    """The difference says by how many records a replica lags, on either side."""
     files = replicas()
     name = f"{OTHER}/{0:020d}.log"
     files.overwrite(name, b"".join(parts(files)[:12]))
@@ -154,7 +154,7 @@ def test_a_field_of_a_header_is_named_with_both_values() -> None:
 
 
 def test_a_record_is_named_with_both_values() -> None:
-    """Where both checksums are right, the records tell."""
+    """If both checksums are right, the first different record is shown from both."""
     files = replicas()
     name = f"{OTHER}/{0:020d}.log"
     data = bytearray(files.content(name))
@@ -205,7 +205,7 @@ def test_a_log_that_cannot_be_read_on_is_a_difference() -> None:
 
 
 def test_a_log_start_without_a_checkpoint_is_that_of_the_leader_epochs() -> None:
-    """As for a broker; a replica that begins later is told with the offset where it does."""
+    """That is as in a broker; a replica with a later start is reported with that offset."""
     files = replicas()
     log = filled(files, 0)
     log.raise_log_start(3)

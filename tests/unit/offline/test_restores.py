@@ -86,7 +86,7 @@ def test_all_that_is_sound_comes_back(damage: str, back: list[int], on_damage: O
 
 
 def test_a_damaged_file_stays_with_all_of_its_bytes() -> None:
-    """What is sound of it was copied; nobody knows what the rest is good for."""
+    """The sound part was copied, and the whole file is kept."""
     files = recovered("torn")
     torn = f"{FOLDER}/set-aside-{5:020d}-{2 * SIZE}.bytes"
     before = files.content(torn)
@@ -97,7 +97,7 @@ def test_a_damaged_file_stays_with_all_of_its_bytes() -> None:
 
 
 def test_offsets_that_were_given_out_again_do_not_come_back() -> None:
-    """Those of later ones do, behind what was appended since."""
+    """Records at later offsets do come back, after what was appended since."""
     files = recovered("gap")
     log = open_at(files, config=CONFIG, is_clean=True, checkpoints=(7, 0))
     for number in range(6):
@@ -137,7 +137,7 @@ def test_what_a_repair_has_dropped_does_not_come_back() -> None:
 
 
 def test_a_log_with_damage_is_repaired_first() -> None:
-    """Nobody knows yet where it ends; the next repair brings back what fits then."""
+    """Its end is not known yet, so set-aside files are restored by the next repair."""
     files = recovered("gap")
     flip(files, path(0, ".log"), 70)
     plan = planned(files, OnDamage.SKIP)

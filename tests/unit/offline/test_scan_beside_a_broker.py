@@ -13,7 +13,7 @@ from tests.unit.storage.builders import FOLDER, PARTITION, filled, stop_cleanly
 
 @pytest.mark.parametrize("change", [cleaning, deletion])
 def test_a_sound_log_has_no_damage_beside_a_broker(change: Callable[[], Change]) -> None:
-    """What is counted are the files of one moment, and none of them is called damaged."""
+    """The scan counts the files of one moment and reports none as damaged."""
     known = change()
     end = known.before[-1][0] + 1
 

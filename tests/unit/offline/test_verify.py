@@ -190,7 +190,7 @@ def test_an_index_of_odd_size_is_found(suffix: str) -> None:
 
 
 def test_an_index_without_a_log_is_a_warning() -> None:
-    """A missing index is none: a broker writes it anew."""
+    """A missing index is no finding, since a broker rebuilds it."""
     files = a_log()
     files.remove(path(0, ".index"))
     assert not findings(files)

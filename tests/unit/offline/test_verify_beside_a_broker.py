@@ -19,7 +19,7 @@ from tests.unit.storage.beside import (
 
 @pytest.mark.parametrize("change", [cleaning, cleaning_transactions, deletion])
 def test_a_sound_log_is_not_called_damaged_beside_a_broker(change: Callable[[], Change]) -> None:
-    """What is left half done is told while it is; nothing else."""
+    """Only unfinished operations are reported, and only while they last."""
 
     def once(files: ChangingFiles) -> None:
         for each in verify(files, find_partitions(files, "data")):

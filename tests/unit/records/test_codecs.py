@@ -31,7 +31,7 @@ TEXT = b"a log line that looks much like the one before it\n"
 @settings(max_examples=40, deadline=None, database=None)
 @given(data=st.binary(max_size=300), repeats=st.sampled_from((1, 2, 400)))
 def test_round_trip(codec: Codec, data: bytes, repeats: int) -> None:
-    """What goes in comes out, for payloads of one block and of several."""
+    """Decompressing gives the original payload, for one block and for several."""
     payload = data * repeats
     assert decompress(codec, memoryview(compress(codec, payload))) == payload
 
@@ -118,7 +118,7 @@ def test_unknown_codecs_are_named(number: int) -> None:
     ids=["gzip members", "raw snappy", "xerial header again", "linked lz4", "zstd frames"],
 )
 def test_framings_of_other_writers_are_read(codec: Codec, payload: bytes) -> None:
-    """What Kafka's readers accept beyond what we write comes out whole."""
+    """Framings that Kafka accepts but we do not write are decoded completely."""
     assert decompress(codec, memoryview(payload)) == TEXT * 2
 
 

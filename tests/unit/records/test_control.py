@@ -56,7 +56,7 @@ def test_types_from_the_future_are_unknown(number: int) -> None:
 
 @pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
 def test_a_marker_survives_the_round_trip(kind: ControlType) -> None:
-    """What is written is read."""
+    """A written marker is read back."""
     marker = EndTransactionMarker(type=kind, coordinator_epoch=27)
     assert read_end_transaction_marker(marker.key, marker.value) == marker
     assert (marker.key, marker.value) == (key(0, kind), value(0, 27))
@@ -174,7 +174,7 @@ def test_directories_of_voters_are_passed_over() -> None:
 
 
 def test_a_leader_change_that_ends_too_soon_is_refused() -> None:
-    """Cut anywhere, but for the tags at the end, which nobody reads."""
+    """It is refused wherever it is cut, except in the tagged fields, which are not read."""
     data = LeaderChange(leader_id=1, voters=(2, 3)).value
     for cut in range(len(data) - 1):
         with pytest.raises(CorruptRecordError, match="leader change"):

@@ -77,7 +77,7 @@ def test_a_producer_is_told_that_the_batch_is_too_large() -> None:
 
 
 def test_the_brokers_setting_counts() -> None:
-    """What is above it is refused and not appended; what is below is taken."""
+    """A larger batch is refused and not appended; a smaller one is accepted."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside, {SETTING: str(LIMIT)}) as broker:
@@ -140,7 +140,7 @@ def test_a_start_after_a_kill_keeps_the_batch() -> None:
 
 @pytest.mark.usefixtures("limited")
 def test_the_cleaner_copies_it_as_it_is() -> None:
-    """With it stay the tombstones behind it: a value that nobody sees could come back."""
+    """Later tombstones stay too, since the batch may have a value that they delete."""
     limit_output(OUTPUT_SIZE_MAX)
     shelf = Shelf()
     shelf.append((b"1", LARGE), codec=Codec.ZSTD)

@@ -254,7 +254,7 @@ def test_a_batch_without_records_stays_as_it_is() -> None:
 
 
 def test_a_batch_without_records_goes_with_its_producer() -> None:
-    """Once nobody needs its sequence number."""
+    """An empty batch is dropped once its sequence number is not needed."""
     shelf = emptied(Codec.NONE, is_transactional=False)
     assert shelf.batches()[0].record_count == 0
     shelf.clean(producers={})
@@ -263,7 +263,7 @@ def test_a_batch_without_records_goes_with_its_producer() -> None:
 
 @codecs
 def test_the_delete_horizon_takes_the_place_of_the_base_timestamp(codec: Codec) -> None:
-    """Written anew, the records have the timestamps that they had."""
+    """The rewritten records keep their timestamps."""
     shelf = Shelf()
     records = [Record(0, 5, b"0", b"0"), Record(1, 10, b"1", None), Record(2, 15, b"2", b"2")]
     put(shelf, 2, codec, base_offset=0, records=records)

@@ -172,7 +172,7 @@ def test_what_python_clients_write_is_read(builder: Any, magic: int, codec: Code
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY])
 def test_kafka_python_reads_the_same(codec: Codec, magic: int, append_time: int) -> None:
-    """Offsets, timestamps and contents of its reader are ours, for what nobody but us wrote."""
+    """kafka-python's reader gives the same offsets, timestamps and contents."""
     inner = three(magic, 0, 1, 2) if magic else three(magic, 40, 43, 44)
     if codec is Codec.NONE:
         data = write_legacy(inner[0]._replace(offset=44, attributes=append_time * magic))
@@ -217,7 +217,7 @@ def test_the_wrapper_decides_on_the_timestamp_type() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_an_entry_of_v1_becomes_a_batch_with_its_timestamps_and_no_producer(codec: Codec) -> None:
-    """What the conversion to v2 has to make up says that nobody knows it."""
+    """The batch keeps the timestamps, and its producer id, epoch and sequence are -1."""
     inner = [
         message._replace(timestamp=5000 + place) for place, message in enumerate(three(1, 0, 1, 2))
     ]

@@ -45,7 +45,7 @@ def test_writes_are_seen_by_reads(place: tuple[Files, str]) -> None:
 def test_a_read_that_may_not_wait_is_as_any_other_when_nothing_has_to_be_waited_for(
     place: tuple[Files, str],
 ) -> None:
-    """What was just written is in the page cache: whole, in part, and behind the end."""
+    """Bytes just written are in the page cache, so whole, partial and empty reads succeed."""
     files, root = place
     file = files.open(f"{root}/a", create=True)
     file.write(0, b"abcdef")

@@ -52,7 +52,7 @@ def connected(network: PollingNetwork, listening: socket.socket) -> tuple[Socket
 def test_a_connection_carries_bytes_both_ways(
     network: PollingNetwork, listening: socket.socket
 ) -> None:
-    """What is sent arrives, what arrives is told, and the end of the other side reads as 0."""
+    """Bytes arrive in both directions, and the peer's close reads as 0."""
     ours, theirs = connected(network, listening)
     with theirs:
         assert ours.send([b"pi", b"ng"]) == 4
@@ -92,7 +92,7 @@ def test_room_to_send_is_told_when_there_is_some(
 
 
 def test_a_refused_connection_is_told(network: PollingNetwork, listening: socket.socket) -> None:
-    """Where nobody listens the outcome is the kernel's error."""
+    """The callback gets the kernel's error if the port is closed."""
     port = listening.getsockname()[1]
     listening.close()
     found: list[object] = []
@@ -150,7 +150,7 @@ def test_an_attempt_that_was_ended_tells_nothing(
 
 
 def test_another_thread_wakes_the_one_that_waits(network: PollingNetwork) -> None:
-    """A wait without limit ends when another thread wakes it, each time anew."""
+    """A wait without limit ends each time another thread wakes it."""
     for _ in range(100):
         waker = threading.Thread(target=network.wake)
         waker.start()
@@ -173,7 +173,7 @@ def test_waking_before_the_wait_is_not_lost(network: PollingNetwork) -> None:
 def test_a_connection_closed_between_wait_and_run_does_no_harm(
     network: PollingNetwork, listening: socket.socket
 ) -> None:
-    """News of a connection that is gone when its turn comes calls nobody."""
+    """An event of a connection that was closed before `run` calls no callback."""
     ours, theirs = connected(network, listening)
     with theirs:
         news: list[object] = []
@@ -188,7 +188,7 @@ def test_a_connection_closed_between_wait_and_run_does_no_harm(
 
 
 def test_a_closed_network_takes_no_more_calls(network: PollingNetwork) -> None:
-    """A look-up that ends after the network was closed is told so and writes nowhere."""
+    """After a close, call_soon_threadsafe raises and `wake` does nothing."""
     network.close()
     network.close()
     with pytest.raises(RuntimeError, match="closed"):

@@ -98,7 +98,7 @@ def test_an_error_of_bounded_work_keeps_nothing_of_it() -> None:
 
 
 def test_an_error_of_work_whose_caller_is_gone_leaves_its_place_free() -> None:
-    """It is not told as one that nobody has asked for, and the next piece of work runs."""
+    """The error is not logged as unhandled, and the next work runs."""
 
     async def scenario(outside: Outside) -> None:
         told: list[object] = []

@@ -58,7 +58,7 @@ def answer_long(_: RequestHeader, __: MetadataRequest) -> LongAnswer:
 def test_clients_that_leave_do_not_pile_up_threads(
     handler: Handler, request_of_each: MetadataRequest
 ) -> None:
-    """What is decoded or encoded on a thread goes on to its end, and no other one begins."""
+    """Decoding or encoding that runs on a thread ends, and no other one begins."""
 
     async def scenario(outside: Outside) -> None:
         asking = Asking(outside, handler)

@@ -346,7 +346,7 @@ class TestDamage:
         assert (line["first_offset"], line["next_offset"]) == (20, 30)
 
     def test_tasks_report_what_is_theirs_and_once_more_the_same(self, tmp_path: Path) -> None:
-        """A damaged batch in two tasks is told in two parts; a retry writes over its own."""
+        """A damaged batch in two tasks has two reports; a retry overwrites its own."""
         path = write_numbered(tmp_path / "data", T0, limit=50)
         damaged(path, path.read_bytes().index(batch_of(numbered(20, 30))) + 100)
         query = self.query(tmp_path / "data", tmp_path / "report", minPartitions="2")
@@ -443,7 +443,7 @@ class TestFilesThatGoAway:
 
     @pytest.mark.parametrize("number", [0, 1])
     def test_a_segment_that_is_gone(self, tmp_path: Path, number: int) -> None:
-        """At the front, where retention takes it, and in the middle, where nobody should."""
+        """A missing segment is a loss at the front, and also in the middle of the log."""
         segments = self.log(tmp_path)
         query = Query(tmp_path)
         segments[number].unlink()
@@ -483,7 +483,7 @@ class TestFilesThatGoAway:
         self.fails(query, "was rewritten")
 
     def test_only_the_segments_of_a_task_count(self, tmp_path: Path) -> None:
-        """What another task was to read may go."""
+        """Segments of other tasks may be deleted."""
         segments = self.log(tmp_path)
         query = Query(tmp_path, minPartitions="3")
         segments[0].unlink()
@@ -511,7 +511,7 @@ class TestFilesThatGoAway:
         assert query.offsets() == []
 
     def test_retention_in_the_middle_of_a_task_is_a_loss_too(self, tmp_path: Path) -> None:
-        """What was handed out counts; then it fails, or goes on with what is there."""
+        """Rows read before stay; then the task fails, or continues with the remaining records."""
         big = bytes(9_000_000)
         for value, rest in (("true", None), ("false", [2])):
             data = tmp_path / value
@@ -533,7 +533,7 @@ class TestFilesThatGoAway:
 
 
 def test_a_time_is_found_by_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is older is not read, and may be damaged; short and missing indexes give the same."""
+    """Older segments are not read, even damaged ones; short or missing indexes give the same."""
     monkeypatch.chdir(tmp_path)
     stop_cleanly(filled(DiskFiles(), 40))
     place = open_place(parse_options({"path": "data", "subscribe": "flights"}))

@@ -76,7 +76,7 @@ def test_offsets_and_ends_can_be_mixed() -> None:
 
 
 def test_every_partition_needs_an_offset_and_every_offset_a_partition() -> None:
-    """Both kinds of mismatch are told, for both ends at once."""
+    """Both kinds of mismatch are reported, for both ends at once."""
     faults = faults_of(
         startingOffsets='{"a": {"0": 12}, "b": {"0": 1}}', endingOffsets='{"c": "latest"}'
     )

@@ -165,7 +165,7 @@ def test_a_small_range_stays_in_one_task_where_large_ones_are_cut() -> None:
 
 
 def test_a_part_has_the_seals_of_its_segments_only() -> None:
-    """What travels with a task does not grow with the log."""
+    """The size of a serialized task does not grow with the log."""
     seals = tuple(SegmentSeal(base, 1, 0) for base in (0, 100, 200, 300))
     whole = OffsetRange(partition=TopicPartition("t", 0), start=0, limit=400, size=0, seals=seals)
     assert whole.part(0, 400).seals == seals

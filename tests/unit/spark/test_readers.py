@@ -155,7 +155,7 @@ def test_damage_is_located_and_never_a_row(tmp_path: Path) -> None:
 
 
 def test_a_broken_record_under_a_right_checksum_is_located_too(tmp_path: Path) -> None:
-    """What only the decoder finds has the same place."""
+    """A fault that only the decoder finds is reported with file, position and offset."""
     import crc32c
 
     bad = bytearray(batch_of(numbered(10, 20)))

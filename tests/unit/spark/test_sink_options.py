@@ -153,7 +153,7 @@ def test_options_come_in_any_case_and_reach_the_producer() -> None:
 
 @pytest.mark.parametrize("name", ["key", "value"])
 def test_serializers_are_refused_in_sparks_words(name: str) -> None:
-    """What is written is the column itself."""
+    """The sink writes the columns themselves, so serializers are refused."""
     [fault] = faults(
         "value STRING", BOOTSTRAP | {"topic": "t", f"kafka.{name}.serializer": "com.example.S"}
     )

@@ -75,7 +75,7 @@ def test_a_schema_must_be_a_choice_of_the_columns(tmp_path: Path) -> None:
 
 
 def test_a_reader_plans_and_reads(tmp_path: Path) -> None:
-    """What Spark calls in its processes gives the rows."""
+    """The methods that Spark calls in its processes give the rows."""
     write_numbered(tmp_path, TopicPartition("t", 0), limit=30)
     reader = source(tmp_path, minPartitions="3").reader(
         StructType([StructField("offset", LongType())])

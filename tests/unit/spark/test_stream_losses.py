@@ -19,7 +19,7 @@ from tests.unit.spark.stream_query import T0, T1, Query, span
 
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_a_run_of_what_is_available_fails_if_it_shrinks(tmp_path: Path, fails: str) -> None:
-    """What the run was to read and is gone is an error, whatever failOnDataLoss says."""
+    """Deleted offsets of the run are an error, whatever failOnDataLoss says."""
     for partition in (T0, T1):
         write_numbered(tmp_path, partition, limit=20)
     query = Query(tmp_path, failOnDataLoss=fails)

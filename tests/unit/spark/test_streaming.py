@@ -36,7 +36,7 @@ from tests.unit.spark.stream_query import T0, T1, U0, Query, span
 def test_a_stream_starts_where_the_options_say_and_goes_on(
     tmp_path: Path, starting: dict[str, str], first: int
 ) -> None:
-    """What is appended later, also while it is stopped, comes once and in order."""
+    """Records appended later, also while it is stopped, come once and in order."""
     write_numbered(tmp_path, T0, limit=20)
     query = Query(tmp_path, **starting)
     assert query.run() == span(first, 20)
@@ -225,7 +225,7 @@ def test_when_all_topics_are_gone_new_ones_still_start_at_their_first_offset(
 
 
 def test_a_topic_that_is_added_to_the_options_must_be_there(tmp_path: Path) -> None:
-    """A slip of the pen is told at the restart; without failOnDataLoss it may still come."""
+    """A missing topic fails the restart; with failOnDataLoss=false it may come later."""
     write_numbered(tmp_path, T0, limit=20)
     query = Query(tmp_path)
     query.run()
@@ -256,7 +256,7 @@ def of_transaction(first: int, *, count: int) -> bytes:
 
 
 def test_a_stream_of_committed_records_waits_for_a_transaction(tmp_path: Path) -> None:
-    """What is open is not there yet; markers are offsets without a row, also in a whole batch."""
+    """Records of an open transaction wait; markers are offsets without a row."""
     plain = batch_of(numbered(0, 5))
     write_segment(tmp_path, T0, 0, plain + of_transaction(5, count=3))
     query = Query(tmp_path, **{"kafka.isolation.level": "read_committed"})

@@ -202,7 +202,7 @@ def test_a_coordinator_may_do_what_a_client_may_not() -> None:
 
 
 def test_a_coordinators_batch_has_a_largest_size_too() -> None:
-    """What a follower or a client could not read must not get into the log."""
+    """A coordinator's batch that is too large, or lacks a key in a compacted topic, is refused."""
     with pytest.raises(RecordTooLargeError, match=r"max\.message\.bytes"):
         plan(batch(b"x" * 200), settings(max_message_bytes=150), origin=COORDINATOR)
     with pytest.raises(InvalidRecordError, match="no key"):

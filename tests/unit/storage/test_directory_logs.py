@@ -266,7 +266,7 @@ def test_a_new_partition_does_not_inherit_offsets_of_a_deleted_one() -> None:
 
 
 def test_a_folder_of_another_topic_id_is_refused() -> None:
-    """A topic that was deleted and made anew has another id, and none of the old records."""
+    """A recreated topic has another id, and none of the old records."""
     files = MemoryFiles()
     logs = started(files)
     add(logs)

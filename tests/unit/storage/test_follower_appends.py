@@ -114,7 +114,7 @@ def test_offsets_rise_from_batch_to_batch(second: int) -> None:
 
 
 def test_batches_below_the_log_end_are_unexpected() -> None:
-    """The error says what came and what is there, so that the caller can start anew."""
+    """The error has the batch's offsets and the log end, so the caller can truncate."""
     data = at(8, batch(b"a")) + at(9, batch(b"b", b"c"))
     with pytest.raises(UnexpectedAppendOffsetError) as caught:
         follow(data, log_end=10, log_start=4)

@@ -260,7 +260,7 @@ def test_malformed_leader_epochs_are_an_error_if_the_batches_contradict_each_oth
 
 
 def test_a_damaged_compaction_takes_nothing_away() -> None:
-    """What it replaces, and what has its `.deleted` name already, is there when it is refused."""
+    """The replaced segments are still there when it is refused, `.deleted` ones too."""
     files = MemoryFiles()
     stop_cleanly(filled(files, 12))
     files.open(path(0, ".log.swap"), create=True).close()

@@ -106,7 +106,7 @@ def followed(files: MemoryFiles, offsets: list[int], *, records_each: int = 1) -
 
 
 def test_snapshots_of_recovered_segments_are_written_anew_and_others_stay() -> None:
-    """What lies below the recovery point is read once, from its snapshot; the rest is replayed."""
+    """State below the recovery point comes from its snapshot; later batches are replayed."""
     files = MemoryFiles()
     log = open_at(files, config=settings(segment_bytes=200))
     for sequence in range(10):

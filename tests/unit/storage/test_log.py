@@ -147,7 +147,7 @@ def test_the_end_is_empty_and_beyond_it_is_out_of_range() -> None:
 
 
 def test_a_view_stays_valid_while_the_log_grows_rolls_and_closes() -> None:
-    """What was handed out to a slow consumer does not change."""
+    """Bytes that were returned to a slow consumer do not change."""
     log = filled(MemoryFiles(), 2)
     view = log.read(0, bytes_max=10**6, is_first_whole=True).read()
     before = bytes(view)
@@ -385,7 +385,7 @@ def test_an_epoch_without_a_record_is_forgotten() -> None:
 
 
 def test_a_partial_write_is_cut_at_once() -> None:
-    """What is left could be taken for a batch behind a shorter one that comes next."""
+    """Otherwise its rest could pass for a batch after a shorter one that comes next."""
     files = MemoryFiles()
     log = filled(files, 2)
     files.faults.append(DiskFault(operation="write", path_part=".log", partial_bytes=70))
@@ -481,7 +481,7 @@ def test_snapshots_are_written_at_each_roll_and_at_the_end() -> None:
 
 
 def test_a_snapshot_that_cannot_be_written_keeps_the_log_from_rolling() -> None:
-    """What it has may be in segments that retention takes; the next append tries again."""
+    """Its content may be in segments that retention deletes; the next append tries again."""
     files = MemoryFiles()
     log = open_at(files)
     append(log, sequenced(0, b"a"))

@@ -167,7 +167,7 @@ def flush_rolled(log: Log) -> None:
 def test_a_segment_that_was_flushed_before_it_was_finished_is_flushed_again(
     flush: Callable[[Log], None],
 ) -> None:
-    """What a roll cuts off and completes is on the device before anything behind it counts."""
+    """A segment that a roll has trimmed is complete on the device after the next flush."""
     files = MemoryFiles()
     log = open_at(files, config=settings(preallocate="true"))
     files.sync_directory(FOLDER)
@@ -214,7 +214,7 @@ class InterruptedFiles(MemoryFiles):
 
 @pytest.mark.parametrize("flush", [flush_all, flush_records, flush_rolled])
 def test_a_flush_during_which_the_log_is_closed_is_no_success(flush: Callable[[Log], None]) -> None:
-    """Its files may have been closed before they were flushed, so nobody may be told they were."""
+    """Files that were closed before they were flushed do not count as flushed."""
     files = InterruptedFiles()
     log = filled(files, 8)
     point = log.positions.recovery_point
@@ -368,7 +368,7 @@ def test_files_are_deleted_when_their_time_has_come() -> None:
 
 
 def test_a_file_that_cannot_be_deleted_does_not_keep_the_others() -> None:
-    """The first failure is told once all were tried; a folder goes with all that is in it."""
+    """All are tried, then the first failure is raised; a folder goes with its content."""
     files = MemoryFiles()
     files.make_directory("d/e-delete")
     for name in ("d/a", "d/b", "d/e-delete/f"):

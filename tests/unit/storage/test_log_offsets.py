@@ -296,7 +296,7 @@ def test_snapshots_of_rolls_stay_when_the_log_is_flushed() -> None:
 
 
 def test_a_snapshot_that_cannot_be_flushed_keeps_the_recovery_point() -> None:
-    """What is trusted below it would lack its producers."""
+    """Otherwise data below the recovery point would lack its producers."""
     files = MemoryFiles()
     log = open_at(files)
     append_values(log, b"a")

@@ -181,7 +181,7 @@ def test_the_summary_is_that_of_the_files() -> None:
 
 
 def test_a_second_job_finds_nothing_to_do() -> None:
-    """What is clean stays as it is, to the byte."""
+    """A clean log stays as it is, byte for byte."""
     files = left(filled())
     compact_here(files)
     before = content(files)

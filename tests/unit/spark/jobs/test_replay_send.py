@@ -207,7 +207,7 @@ def test_partitions_can_be_kept(count: int, end: Break) -> None:
 
 
 def test_a_broker_that_forgot_the_producer_is_no_obstacle() -> None:
-    """What arrived is in its log, and so is the number to go on with."""
+    """The job continues after the records in the log, with the next sequence number."""
     logs, records = Logs(), source(40)
     planned = planned_for(logs)
     with pytest.raises(BrokenConnectionError):

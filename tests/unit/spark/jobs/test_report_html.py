@@ -38,7 +38,7 @@ def test_a_page_loads_nothing_and_suits_light_and_dark() -> None:
 
 
 def test_a_table_is_cut_and_says_so() -> None:
-    """What is beyond the limit is counted."""
+    """Rows beyond the limit are counted."""
     page = Page(html.page("t", "", [html.table(["n"], ([n] for n in range(1200)), rows_max=100)]))
     assert page.tags.count("tr") == 101
     assert "and 1,100 more rows" in page.text

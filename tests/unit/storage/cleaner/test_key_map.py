@@ -39,7 +39,7 @@ def kept(keys: KeyMap, *wanted: bytes | None) -> list[int]:
 
 
 def test_the_map_has_the_last_offset_of_every_key_in_the_range() -> None:
-    """What was mapped is found with its offset, and what lies outside of the range is not."""
+    """Keys in the range have their last offset, and keys outside of it are not found."""
     shelf = Shelf()
     for start in (0, 100, 200, 300):
         for key in range(start, start + 100):
@@ -74,7 +74,7 @@ def test_offsets_far_apart_are_mapped() -> None:
 
 
 def test_a_full_map_stops_within_a_segment() -> None:
-    """What stands before the first key without room is mapped, and nothing behind it."""
+    """Records before the first key without room are mapped, and none after it."""
     shelf = Shelf()
     for key in range(5):
         shelf.append_keys(key)

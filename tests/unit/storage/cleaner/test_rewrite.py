@@ -64,7 +64,7 @@ def test_a_batch_keeps_its_header_when_it_loses_records(codec: Codec) -> None:
 
 @CODECS
 def test_a_batch_that_loses_nothing_is_copied_byte_for_byte(codec: Codec) -> None:
-    """What need not change does not: not even a compressed payload is written anew."""
+    """A batch that keeps all records is copied, without compressing it again."""
     shelf = Shelf()
     shelf.append_keys(1, 2, 3, codec=codec, producer_id=7)
     shelf.roll()
@@ -89,7 +89,7 @@ def test_a_batch_of_append_time_keeps_its_time() -> None:
 
 
 def test_records_behind_the_map_stay_whatever_they_are() -> None:
-    """What the map has not seen is kept, duplicates and records without a key included."""
+    """Records beyond the mapped range stay, even duplicates and those without a key."""
     shelf = Shelf()
     shelf.append_keys(1)
     shelf.append_keys(2)
@@ -204,7 +204,7 @@ def test_an_old_timestamp_does_not_take_a_tombstone_early() -> None:
 
 
 def test_records_without_a_key_go_and_are_counted() -> None:
-    """What a compacted log can never replace is dropped where the map has been."""
+    """Records without a key are dropped within the mapped range, and counted."""
     shelf = Shelf()
     for _ in range(3):
         shelf.append((None, b"no key"))
@@ -265,7 +265,7 @@ def test_the_last_batch_of_a_round_stays_as_a_header() -> None:
 
 
 def test_a_log_without_a_record_in_the_dirty_range_is_passed() -> None:
-    """Offsets that nobody has any more, up to the next segment, count as cleaned."""
+    """A range without records, up to the next segment, counts as cleaned."""
     shelf = segments_of_keys(tuple(range(10)))
     shelf.roll(11)
     assert shelf.clean().end == 11
@@ -342,7 +342,7 @@ def damaged(position: int, value: int) -> Shelf:
     ("position", "value"), [(16, 0xFF), (500, 1), (8, 0x7F)], ids=["magic", "record", "length"]
 )
 def test_a_damaged_batch_stops_the_round(position: int, value: int) -> None:
-    """The place of the damage is told, and the segments are as they were."""
+    """The error has the place of the damage, and the segments are unchanged."""
     shelf = damaged(position, value)
     before = shelf.files.content(shelf.segments[0].log.path)
     with pytest.raises(CorruptionError) as caught:
@@ -354,7 +354,7 @@ def test_a_damaged_batch_stops_the_round(position: int, value: int) -> None:
 
 
 def test_a_damaged_magic_is_corruption() -> None:
-    """A magic that no format has is told as damage, not taken for a large batch."""
+    """An unknown magic is reported as damage, not as a large batch."""
     with pytest.raises(CorruptionError, match="magic"):
         damaged(16, 0xFF).clean()
 

@@ -133,7 +133,7 @@ def test_a_pause_calls_the_job_off_and_lets_segments_go() -> None:
 
 
 def test_a_partition_that_is_deleted_meanwhile_is_no_failure() -> None:
-    """Its job finds no files; nobody is told, and nothing is noted."""
+    """Its job finds no files, logs nothing, and writes no checkpoint."""
     house = House()
     keyed(house.open(), "ab" * 20)
     job = house.cleaner.next_job()
@@ -151,7 +151,7 @@ def test_a_partition_that_is_deleted_meanwhile_is_no_failure() -> None:
 
 
 def test_an_exchange_touches_no_log_that_has_the_name_of_a_deleted_one() -> None:
-    """The topic was deleted and made anew between the last long step and the exchange."""
+    """A topic that was recreated just before the exchange keeps its own files."""
     house = House()
     keyed(house.open(), "ab" * 20)
     job = house.cleaner.next_job()
@@ -214,7 +214,7 @@ def flip(house: House, position: int) -> None:
 def test_a_damaged_log_stops_no_other_and_is_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is told with file and position, left alone for a while, then for longer."""
+    """It is logged with file and position, and retried after growing pauses."""
     house = House()
     keyed(house.open(), "ab" * 20)
     flip(house, 65)
@@ -260,7 +260,7 @@ def test_logs_that_failed_and_logs_at_work_are_both_passed_over() -> None:
 
 
 def test_a_failed_directory_takes_its_logs_out_and_no_others() -> None:
-    """What is left of it is not weighed; the other directory keeps its logs and its checkpoint."""
+    """Its logs are not considered; the other directory keeps its logs and its checkpoint."""
     house = House()
     other = House(house.files, path="more")
     logs = LogManager([house.home, other.home])

@@ -91,7 +91,7 @@ def test_an_entry_is_read_back_as_it_was_written() -> None:
 
 
 def test_an_index_opened_again_goes_on_behind_its_entries() -> None:
-    """What was there stays, what is appended follows."""
+    """Old entries stay, and new ones are appended after them."""
     files = MemoryFiles()
     filled(files).close()
     later = AbortedTxn(4, 45, 60, 45)
@@ -200,7 +200,7 @@ def test_readers_meet_an_unknown_version_as_damage() -> None:
 
 
 def test_a_part_of_an_entry_is_written_over() -> None:
-    """What a lost machine has left behind the last whole entry does not shift those after it."""
+    """A partial entry left by a lost machine does not shift the entries after it."""
     index = with_content(ENTRY.pack(0, *FOUR[0]) + b"torn")
     assert index.entries() == FOUR[:1]
     index.append(FOUR[1])
