@@ -76,7 +76,10 @@ class SpecialTimestamp(IntEnum):
     LATEST_TIERED = -5
 
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+OFFSETS_TOPIC = "__consumer_offsets"
+"""Where brokers keep what groups have committed."""
+
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 """Topics in which Kafka keeps its own state: clients may read them by name and not write them."""
 
 METADATA_TOPIC = "__cluster_metadata"

@@ -1,110 +1,56 @@
-"""The records of `__consumer_offsets`: what groups have committed.
+"""The records of `__consumer_offsets` as named fields, for people and for JSON.
 
-    key    int16 version
-           0, 1   group string | topic string | partition int32          an offset commit
-           2      group string                                           a group and its members
-    value  int16 version
-      of a commit
-           0, 1   offset int64 | metadata string | commit time int64 (| expiry int64 in v1)
-           2      offset int64 | metadata string | commit time int64
-           3      offset int64 | leader epoch int32 | metadata string | commit time int64
-           4      as 3, with a compact string, and tagged fields at the end
-      of a group
-           0 to 3 protocol type string | generation int32 | ...
-           4      protocol type compact string | generation int32 | ...
-
-A string is an int16 size and UTF-8; a compact one has its size plus one as a varint. A null value
-is a tombstone. Other versions are not decoded: the caller shows their bytes.
+What the bytes mean is `tailrace.records.group_records`; what the groups have committed in the end,
+`tailrace.offline.commits`.
 """
 
-import struct
-
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
-_INT64 = struct.Struct(">q")
+from tailrace.records.group_records import (
+    CorruptGroupRecordError,
+    OffsetCommitKey,
+    UnknownGroupRecordError,
+    decode_group,
+    decode_key,
+    decode_offset_commit,
+)
 
 Fields = dict[str, object]
 
 
-class _Fields:
-    """Takes fields from the front of some bytes; ValueError where they end too early."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-
-    def integer(self, layout: struct.Struct) -> int:
-        (number,) = layout.unpack(self._take(layout.size))
-        return int(number)
-
-    def string(self, *, is_compact: bool = False) -> str | None:
-        size = self._varint() - 1 if is_compact else self.integer(_INT16)
-        return None if size < 0 else self._take(size).decode()
-
-    def _varint(self) -> int:
-        number = 0
-        for shift in range(0, 35, 7):
-            byte = self._take(1)[0]
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return number
-        raise ValueError("a varint of more than 5 bytes")
-
-    def _take(self, size: int) -> bytes:
-        data = self._data[self._position : self._position + size]
-        if len(data) < size:
-            raise ValueError(f"{size} bytes are declared and {len(data)} are left")
-        self._position += size
-        return data
-
-
 def decode_group_record(key: bytes | None, value: bytes | None) -> Fields | None:
-    """The fields by name, or None where this is no record of a known version."""
+    """The fields by name, or None where this is no record of a known type and version."""
     try:
-        return _decode(_Fields(key or b""), value)
-    except ValueError:
+        return _decode(key, value)
+    except (CorruptGroupRecordError, UnknownGroupRecordError):
         return None
 
 
-def _decode(key: _Fields, value: bytes | None) -> Fields | None:
-    version = key.integer(_INT16)
-    if version in (0, 1):
-        fields: Fields = {
+def _decode(key: bytes | None, value: bytes | None) -> Fields:
+    found = decode_key(key)
+    fields: Fields
+    if isinstance(found, OffsetCommitKey):
+        fields = {
             "type": "offset-commit",
-            "group": key.string(),
-            "topic": key.string(),
-            "partition": key.integer(_INT32),
+            "group": found.group,
+            "topic": found.topic,
+            "partition": found.partition,
         }
-        committed = None if value is None else _commit(_Fields(value))
-    elif version == 2:
-        fields = {"type": "group", "group": key.string()}
-        committed = None if value is None else _group(_Fields(value))
     else:
-        return None
+        fields = {"type": "group", "group": found.group}
     if value is None:
         return {**fields, "tombstone": True}
-    return None if committed is None else {**fields, **committed}
+    if isinstance(found, OffsetCommitKey):
+        return {**fields, **_commit(value)}
+    group = decode_group(value)
+    return {**fields, "protocol_type": group.protocol_type, "generation": group.generation}
 
 
-def _commit(value: _Fields) -> Fields | None:
-    version = value.integer(_INT16)
-    if not 0 <= version <= 4:
-        return None
-    fields: Fields = {"offset": value.integer(_INT64)}
-    if version >= 3:
-        fields["leader_epoch"] = value.integer(_INT32)
-    fields["metadata"] = value.string(is_compact=version >= 4)
-    fields["commit_timestamp"] = value.integer(_INT64)
-    if version == 1:
-        fields["expire_timestamp"] = value.integer(_INT64)
+def _commit(value: bytes) -> Fields:
+    commit = decode_offset_commit(value)
+    fields: Fields = {"offset": commit.offset}
+    if commit.leader_epoch is not None:
+        fields["leader_epoch"] = commit.leader_epoch
+    fields["metadata"] = commit.metadata
+    fields["commit_timestamp"] = commit.commit_timestamp
+    if commit.expire_timestamp is not None:
+        fields["expire_timestamp"] = commit.expire_timestamp
     return fields
-
-
-def _group(value: _Fields) -> Fields | None:
-    version = value.integer(_INT16)
-    if not 0 <= version <= 4:
-        return None
-    return {
-        "protocol_type": value.string(is_compact=version >= 4),
-        "generation": value.integer(_INT32),
-    }

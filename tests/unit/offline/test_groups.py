@@ -37,8 +37,8 @@ def test_each_version_of_a_commit_is_decoded(value: bytes, extra: dict[str, int]
 
 
 def test_a_group_and_tombstones_are_decoded() -> None:
-    """A group has its id, type and generation; a null value is a tombstone."""
-    value = b"\0\3" + string("consumer") + b"\0\0\0\2" + b"\0\0"
+    """A group has an id, a kind and a generation; a null value says that a key is gone."""
+    value = b"\0\0" + string("consumer") + b"\0\0\0\2" + string("range") + string("m") + bytes(4)
     group = {"type": "group", "group": "readers"}
     described = {**group, "protocol_type": "consumer", "generation": 2}
     assert decode_group_record(GROUP_KEY, value) == described
