@@ -2,25 +2,32 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict
 
 import click
 
+from tailrace.cli.log_options import (
+    FROM_OFFSET,
+    FROM_TIME,
+    ISOLATION,
+    ON_DAMAGE,
+    PARTITION,
+    TO_OFFSET,
+    TO_TIME,
+    LeftOut,
+    aligned,
+    log_bytes,
+    progress,
+)
 from tailrace.config import parse_assignments
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.kernels.showing import Form
 from tailrace.model import IsolationLevel
-from tailrace.offline.cat import (
-    Choice,
-    choose_partitions,
-    parse_time,
-    show_records,
-)
+from tailrace.offline.cat import Choice, choose_partitions, show_records
 from tailrace.offline.damage import Drop, OnDamage
-from tailrace.offline.directory import DataDirectory, find_partitions, list_segments
+from tailrace.offline.directory import find_partitions
 from tailrace.offline.explain import PartitionReasons, explain_partition
 from tailrace.offline.findings import Finding, Severity
 from tailrace.offline.repair import apply_repair, lock_directory, quarantine_path, topic_config
@@ -29,7 +36,7 @@ from tailrace.offline.scan import PartitionScan, scan_partition
 from tailrace.offline.show import iso_time
 from tailrace.offline.verify import verify as verify_directory
 from tailrace.runtime.clock import SystemClock
-from tailrace.runtime.files import DiskFiles, Files
+from tailrace.runtime.files import DiskFiles
 
 SCAN_FORMAT = "tailrace.scan/1"
 VERIFY_FORMAT = "tailrace.verify/1"
@@ -38,20 +45,7 @@ EXPLAIN_FORMAT = "tailrace.explain/1"
 
 _EXIT_FINDINGS = 1
 _EXIT_UNVERIFIED = 2
-_STEP_BYTES = 4 * 1024 * 1024
-"""How much is verified between two drawings of the progress bar."""
-
 _HEADINGS = ("partition", "start", "end", "records", "batches", "segments", "bytes", "codecs")
-
-
-def _milliseconds(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    """Milliseconds since 1970 of an option that is a time."""
-    try:
-        return None if value is None else parse_time(value)
-    except (ValueError, OverflowError) as error:
-        raise click.BadParameter(
-            f"{value!r} is neither ISO 8601 nor milliseconds since 1970"
-        ) from error
 
 
 @click.group()
@@ -59,7 +53,7 @@ def log() -> None:
     """Look into log directories, without a broker or beside one, and repair them.
 
     DIR is a data directory, or the folder of one partition. Nothing but `repair --apply` changes
-    anything, so a read-only mount will do.
+    anything in it, so a read-only mount will do.
     """
 
 
@@ -83,7 +77,7 @@ def scan(directory: str, *, as_json: bool) -> None:
     """
     files = DiskFiles()
     found = find_partitions(files, directory)
-    with _progress("scanning", files, found) as step:
+    with progress("scanning", files, found) as step:
         scans = [
             scan_partition(files, found.path, partition, folder=folder, progress=step)
             for partition, folder in found.partitions.items()
@@ -99,35 +93,20 @@ def scan(directory: str, *, as_json: bool) -> None:
 @log.command()
 @click.argument("directory", metavar="DIR")
 @click.argument("topic", metavar="TOPIC[-PARTITION]")
-@click.option("--partition", type=click.IntRange(min=0), help="Only this one of the topic.")
-@click.option("--from-offset", type=click.IntRange(min=0), help="First offset.")
-@click.option("--to-offset", type=click.IntRange(min=0), help="Only offsets below this one.")
-@click.option(
-    "--from-time",
-    "from_time_ms",
-    callback=_milliseconds,
-    metavar="TIME",
-    help="ISO 8601 (UTC) or ms since 1970.",
-)
-@click.option(
-    "--to-time",
-    "to_time_ms",
-    callback=_milliseconds,
-    metavar="TIME",
-    help="Stop at the first record that is as young as this.",
-)
+@PARTITION
+@FROM_OFFSET
+@TO_OFFSET
+@FROM_TIME
+@TO_TIME
 @click.option("--key", help="Only records with exactly this key, as text.")
 @click.option("--key-hex", callback=_key, metavar="HEX", help="The same, as hexadecimal digits.")
-@click.option(
-    "--isolation", type=click.Choice(["read_uncommitted", "read_committed"]),
-    default="read_uncommitted", show_default=True,
-    help="read_committed: no aborted records, no markers, nothing of open transactions.",
-)  # fmt: skip
+@ISOLATION
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many records.")
 @click.option(
     "--format", "form", type=click.Choice(["text", "json", "hex"]), default="text",
     show_default=True, help="How records are shown.",
 )  # fmt: skip
+@ON_DAMAGE
 def cat(
     directory: str,
     topic: str,
@@ -137,12 +116,13 @@ def cat(
     key: str | None,
     key_hex: bytes | None,
     isolation: str,
+    on_damage: str,
     **bounds: int | None,
 ) -> None:
     """Print records; those of __consumer_offsets decoded.
 
     Offsets and times are looked up in the indexes, so that only what is wanted is read. Each batch
-    is checked before its records are printed: damage ends the output with an error.
+    is checked before its records are printed: damaged ones are never shown.
     """
     if key is not None and key_hex is not None:
         raise click.UsageError("--key and --key-hex exclude each other")
@@ -153,8 +133,17 @@ def cat(
         isolation=IsolationLevel[isolation.upper()],
         **bounds,
     )
-    for page in _one_ahead(show_records(files, partitions, choice, form=Form[form.upper()])):
+    left_out = LeftOut()
+    pages = show_records(
+        files,
+        partitions,
+        choice,
+        form=Form[form.upper()],
+        tell=left_out.tell if on_damage == "skip" else None,
+    )
+    for page in _one_ahead(pages):
         click.echo(page, nl=False)
+    left_out.finish()
 
 
 @log.command()
@@ -169,9 +158,9 @@ def verify(directory: str, *, as_json: bool) -> None:
     files = DiskFiles()
     try:
         found = find_partitions(files, directory)
-        total = _log_bytes(files, found)
+        total = log_bytes(files, found)
         counts = dict.fromkeys(Severity, 0)
-        with _progress("verifying", files, found) as step:
+        with progress("verifying", files, found) as step:
             for finding in verify_directory(files, found, progress=step):
                 counts[finding.severity] += 1
                 click.echo(json.dumps(_finding_object(finding)) if as_json else str(finding))
@@ -215,7 +204,7 @@ def repair(directory: str, *, is_dry: bool, on_damage: str, as_json: bool) -> No
         found = find_partitions(files, directory)
         lock = lock_directory(files, found.path, is_read_only=is_dry)
         try:
-            with _progress("examining", files, found) as step:
+            with progress("examining", files, found) as step:
                 plan = plan_repair(files, found, OnDamage(on_damage), progress=step)
             _tell_plan(plan, as_json=as_json, is_dry=is_dry)
             if not is_dry:
@@ -273,19 +262,6 @@ def _one_ahead(pages: Iterator[bytes]) -> Iterator[bytes]:
         while (page := following.result()) is not None:
             following = pool.submit(next, pages, None)
             yield page
-
-
-@contextmanager
-def _progress(label: str, files: Files, found: DataDirectory) -> Iterator[Callable[[int], None]]:
-    """Takes bytes that have been looked at; a bar on stderr where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    total = _log_bytes(files, found)
-    with click.progressbar(
-        length=total, label=label, file=sys.stderr, update_min_steps=_STEP_BYTES
-    ) as bar:
-        yield bar.update
 
 
 def _tell_plan(plan: RepairPlan, *, as_json: bool, is_dry: bool) -> None:
@@ -376,11 +352,6 @@ def _reasons_lines(told: PartitionReasons) -> Iterator[str]:
         )
 
 
-def _log_bytes(files: Files, found: DataDirectory) -> int:
-    folders = found.partitions.values()
-    return sum(each.size for folder in folders for each in list_segments(files, folder)[0])
-
-
 def _scan_object(scan: PartitionScan) -> dict[str, object]:
     return {
         "format": SCAN_FORMAT,
@@ -425,13 +396,7 @@ def _table(scans: list[PartitionScan]) -> Iterator[str]:
         )
         for each in scans
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (
-            cell.rjust(width) if 1 <= number <= 6 else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join(cells).rstrip()
+    yield from aligned(rows, right=range(1, 7))
     for each in scans:
         if each.tail_bytes:
             yield f"{each.partition}: {each.tail_bytes} bytes of an append in progress or torn"

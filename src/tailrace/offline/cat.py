@@ -3,25 +3,24 @@
 Bounds of offset and time are looked up in the indexes, so that only what is wanted is read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace import kernels
 from tailrace.config.settings import INT64_MAX
-from tailrace.errors import CorruptionError, DirectoryError, TailraceError
+from tailrace.errors import DirectoryError, TailraceError
 from tailrace.kernels.showing import ANY_KEY, NO_RECORD, THIS_KEY, Bound, Form
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.offline.directory import DataDirectory, unreadable
+from tailrace.offline.partition_reader import UNREADABLE, PartitionReader, TellDamage
 from tailrace.offline.show import Page
-from tailrace.offline.undecided import AbortedRecords, find_aborted, first_unstable_offset
-from tailrace.offline.walk import offset_before_time
-from tailrace.records.batch import Batch
+from tailrace.offline.undecided import AbortedRecords
 from tailrace.runtime.files import Files
-from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.names import parse_partition_directory_name
-from tailrace.storage.reader import LogReader, open_log_reader
+from tailrace.storage.reader import StoredBatch
 
 if TYPE_CHECKING:
     from array import array
@@ -72,13 +71,32 @@ def choose_partitions(
     return found
 
 
+class ChosenBatch(NamedTuple):
+    """A sound batch that may hold chosen records, and bounds for choosing them."""
+
+    stored: StoredBatch
+    start_offset: int
+    limit_offset: int
+    """The first offset that is not wanted."""
+    is_hidden: bool
+    """Whether no record is to be shown: a marker, or aborted, where only committed ones are."""
+
+
 def show_records(
-    files: Files, partitions: dict[TopicPartition, str], choice: Choice, *, form: Form
+    files: Files,
+    partitions: dict[TopicPartition, str],
+    choice: Choice,
+    *,
+    form: Form,
+    tell: TellDamage | None = None,
 ) -> Iterator[bytes]:
     """The records in the order of partitions and offsets, as pages of whole lines in UTF-8.
 
+    With `tell` damage is told and stepped over.
+
     Raises:
-        CorruptionError: a batch that holds wanted offsets is damaged; what came before is good.
+        CorruptionError: a batch that holds wanted offsets is damaged, and nobody is told of damage;
+            what came before is good.
         OffsetsDeletedError: retention has deleted wanted offsets meanwhile; likewise.
         DirectoryError: a file cannot be read.
     """
@@ -87,62 +105,89 @@ def show_records(
         for partition, folder in partitions.items():
             if page.has_enough:
                 break
-            yield from _show_partition(files, partition, folder, choice=choice, page=page)
+            with readable(folder):
+                log = PartitionReader(files, folder, partition, tell=tell)
+                yield from show_partition(log, partition, choice, page=page)
     except TailraceError:
         yield page.take()
         raise
     yield page.take()
 
 
-def _show_partition(
-    files: Files, partition: TopicPartition, folder: str, *, choice: Choice, page: Page
+def show_partition(
+    log: PartitionReader,
+    partition: TopicPartition,
+    choice: Choice,
+    *,
+    page: Page,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[bytes]:
-    damage: list[CorruptionError] = []
+    """Adds the chosen records of one partition to `page`, and gives out the pages that are full.
 
-    def judge_tail(last: SegmentFiles, end: int, error: CorruptionError | None) -> int:
-        """Damage at the end of the log is told when what is before it has been shown."""
-        del last
-        damage[:] = [] if error is None else [error]
-        return end
+    `progress` takes bytes of log that have been read.
 
-    try:
-        reader = open_log_reader(files, folder, judge_tail=judge_tail)
-        start = max(choice.from_offset or 0, reader.start_offset)
-        limit = INT64_MAX if choice.to_offset is None else choice.to_offset
-        is_committed = choice.isolation is IsolationLevel.READ_COMMITTED
-        aborted = AbortedRecords([])
-        if is_committed and start < reader.end_offset:
-            unstable, aborted = reader.settled(
-                start, INT64_MAX, lambda: _undecided(files, folder, reader, start=start)
-            )
-            limit = limit if unstable is None else min(limit, unstable)
+    Raises:
+        CorruptionError, OffsetsDeletedError, OSError: as `chosen_batches`.
+    """
+    for stored, start, limit, is_hidden in chosen_batches(log, choice):
         bounds = _bounds(choice, start, limit)
-        keys, latest = bounds[Bound.KEYS], bounds[Bound.LATEST]
-        for batch in _batches(files, reader, start, limit=limit, from_time_ms=choice.from_time_ms):
-            if choice.from_time_ms is not None and batch.max_timestamp < choice.from_time_ms:
-                continue
-            is_hidden = is_committed and (batch.is_control or aborted.has(batch))
-            is_hidden = is_hidden or (batch.is_control and choice.key is not None)
-            bounds[Bound.KEYS] = NO_RECORD if is_hidden else keys
+        batch = stored.batch
+        if is_hidden or (batch.is_control and (page.is_export or choice.key is not None)):
+            bounds[Bound.KEYS] = NO_RECORD
+        if batch.is_control:
             # The time of a marker is that of a broker's clock.
-            bounds[Bound.LATEST] = INT64_MAX if batch.is_control else latest
+            bounds[Bound.LATEST] = INT64_MAX
+        try:
             is_late = yield from page.add(partition, batch, bounds=bounds, key=choice.key or b"")
-            if is_late or page.has_enough:
-                return
-        if damage and limit > reader.end_offset:
-            raise damage[0]
+        except UNREADABLE as error:
+            log.leave_out(stored, error)
+            continue
+        progress(batch.size)
+        if is_late or page.has_enough:
+            return
+
+
+def chosen_batches(log: PartitionReader, choice: Choice) -> Iterator[ChosenBatch]:
+    """The batches that may hold chosen records, in the order of their offsets.
+
+    Raises:
+        CorruptionError: a batch, the end of the log, or a transaction index that is needed is
+            damaged, and nobody is told of damage; of an index it is raised in any case.
+        OffsetsDeletedError: retention has deleted wanted offsets meanwhile.
+        OSError: a file cannot be read.
+    """
+    reader = log.reader
+    start = max(choice.from_offset or 0, reader.start_offset)
+    limit = INT64_MAX if choice.to_offset is None else choice.to_offset
+    is_committed = choice.isolation is IsolationLevel.READ_COMMITTED
+    aborted = AbortedRecords([])
+    if is_committed and start < reader.end_offset:
+        unstable = log.first_unstable_offset(start)
+        limit = limit if unstable is None else min(limit, unstable)
+        aborted = log.find_aborted(start)
+    for stored in _batches(log, start, limit=limit, from_time_ms=choice.from_time_ms):
+        batch = stored.batch
+        if choice.from_time_ms is not None and batch.max_timestamp < choice.from_time_ms:
+            continue
+        is_hidden = is_committed and (batch.is_control or aborted.has(batch))
+        yield ChosenBatch(stored, start, limit, is_hidden)
+    if limit > reader.end_offset:
+        log.finish()
+
+
+@contextmanager
+def readable(folder: str) -> Iterator[None]:
+    """Has what the system refuses end in one line for an operator.
+
+    Raises:
+        DirectoryError: instead of an OSError.
+    """
+    try:
+        yield
     except DirectoryError:
         raise
     except OSError as error:
         raise unreadable(error.filename or folder, error) from error
-
-
-def _undecided(
-    files: Files, folder: str, reader: LogReader, *, start: int
-) -> tuple[int | None, AbortedRecords]:
-    """What readers of committed records do not see."""
-    unstable = first_unstable_offset(files, folder, reader.segments, end=reader.end_offset)
-    return unstable, find_aborted(files, reader.segments, start)
 
 
 def _bounds(choice: Choice, start: int, limit: int) -> "array[int]":
@@ -158,16 +203,17 @@ def _bounds(choice: Choice, start: int, limit: int) -> "array[int]":
 
 
 def _batches(
-    files: Files, reader: LogReader, start: int, *, limit: int, from_time_ms: int | None
-) -> Iterator[Batch]:
+    log: PartitionReader, start: int, *, limit: int, from_time_ms: int | None
+) -> Iterator[StoredBatch]:
     """The checked batches with offsets from `start` to below `limit`, by the indexes.
 
     Batches before the first that can be young enough are stepped over.
     """
+    reader = log.reader
     end = min(limit, reader.end_offset)
     if from_time_ms is None:
         if start < end:
-            yield from reader.batches(start, end)
+            yield from log.batches(start, end)
         return
     segments = reader.segments
     bases = [*(segment.base_offset for segment in segments[1:]), INT64_MAX]
@@ -176,9 +222,9 @@ def _batches(
         if first >= last:
             continue
         # What is behind the last entry is read: a lost machine may have left a time index short.
-        first = max(first, offset_before_time(files, segment, from_time_ms))
+        first = max(first, log.offset_before_time(segment, from_time_ms))
         if first < last:
-            yield from reader.batches(first, last)
+            yield from log.batches(first, last)
 
 
 def parse_time(text: str) -> int:

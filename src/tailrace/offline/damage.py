@@ -5,16 +5,20 @@
     cut                   |<-------- goes ------------------->|
     skip                  |<- goes ->|                     |<>|
 
-A batch is sound if its frame, CRC and records hold and its offsets fit between those around it. If
-the length of a damaged one leads to a sound batch, it alone is damaged. Otherwise the next header
-that holds is searched for, byte by byte, in format v2; behind damage in an older format only the
-lengths lead on.
+A batch is sound if its frame, CRC and records hold and its offsets fit between those around it.
+If the length of a damaged one leads to a sound batch, it alone is damaged. Otherwise the next batch
+that holds is searched for, byte by byte, in format v2 and, as long as the file has no batch of v2,
+in the older ones too. A batch that was found so counts only if another one could begin behind it,
+or nothing follows: a batch that a producer has sent as the value of a record ends in the middle of
+another. The search reads at most a few times what is left of the file, and takes the rest for
+damaged then.
 
 Decided here, and done in `tailrace.offline.repair`. Nothing is changed.
 
 Invariant: what is not named as damage is a row of sound batches whose offsets rise.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -34,6 +38,12 @@ from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.walk import WINDOW_BYTES, walk_batches
 
 _MAGIC = bytes([layout.MAGIC])
+_ALL_FORMATS = re.compile(
+    rb"(?s)(?=[\x00-\x7f].{7}(?!\x00\x00\x00[\x00-\x0d])[\x00-\x7f].{7}[\x00-\x02])"
+)
+"""Where a header of any format could stand: neither its offset nor its length is negative, and the
+length is not too small."""
+_SEARCH_FACTOR = 4
 _CODECS = 5
 
 
@@ -52,16 +62,18 @@ class Drop:
 
     path: str
     base_offset: int
-    """Of the segment."""
+    """First offset of the segment."""
     position: int
     size_bytes: int
     offset: int
     """The first offset that is lost."""
     next_offset: int | None
-    """The first that is there again; None if nobody knows how far the lost bytes reached."""
+    """The first that is there again; None if it is unknown how far the lost bytes reached."""
     records: int | None
-    """Lost, as far as headers tell; None if no header among these bytes can be read."""
+    """As far as headers tell; None if no header among these bytes can be believed."""
     reason: str
+    sound_records: int = 0
+    """How many of them are in sound batches, which go because of what is before them."""
     is_whole_file: bool = False
 
 
@@ -85,7 +97,9 @@ class LogDamage:
     log_end: int = 0
     """Behind the last batch that stays."""
     runs: list[EpochRun] = field(default_factory=list)
-    """Of the batches that stay."""
+    """The batches that stay, by leader epoch."""
+    rescued: int = 0
+    """Records that stay although there is damage before them."""
 
 
 @dataclass(slots=True)
@@ -177,6 +191,19 @@ def find_segment_damage(file: File, segment: SegmentFiles, *, following: int | N
     return found.drops
 
 
+def sound_ranges(drops: Sequence[Drop], size: int) -> Iterator[tuple[int, int]]:
+    """The positions between the drops of a file of `size` bytes, one range more than drops.
+
+    Example:
+        >>> # drops at 150 to 300 and at 600 to 640
+        >>> list(sound_ranges(drops, 640))
+        [(0, 150), (300, 600), (640, 640)]
+    """
+    starts = [0, *(each.position + each.size_bytes for each in drops)]
+    limits = [*(each.position for each in drops), size]
+    yield from zip(starts, limits, strict=True)
+
+
 def _look_into(
     file: File, segment: SegmentFiles, following: int | None, *, found: LogDamage
 ) -> None:
@@ -193,6 +220,8 @@ def _look_into(
             continue
         found.drops += _ending_at(waiting, piece.base_offset)
         waiting = []
+        if found.drops:
+            found.rescued += piece.records or 0
         found.log_end = piece.last_offset + 1
         _note_epoch(found.runs, piece, segment.base_offset)
     found.drops += _ending_at(waiting, following)
@@ -213,13 +242,22 @@ def _drop(piece: _Piece, segment: SegmentFiles, offset: int) -> Drop:
 
 
 def _ending_at(drops: list[Drop], offset: int | None) -> list[Drop]:
-    return [replace(each, next_offset=offset) for each in drops]
+    """Damage in a row, which has at most the records that the offsets around it leave room for."""
+    if offset is None or not drops:
+        return drops
+    room, ended = offset - drops[0].offset, []
+    for each in drops:
+        records = None if each.records is None else min(each.records, room)
+        room -= records or 0
+        ended.append(replace(each, next_offset=offset, records=records))
+    return ended
 
 
 def _cut(files: Files, segments: Sequence[SegmentFiles], found: LogDamage) -> None:
     """Have everything go from the first damage on; `segments` begin with the one that has it."""
     first, later = found.drops[0], segments[1:]
-    found.log_end = first.offset
+    found.log_end, found.rescued = first.offset, 0
+    records, sound = _count_records(files, segments[0], first.position)
     runs = [run for run in found.runs if run.start_offset < first.offset]
     # A run that goes on behind the damage ends before it.
     found.runs = [run._replace(last_offset=min(run.last_offset, first.offset - 1)) for run in runs]
@@ -228,7 +266,8 @@ def _cut(files: Files, segments: Sequence[SegmentFiles], found: LogDamage) -> No
             first,
             size_bytes=segments[0].size - first.position,
             next_offset=later[0].base_offset if later else None,
-            records=_count_records(files, segments[0], first.position),
+            records=records,
+            sound_records=sound,
         )
     ]
     found.drops += whole_drops(files, later, reason="what is before it is lost")
@@ -241,29 +280,33 @@ def whole_drops(files: Files, segments: Sequence[SegmentFiles], *, reason: str) 
         DirectoryError: a file cannot be read.
     """
     limits = [*(each.base_offset for each in segments[1:]), None][: len(segments)]
-    return [
-        Drop(
-            path=each.path,
-            base_offset=each.base_offset,
-            position=0,
-            size_bytes=each.size,
-            offset=each.base_offset,
-            next_offset=limit,
-            records=_count_records(files, each, 0),
-            reason=reason,
-            is_whole_file=True,
+    drops = []
+    for each, limit in zip(segments, limits, strict=True):
+        records, sound = _count_records(files, each, 0)
+        drops.append(
+            Drop(
+                path=each.path,
+                base_offset=each.base_offset,
+                position=0,
+                size_bytes=each.size,
+                offset=each.base_offset,
+                next_offset=limit,
+                records=records,
+                reason=reason,
+                sound_records=sound,
+                is_whole_file=True,
+            )
         )
-        for each, limit in zip(segments, limits, strict=True)
-    ]
+    return drops
 
 
-def _count_records(files: Files, segment: SegmentFiles, position: int) -> int | None:
-    """Records from a position on, as far as headers tell."""
+def _count_records(files: Files, segment: SegmentFiles, position: int) -> tuple[int | None, int]:
+    """Records from a position on, as far as headers tell, and how many are in sound batches."""
     try:
         file = files.open(segment.path, read_only=True)
         try:
             counts = [
-                piece.records
+                (piece.records, piece.fault is None)
                 for piece in _pieces(file, segment, None, start=position)
                 if piece.records is not None
             ]
@@ -271,7 +314,9 @@ def _count_records(files: Files, segment: SegmentFiles, position: int) -> int | 
             file.close()
     except OSError as error:
         raise unreadable(segment.path, error) from error
-    return sum(counts) if counts else None
+    if not counts:
+        return None, 0
+    return sum(count for count, _ in counts), sum(count for count, is_sound in counts if is_sound)
 
 
 def _with_next(pieces: Iterator[_Piece]) -> Iterator[tuple[_Piece, int | None]]:
@@ -293,6 +338,7 @@ def _pieces(
     offsets = range(segment.base_offset, max(limit_offset, segment.base_offset))
     size = segment.size
     position = start
+    has_v2 = False
     while position < size:
         bad = None
         try:
@@ -302,6 +348,7 @@ def _pieces(
                 if fault is not None:
                     bad = piece
                     break
+                has_v2 = has_v2 or batch.legacy is None
                 yield piece
                 position = piece.end
         except CorruptionError as error:
@@ -313,13 +360,21 @@ def _pieces(
                 return
         is_framed = position < bad.end < size and _holds(file, segment.path, bad.end, size=size)
         if not is_framed:
-            bad.end = _next_sound(file, segment.path, start=position + 1, size=size, due=offsets)
+            bad.end = _next_sound(
+                file,
+                segment.path,
+                start=position + 1,
+                size=size,
+                due=offsets,
+                takes_legacy=not has_v2,
+            )
         yield bad
         position = bad.end
 
 
 def _piece(position: int, batch: Batch, fault: str | None) -> _Piece:
-    records = batch.record_count if 0 <= batch.record_count <= max(batch.size, 1) * 2**10 else None
+    # A count that the header's own offsets have no room for is damaged itself.
+    records = batch.record_count if 0 <= batch.record_count <= batch.last_offset_delta + 1 else None
     return _Piece(
         position,
         position + batch.size,
@@ -369,36 +424,104 @@ def _order_fault(
     return None
 
 
-def _next_sound(file: File, path: str, *, start: int, size: int, due: range) -> int:
-    """Where the next header stands that holds, with offsets in `due`; the file's size if none."""
+def _next_sound(
+    file: File,
+    path: str,
+    *,
+    start: int,
+    size: int,
+    due: range,
+    takes_legacy: bool,
+) -> int:
+    """Where the next batch stands that holds, with offsets in `due`; the file's size if none.
+
+    Checksums are computed over at most `_SEARCH_FACTOR` times the bytes that are left: a producer
+    may have sent values that look like the headers of many large batches.
+    """
     position = start
-    while size - position >= layout.HEADER_SIZE:
+    left = _SEARCH_FACTOR * (size - start)
+    while size - position >= layout.FRAME_SIZE:
         data = file.read(position, min(WINDOW_BYTES, size - position))
-        if len(data) < layout.HEADER_SIZE:
+        # At the end of the file a header may be shorter: that of an older format.
+        is_last = position + len(data) >= size or len(data) < layout.HEADER_SIZE
+        limit = len(data) - (layout.FRAME_SIZE if is_last else layout.HEADER_SIZE)
+        for at in _places(data, takes_legacy=takes_legacy):
+            if at > limit:
+                break
+            found = position + at
+            if not _could_be(data, at, size - found, due=due):
+                continue
+            end = found + layout.LOG_OVERHEAD + layout.LENGTH.unpack_from(data, at + 8)[0]
+            if not _leads_on(file, end, size=size, due=due):
+                continue
+            left -= end - found
+            if left < 0:
+                return size
+            if _holds(file, path, found, size=size):
+                return found
+        if is_last:
             break
-        at = data.find(_MAGIC, layout.MAGIC_POSITION)
-        while 0 <= at - layout.MAGIC_POSITION <= len(data) - layout.HEADER_SIZE:
-            header = at - layout.MAGIC_POSITION
-            end = position + header
-            if _could_be(data, header, size - end, due=due) and _holds(file, path, end, size=size):
-                return end
-            at = data.find(_MAGIC, at + 1)
-        position += len(data) - layout.HEADER_SIZE + 1
+        position += limit + 1
     return size
+
+
+def _places(data: bytes, *, takes_legacy: bool) -> Iterator[int]:
+    """Where a header could stand, by its magic and little else."""
+    if takes_legacy:
+        yield from (match.start() for match in _ALL_FORMATS.finditer(data))
+        return
+    at = data.find(_MAGIC, layout.MAGIC_POSITION)
+    while at >= 0:
+        yield at - layout.MAGIC_POSITION
+        at = data.find(_MAGIC, at + 1)
 
 
 def _could_be(data: bytes, at: int, room: int, *, due: range) -> bool:
     """Whether the bytes at `at` look like a header, without a look at what it covers."""
+    base, length, _, magic = layout.FRAME.unpack_from(data, at)
+    if base not in due or not layout.LENGTH_MIN <= length <= room - layout.LOG_OVERHEAD:
+        return False
+    if magic < layout.MAGIC:
+        return _could_be_legacy(data, at)
+    if length < layout.HEADER_SIZE - layout.LOG_OVERHEAD or len(data) - at < layout.HEADER_SIZE:
+        return False
     fields = layout.HEADER.unpack_from(data, at)
-    base, length, attributes, delta, count = fields[0], fields[1], fields[5], fields[6], fields[12]
-    return (
-        base in due
-        and layout.HEADER_SIZE - layout.LOG_OVERHEAD <= length <= room - layout.LOG_OVERHEAD
-        and delta >= 0
+    attributes, delta, count = fields[5], fields[6], fields[12]
+    return bool(
+        delta >= 0
         and base + delta in due
         and count >= 0
         and attributes & layout.CODEC_MASK < _CODECS
     )
+
+
+def _could_be_legacy(data: bytes, at: int) -> bool:
+    """Whether the sizes of key and value of a v0 or v1 entry add up to its length."""
+    _, length, _, magic = layout.FRAME.unpack_from(data, at)
+    sizes_at = at + layout.FRAME_SIZE + 1 + (8 if magic else 0)
+    if sizes_at + 4 > len(data):
+        return False
+    (key_size,) = layout.LENGTH.unpack_from(data, sizes_at)
+    # Offset and length are not counted by the length, and two sizes stand before key and value.
+    rest = length - (sizes_at - at - layout.LOG_OVERHEAD) - 8 - max(key_size, 0)
+    value_size_at = sizes_at + 4 + max(key_size, 0)
+    if key_size < -1 or rest < 0:
+        return False
+    if value_size_at + 4 > len(data):
+        return True  # In the next window; the checksum decides.
+    (value_size,) = layout.LENGTH.unpack_from(data, value_size_at)
+    return bool(value_size >= -1 and max(value_size, 0) == rest)
+
+
+def _leads_on(file: File, end: int, *, size: int, due: range) -> bool:
+    """Whether a batch could stand at `end`, or nothing does."""
+    frame = file.read(end, min(layout.FRAME_SIZE, size - end))
+    if len(frame) < layout.FRAME_SIZE or not any(frame):
+        return True
+    base, length, _, magic = layout.FRAME.unpack(frame)
+    # One of the two may be damaged itself.
+    is_framed = layout.LENGTH_MIN <= length <= size - end - layout.LOG_OVERHEAD
+    return bool(magic <= layout.MAGIC and (base in due or is_framed))
 
 
 def _holds(file: File, path: str, position: int, *, size: int) -> bool:

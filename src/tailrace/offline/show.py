@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from tailrace import kernels
 from tailrace.kernels import RecordFault
 from tailrace.kernels.showing import ESCAPE_WIDTH, PRINTABLE_CODES, Cursor, Form, Halt, show_records
-from tailrace.model import TimestampType, TopicPartition
+from tailrace.model import OFFSETS_TOPIC, TimestampType, TopicPartition
 from tailrace.offline.groups import decode_group_record
 from tailrace.records.batch import Batch
 from tailrace.records.builder import Record, records_of
@@ -33,14 +33,12 @@ from tailrace.records.checks import check_records
 Buffer: TypeAlias = Any
 """Bytes or integers, as kernels take them."""
 
-OFFSETS_TOPIC = "__consumer_offsets"
-
 PAGE_BYTES: Final = 1024 * 1024
 """Small enough to stay in a processor's cache on its way, large enough for a call of the system."""
 
 _PLAIN_RECORDS_MAX: Final = 4096
 """Records that are shown without compiled kernels: they take a sixth of the time to load them, and
-whoever wants more mostly wants much more."""
+a reader that wants more mostly wants much more."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CONTROL_KEY = struct.Struct(">hh")
@@ -54,22 +52,32 @@ class Found(NamedTuple):
     record: Record
     is_control: bool
     """A marker of a transaction, which no consumer sees."""
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
 
 
 class Page:
     """Collects the lines of chosen records, and gives them out a page at a time."""
 
-    __slots__ = ("_cursors", "_form", "_out", "_partition", "_parts", "_read", "_tables")
+    __slots__ = (
+        "_cursors", "_form", "_made_for", "_out", "_parts", "_read", "_tables", "is_export",
+    )  # fmt: skip
 
-    def __init__(self, form: Form, *, records_max: int) -> None:
+    def __init__(self, form: Form, *, records_max: int, is_export: bool = False) -> None:
+        """At most `records_max` lines; for an export keys and values are as they are stored.
+
+        An export is in JSON, and says the type of each timestamp.
+        """
+        assert form is Form.JSON or not is_export
         self._form = form
+        self.is_export = is_export
         self._out = bytearray(PAGE_BYTES)
         self._parts: list[bytes] = []
         self._read = 0
         """Bytes of log since the last page."""
         self._cursors = kernels.int64s(len(Cursor))
         self._cursors[Cursor.LEFT] = records_max
-        self._partition: TopicPartition | None = None
+        self._made_for: tuple[TopicPartition, TimestampType] | None = None
+        """What the literals of `_tables` are of."""
         self._tables: tuple[Buffer, ...] = ()
 
     @property
@@ -98,14 +106,17 @@ class Page:
         if kernels.plain_records() >= _PLAIN_RECORDS_MAX and not show_records.is_compiled:
             yield self.take()
             kernels.load()
-        if partition != self._partition:
-            self._partition = partition
-            self._tables = (*_literals(partition, self._form), *_characters(self._form))
+        timestamp_type = batch.timestamp_type
+        if (partition, timestamp_type) != self._made_for:
+            self._made_for = partition, timestamp_type
+            shown_type = timestamp_type if self.is_export else None
+            literals = _literals(partition, self._form, timestamp_type=shown_type)
+            self._tables = (*literals, *_characters(self._form))
         cursors = self._cursors
         cursors[Cursor.INDEX] = cursors[Cursor.POSITION] = 0
-        start = cursors[Cursor.END]
+        start, left = cursors[Cursor.END], cursors[Cursor.LEFT]
         records = None
-        while (halt := self._show(batch, bounds, key)) > Halt.ENOUGH:
+        while (halt := self._show(batch, bounds, key, partition=partition)) > Halt.ENOUGH:
             if records is None:
                 # Raises for any of the records, before the first of them is given out.
                 check_records(batch)
@@ -113,11 +124,12 @@ class Page:
             self._put_by()
             if halt == Halt.UNSHOWN:
                 record = next(each for count, each in records if count == cursors[Cursor.INDEX])
-                self._parts.append(self._line(Found(partition, record, batch.is_control)))
+                found = Found(partition, record, batch.is_control, timestamp_type)
+                self._parts.append(self._line(found))
             elif halt == Halt.FULL:
                 yield self.take()
         if halt < 0:
-            cursors[Cursor.END] = start
+            cursors[Cursor.END], cursors[Cursor.LEFT] = start, left
             check_records(batch)
             raise AssertionError(f"showing said {RecordFault(-halt)!r}, the walk nothing")
         self._read += batch.size
@@ -125,10 +137,9 @@ class Page:
             yield self.take()
         return halt == Halt.ENOUGH
 
-    def _show(self, batch: Batch, bounds: Buffer, key: bytes) -> int:
-        assert self._partition is not None
-        is_known = self._form is not Form.HEX and (
-            batch.is_control or self._partition.topic == OFFSETS_TOPIC
+    def _show(self, batch: Batch, bounds: Buffer, key: bytes, *, partition: TopicPartition) -> int:
+        is_known = not (self._form is Form.HEX or self.is_export) and (
+            batch.is_control or partition.topic == OFFSETS_TOPIC
         )
         is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
         return show_records(
@@ -153,12 +164,22 @@ class Page:
             self._cursors[Cursor.END] = 0
 
     def _line(self, found: Found) -> bytes:
+        if self.is_export:
+            return f"{to_json(found, is_export=True)}\n".encode()
         show = {Form.TEXT: to_text, Form.JSON: to_json, Form.HEX: to_hex}[self._form]
         return f"{show(found)}\n".encode()
 
 
-def to_json(found: Found) -> str:
-    """One object on one line."""
+def to_json(found: Found, *, is_export: bool = False) -> str:
+    """One object on one line; the fields are those of `json_fields`."""
+    return json.dumps(json_fields(found, is_export=is_export), ensure_ascii=False)
+
+
+def json_fields(found: Found, *, is_export: bool = False) -> dict[str, object]:
+    """A record as JSON has it.
+
+    For an export, with the type of the timestamp, and with key and value in any topic.
+    """
     record = found.record
     shown: dict[str, object] = {
         "topic": found.partition.topic,
@@ -166,13 +187,15 @@ def to_json(found: Found) -> str:
         "offset": record.offset,
         "timestamp": record.timestamp,
     }
-    decoded = _decode(found)
+    if is_export:
+        shown["timestampType"] = int(found.timestamp_type)
+    decoded = None if is_export else _decode(found)
     if decoded is None:
         shown["key"], shown["value"] = _json_bytes(record.key), _json_bytes(record.value)
     else:
         shown["decoded"] = decoded
     shown["headers"] = [[name, _json_bytes(value)] for name, value in record.headers]
-    return json.dumps(shown, ensure_ascii=False)
+    return shown
 
 
 def to_text(found: Found) -> str:
@@ -183,7 +206,7 @@ def to_text(found: Found) -> str:
         parts = [f"key={_text(record.key)}", f"value={_text(record.value)}"]
     else:
         parts = [f"{name}={_plain(value)}" for name, value in decoded.items()]
-    parts += [f"header {_printable(name)}={_text(value)}" for name, value in record.headers]
+    parts += [f"header {printable(name)}={_text(value)}" for name, value in record.headers]
     return " ".join([_place(found), *parts])
 
 
@@ -191,7 +214,7 @@ def to_hex(found: Found) -> str:
     """One line, with keys and values as they are stored."""
     record = found.record
     parts = [f"key={_hex(record.key)}", f"value={_hex(record.value)}"]
-    parts += [f"header {_printable(name)}={_hex(value)}" for name, value in record.headers]
+    parts += [f"header {printable(name)}={_hex(value)}" for name, value in record.headers]
     return " ".join([_place(found), *parts])
 
 
@@ -206,7 +229,9 @@ def iso_time(timestamp_ms: int) -> str:
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _literals(partition: TopicPartition, form: Form) -> tuple[bytes, Buffer]:
+def _literals(
+    partition: TopicPartition, form: Form, *, timestamp_type: TimestampType | None
+) -> tuple[bytes, Buffer]:
     """What stands between the fields of a line, and where each piece of it ends."""
     pieces = [f"{partition} offset ", " ", " key=", " value=", ""]
     pieces += [" header ", "=", "", "", "\n", "0x", ""]
@@ -214,6 +239,8 @@ def _literals(partition: TopicPartition, form: Form) -> tuple[bytes, Buffer]:
         topic = json.dumps(partition.topic, ensure_ascii=False)
         start = f'{{"topic": {topic}, "partition": {partition.partition}, "offset": '
         pieces = [start, ', "timestamp": ', ', "key": ', ', "value": ', ', "headers": [']
+        if timestamp_type is not None:
+            pieces[2] = f', "timestampType": {int(timestamp_type)}{pieces[2]}'
         pieces += ["[", ", ", "]", ", ", "]}\n", '{"hex": "', '"}']
     encoded = [piece.encode() for piece in pieces]
     ends = kernels.int64s(len(encoded) + 1)
@@ -227,7 +254,7 @@ def _characters(form: Form) -> tuple[bytes, bytes]:
     """What stands for each byte of a text, and which characters may stand as they are."""
     escapes = bytearray()
     for character in map(chr, range(128)):
-        shown = _printable(character)
+        shown = printable(character)
         if form is Form.JSON:
             shown = json.dumps(character, ensure_ascii=False)[1:-1]
         entry = b"" if shown == character else bytes([len(shown)]) + shown.encode()
@@ -262,12 +289,12 @@ def _json_bytes(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def _plain(value: object) -> str:
-    return _printable(value) if isinstance(value, str) else json.dumps(value)
+    return printable(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _text(data: bytes | None) -> str:
     try:
-        return "null" if data is None else _printable(data.decode())
+        return "null" if data is None else printable(data.decode())
     except UnicodeDecodeError:
         return _hex(data)
 
@@ -276,8 +303,8 @@ def _hex(data: bytes | None) -> str:
     return "null" if data is None else f"0x{data.hex()}"
 
 
-def _printable(text: str) -> str:
-    """The text with control characters as escapes."""
+def printable(text: str) -> str:
+    """The text with control characters as escapes, for a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

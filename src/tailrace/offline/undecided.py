@@ -6,14 +6,15 @@ batches behind it, and from the transaction indexes.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
+from tailrace.offline.damage import find_segment_damage, sound_ranges
 from tailrace.offline.producers import ProducerWalk
 from tailrace.offline.walk import position_near
 from tailrace.records.batch import Batch
-from tailrace.runtime.files import Files
+from tailrace.runtime.files import File, Files
 from tailrace.storage import names
 from tailrace.storage.index.transaction import AbortedTxn, TransactionIndex
 from tailrace.storage.listing import SegmentFiles, open_sibling
@@ -62,12 +63,19 @@ def find_aborted(files: Files, segments: Sequence[SegmentFiles], offset: int) ->
 
 
 def first_unstable_offset(
-    files: Files, folder: str, segments: Sequence[SegmentFiles], *, end: int
+    files: Files,
+    folder: str,
+    segments: Sequence[SegmentFiles],
+    *,
+    end: int,
+    steps_over_damage: bool = False,
 ) -> int | None:
     """Where the oldest transaction begins that is open at the end of the log; None without one.
 
     From the newest snapshot up to `end`, where the log ends, that can be read, and the batches
-    behind it. A snapshot beyond the end is of a tail that was lost, and recovery removes it.
+    behind it. A snapshot beyond the end is of a tail that was lost, and recovery removes it. The
+    walk ends at damage, or with `steps_over_damage` goes on behind it: a transaction whose marker
+    is damaged stays open then.
 
     Raises:
         OSError: a file cannot be read.
@@ -86,11 +94,13 @@ def first_unstable_offset(
         following = segments[number + 1 : number + 2]
         if following and following[0].base_offset <= start:
             continue
+        limit = following[0].base_offset if following else None
         file = files.open(segment.path, read_only=True)
         try:
             near = position_near(files, segment, file, offset=start)
-            batches = walk_batches(file, segment.path, start=near, limit=segment.size)
-            for _, batch in batches:
+            for _, batch in _sound_batches(
+                file, segment, limit, start=near, steps_over_damage=steps_over_damage
+            ):
                 if batch.has_producer and batch.base_offset >= start:
                     walk.see(batch)
         except (CorruptionError, UnsupportedCodecError):
@@ -98,3 +108,20 @@ def first_unstable_offset(
         finally:
             file.close()
     return walk.first_open
+
+
+def _sound_batches(
+    file: File,
+    segment: SegmentFiles,
+    following: int | None,
+    *,
+    start: int,
+    steps_over_damage: bool,
+) -> Iterator[tuple[int, Batch]]:
+    """Position and batch from a position on; what is damaged is left out, or an error."""
+    if not steps_over_damage:
+        yield from walk_batches(file, segment.path, start=start, limit=segment.size)
+        return
+    drops = find_segment_damage(file, segment, following=following)
+    for first, limit in sound_ranges(drops, segment.size):
+        yield from walk_batches(file, segment.path, start=max(first, start), limit=limit)

@@ -13,24 +13,11 @@ more, and nobody else's.
 import json
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from tailrace.errors import CorruptionError
-from tailrace.model import TopicPartition
+from tailrace.offline.partition_reader import Skipped
 from tailrace.records.batch import Batch
 from tailrace.spark.planning import OffsetRange
-
-
-class Skipped(NamedTuple):
-    """Offsets of a partition that cannot be read."""
-
-    partition: TopicPartition
-    file: str
-    position: int
-    """Bytes from the start of the file to the damage."""
-    first_offset: int
-    next_offset: int | None
-    reason: str
 
 
 def undecodable(batch: Batch, wanted: OffsetRange, error: CorruptionError) -> Skipped:

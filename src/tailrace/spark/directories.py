@@ -26,12 +26,12 @@ from tailrace.errors import (
     OffsetsDeletedError,
 )
 from tailrace.model import METADATA_TOPIC, IsolationLevel, TopicPartition
+from tailrace.offline.partition_reader import Skipped
 from tailrace.offline.undecided import AbortedRecords
 from tailrace.offline.walk import offset_before_time
 from tailrace.records.batch import Batch
 from tailrace.records.runs import BatchRun
 from tailrace.records.search import find_timestamp
-from tailrace.spark.corruption import Skipped
 from tailrace.spark.logs import DataDirectory, DirectoryLog, open_directory
 from tailrace.spark.offsets import Extent
 from tailrace.spark.options import Partitions, Pattern, Selection, Topics

@@ -12,9 +12,9 @@ from typing import Protocol, TypeAlias, assert_never
 from tailrace.client import ClusterReader, fetch_pieces
 from tailrace.errors import ConfigError, OffsetOutOfRangeError
 from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
+from tailrace.offline.partition_reader import Skipped
 from tailrace.records.batch import Batch
 from tailrace.records.runs import Piece, batches_of
-from tailrace.spark.corruption import Skipped
 from tailrace.spark.directories import DirectoryPlace, lost
 from tailrace.spark.offsets import Extent
 from tailrace.spark.options import Partitions, Pattern, Selection, SourceOptions, Topics

@@ -31,10 +31,11 @@ import pyarrow as pa
 from tailrace import kernels
 from tailrace.errors import CorruptionError, FatalError, UnsupportedCodecError
 from tailrace.model import TopicPartition
+from tailrace.offline.partition_reader import Skipped
 from tailrace.records.columns import ARROW_TYPES, Column, ColumnsBuilder
 from tailrace.records.runs import BatchRun
 from tailrace.runtime.memory import keep_large_buffers
-from tailrace.spark.corruption import Skipped, report_name, undecodable, write_report
+from tailrace.spark.corruption import report_name, undecodable, write_report
 from tailrace.spark.places import Place, PlacedBatch, one_by_one
 from tailrace.spark.planning import OffsetRange, ScanTask
 

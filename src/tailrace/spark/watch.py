@@ -16,15 +16,19 @@ Invariant: the place stays open between looks, but nothing of the last look is t
 import time
 from collections.abc import Callable
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tailrace.model import TopicPartition
-from tailrace.spark.corruption import Skipped, write_report
+from tailrace.spark.corruption import write_report
 from tailrace.spark.limits import Backlog, SizeBetween
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import Partitions, Selection, SourceOptions, Topics
 from tailrace.spark.places import Place, open_place, placed_batches
 from tailrace.spark.planning import RECORD_BYTES_MIN, OffsetRange
 from tailrace.spark.progress import Extents, Positions, ends_of, plan_batch
+
+if TYPE_CHECKING:
+    from tailrace.offline.partition_reader import Skipped
 
 LOOK_SECONDS = 0.05
 """Shortest time from one look to the next: what a new record waits for, at most."""

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tailrace import kernels
 from tailrace.errors import CorruptionError
 from tailrace.kernels.showing import Form
-from tailrace.model import Codec, TimestampType, TopicPartition
+from tailrace.model import OFFSETS_TOPIC, Codec, TimestampType, TopicPartition
 from tailrace.offline.cat import Choice, show_records
-from tailrace.offline.show import OFFSETS_TOPIC, PAGE_BYTES, Found, to_hex, to_json, to_text
+from tailrace.offline.show import PAGE_BYTES, Found, to_hex, to_json, to_text
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.storage.names import LOG_SUFFIX, segment_file_name

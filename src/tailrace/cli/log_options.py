@@ -1,0 +1,122 @@
+"""What commands of `tailrace log` share: options, progress, tables, and damage that is told."""
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+import click
+
+from tailrace.offline.cat import parse_time
+from tailrace.offline.directory import DataDirectory, list_segments
+from tailrace.offline.partition_reader import Skipped
+from tailrace.runtime.files import Files
+
+STEP_BYTES = 4 * 1024 * 1024
+"""How much is read between two drawings of the progress bar."""
+
+EXIT_DAMAGE = 1
+
+ON_DAMAGE = click.option(
+    "--on-damage", type=click.Choice(["stop", "skip"]), default="stop", show_default=True,
+    help="stop: damage is an error. skip: tell of it on stderr and go on behind it; exit code 1.",
+)  # fmt: skip
+
+
+def milliseconds(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    """Milliseconds since 1970 of an option that is a time."""
+    try:
+        return None if value is None else parse_time(value)
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(
+            f"{value!r} is neither ISO 8601 nor milliseconds since 1970"
+        ) from error
+
+
+FROM_OFFSET = click.option("--from-offset", type=click.IntRange(min=0), help="First offset.")
+TO_OFFSET = click.option(
+    "--to-offset", type=click.IntRange(min=0), help="Only offsets below this one."
+)
+FROM_TIME = click.option(
+    "--from-time",
+    "from_time_ms",
+    callback=milliseconds,
+    metavar="TIME",
+    help="ISO 8601 (UTC) or ms since 1970.",
+)
+TO_TIME = click.option(
+    "--to-time",
+    "to_time_ms",
+    callback=milliseconds,
+    metavar="TIME",
+    help="Stop at the first record that is as young as this.",
+)
+ISOLATION = click.option(
+    "--isolation", type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted", show_default=True,
+    help="read_committed: no aborted records, no markers, nothing of open transactions.",
+)  # fmt: skip
+PARTITION = click.option(
+    "--partition", type=click.IntRange(min=0), help="Only this one of the topic."
+)
+
+
+class LeftOut:
+    """Tells of damage that is stepped over, on stderr, and counts it."""
+
+    def __init__(self) -> None:
+        self._ranges = 0
+        self._offsets = 0
+        self._unknown = 0
+
+    def tell(self, skipped: Skipped) -> None:
+        """One line: file, position, offsets, and why."""
+        first, limit = skipped.first_offset, skipped.next_offset
+        self._ranges += 1
+        if limit is None:
+            self._unknown += 1
+            offsets = f"offsets from {first} on"
+        else:
+            self._offsets += max(limit - first, 0)
+            offsets = f"offsets {first} to {limit - 1}" if limit > first else "no offset"
+        click.echo(
+            f"left out: {skipped.file}, position {skipped.position}, {offsets}: {skipped.reason}",
+            err=True,
+        )
+
+    def finish(self) -> None:
+        """The summary, and exit code 1, if anything was left out."""
+        if not self._ranges:
+            return
+        ranges = "1 damaged range" if self._ranges == 1 else f"{self._ranges} damaged ranges"
+        unknown = f"; {self._unknown} of unknown length" if self._unknown else ""
+        click.echo(f"left out: {ranges}, {self._offsets} offsets{unknown}", err=True)
+        sys.exit(EXIT_DAMAGE)
+
+
+@contextmanager
+def progress(label: str, files: Files, found: DataDirectory) -> Iterator[Callable[[int], None]]:
+    """Takes bytes that have been looked at; a bar on stderr where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with click.progressbar(
+        length=log_bytes(files, found), label=label, file=sys.stderr, update_min_steps=STEP_BYTES
+    ) as bar:
+        yield bar.update
+
+
+def log_bytes(files: Files, found: DataDirectory) -> int:
+    """The size of all log files."""
+    folders = found.partitions.values()
+    return sum(each.size for folder in folders for each in list_segments(files, folder)[0])
+
+
+def aligned(rows: Sequence[Sequence[str]], *, right: Collection[int]) -> Iterator[str]:
+    """Lines of a table; the columns with an index in `right` are of numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()
