@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import click
 
+from tailrace.cli.log_groups import groups
 from tailrace.cli.log_options import (
     FROM_OFFSET,
     FROM_TIME,
@@ -253,6 +254,9 @@ def explain(
             continue
         for line in _reasons_lines(told):
             click.echo(line)
+
+
+log.add_command(groups)
 
 
 def _one_ahead(pages: Iterator[bytes]) -> Iterator[bytes]:

@@ -1,0 +1,232 @@
+"""What groups have committed, from the `__consumer_offsets` partitions of a directory.
+
+    transactional batch of producer 7    g, flights-0: 40      pending
+    batch                                g, flights-0: 30      the last committed offset is 30
+    commit marker of producer 7                                still 30: it was written later
+    tombstone                            g, flights-0          nothing is committed, or pending
+
+A commit inside of a transaction counts from its marker on, and then only if no later record has
+committed the same partition meanwhile; an abort marker drops it. What has no marker at the end of
+the log is pending. These are the rules by which Kafka's coordinator loads the same records.
+
+Not here: the bytes of keys and values (`records.group_records`), and the groups of newer protocols:
+their records are counted, and their offset commits are those of all groups.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tailrace.errors import DirectoryError
+from tailrace.model import OFFSETS_TOPIC, TopicPartition
+from tailrace.offline.directory import DataDirectory, unreadable
+from tailrace.offline.partition_reader import UNREADABLE, PartitionReader, TellDamage
+from tailrace.offline.walk import find_end
+from tailrace.records.batch import Batch
+from tailrace.records.builder import Record, records_of
+from tailrace.records.control import ControlType, end_transaction_marker_or_none
+from tailrace.records.group_records import (
+    CorruptGroupRecordError,
+    GroupKey,
+    GroupMetadata,
+    OffsetCommit,
+    OffsetCommitKey,
+    UnknownGroupRecordError,
+    decode_group,
+    decode_key,
+    decode_offset_commit,
+)
+from tailrace.runtime.files import Files
+from tailrace.storage.listing import settled
+from tailrace.storage.reader import list_partitions
+
+MALFORMED = "malformed record"
+"""How records are counted that have a known type and version, and are not of its format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffset:
+    """Where one group stands in one partition."""
+
+    group: str
+    partition: TopicPartition
+    committed: OffsetCommit | None
+    """The last one; None if all there is is pending."""
+    pending: tuple[OffsetCommit, ...]
+    """Commits in transactions without a marker, in the order of their records."""
+    log_end_offset: int | None
+    """None if the partition is not in the directory."""
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets between the committed one and the log end, negative behind that end."""
+        if self.committed is None or self.log_end_offset is None:
+            return None
+        return self.log_end_offset - self.committed.offset
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupsFound:
+    """What the `__consumer_offsets` partitions of a directory say."""
+
+    offsets: list[GroupOffset] = field(default_factory=list)
+    """Sorted by group, topic and partition."""
+    groups: dict[str, GroupMetadata] = field(default_factory=dict)
+    """Classic groups by id, as of their last rebalance."""
+    unknown: Counter[str] = field(default_factory=Counter)
+    """Records that were not read, by what is not known of them."""
+
+
+class _Stored(NamedTuple):
+    """A commit, and the offset of its record."""
+
+    offset: int
+    commit: OffsetCommit
+
+
+class CommitWalk:
+    """The groups of one `__consumer_offsets` partition up to the batch that was seen last."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, GroupMetadata] = {}
+        self.unknown: Counter[str] = Counter()
+        self._committed: dict[OffsetCommitKey, _Stored] = {}
+        self._pending: defaultdict[int, dict[OffsetCommitKey, _Stored]] = defaultdict(dict)
+        """Commits in open transactions, by producer id."""
+
+    def see(self, batch: Batch) -> None:
+        """Take the records of a sound batch, or the marker that it is.
+
+        Raises:
+            CorruptionError: a record breaks a rule of the format.
+            UnsupportedCodecError: the attributes have codec 5, 6 or 7.
+        """
+        if batch.is_control:
+            self._see_marker(batch)
+            return
+        for record in records_of(batch):
+            try:
+                self._see_record(record, batch.producer_id if batch.is_transactional else None)
+            except UnknownGroupRecordError as error:
+                self.unknown[f"{error.what} {error.number}"] += 1
+            except CorruptGroupRecordError:
+                self.unknown[MALFORMED] += 1
+
+    def committed(self) -> dict[OffsetCommitKey, OffsetCommit]:
+        """The last committed offsets."""
+        return {key: stored.commit for key, stored in self._committed.items()}
+
+    def pending(self) -> dict[OffsetCommitKey, tuple[OffsetCommit, ...]]:
+        """What open transactions would commit, in the order of the records."""
+        found: defaultdict[OffsetCommitKey, list[_Stored]] = defaultdict(list)
+        for commits in self._pending.values():
+            for key, stored in commits.items():
+                found[key].append(stored)
+        return {
+            key: tuple(each.commit for each in sorted(stored, key=lambda one: one.offset))
+            for key, stored in found.items()
+        }
+
+    def _see_marker(self, batch: Batch) -> None:
+        marker = end_transaction_marker_or_none(batch)
+        if marker is None:
+            return
+        ended = self._pending.pop(batch.producer_id, {})
+        if marker.type is ControlType.COMMIT:
+            for key, stored in ended.items():
+                known = self._committed.get(key)
+                if known is None or known.offset < stored.offset:
+                    self._committed[key] = stored
+
+    def _see_record(self, record: Record, producer_id: int | None) -> None:
+        key = decode_key(record.key)
+        if isinstance(key, GroupKey):
+            if record.value is None:
+                self.groups.pop(key.group, None)
+            else:
+                self.groups[key.group] = decode_group(record.value)
+        elif record.value is None:
+            self._committed.pop(key, None)
+            for commits in self._pending.values():
+                commits.pop(key, None)
+        else:
+            stored = _Stored(record.offset, decode_offset_commit(record.value))
+            if producer_id is None:
+                self._committed[key] = stored
+            else:
+                self._pending[producer_id][key] = stored
+
+
+def find_groups(
+    files: Files, directory: DataDirectory, *, tell: TellDamage | None = None
+) -> GroupsFound:
+    """What all groups have committed, by the directory's own files.
+
+    With `tell` damage is told and stepped over; what groups have committed last may be in it then.
+
+    Raises:
+        CorruptionError: a batch is damaged, and nobody is told of damage.
+        DirectoryError: there is no `__consumer_offsets` partition, or a file cannot be read.
+    """
+    found = GroupsFound()
+    folders = {
+        partition: folder
+        for partition, folder in directory.partitions.items()
+        if partition.topic == OFFSETS_TOPIC
+    }
+    if not folders:
+        raise DirectoryError(
+            f"{directory.path} has no partition of {OFFSETS_TOPIC}: the groups of its topics have "
+            "committed in another log directory, or nothing; give that directory"
+        )
+    try:
+        known = list_partitions(files, directory.path)
+        for partition, folder in folders.items():
+            walk = _walk_partition(files, folder, partition, tell=tell)
+            found.groups |= walk.groups
+            found.unknown += walk.unknown
+            found.offsets += _offsets_of(files, walk, known=known)
+    except DirectoryError:
+        raise
+    except OSError as error:
+        raise unreadable(str(error.filename or directory.path), error) from error
+    found.offsets.sort(key=lambda each: (each.group, each.partition))
+    return found
+
+
+def _walk_partition(
+    files: Files, folder: str, partition: TopicPartition, *, tell: TellDamage | None
+) -> CommitWalk:
+    walk = CommitWalk()
+    log = PartitionReader(files, folder, partition, tell=tell)
+    for stored in log.batches(log.reader.start_offset, log.reader.end_offset):
+        try:
+            walk.see(stored.batch)
+        except UNREADABLE as error:
+            log.leave_out(stored, error)
+    log.finish()
+    return walk
+
+
+def _offsets_of(
+    files: Files, walk: CommitWalk, *, known: dict[TopicPartition, str]
+) -> Iterable[GroupOffset]:
+    committed, pending = walk.committed(), walk.pending()
+    ends: dict[TopicPartition, int | None] = {}
+    for key in committed.keys() | pending.keys():
+        partition = TopicPartition(key.topic, key.partition)
+        if partition not in ends:
+            folder = known.get(partition)
+            ends[partition] = None if folder is None else _end_of(files, folder)
+        yield GroupOffset(
+            group=key.group,
+            partition=partition,
+            committed=committed.get(key),
+            pending=pending.get(key, ()),
+            log_end_offset=ends[partition],
+        )
+
+
+def _end_of(files: Files, folder: str) -> int:
+    return settled(files, folder, lambda segments, _: find_end(files, segments))
