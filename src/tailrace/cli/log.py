@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import click
 
+from tailrace.cli.log_export import export
 from tailrace.cli.log_groups import groups
 from tailrace.cli.log_options import (
     FROM_OFFSET,
@@ -256,6 +257,7 @@ def explain(
             click.echo(line)
 
 
+log.add_command(export)
 log.add_command(groups)
 
 

@@ -1,0 +1,103 @@
+"""`tailrace log export`: records as JSON lines or Parquet, without Spark."""
+
+from dataclasses import replace
+
+import click
+
+from tailrace.cli.log_options import (
+    FROM_OFFSET,
+    FROM_TIME,
+    ISOLATION,
+    ON_DAMAGE,
+    PARTITION,
+    TO_OFFSET,
+    TO_TIME,
+    LeftOut,
+    progress,
+)
+from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.offline.cat import Choice, choose_partitions
+from tailrace.offline.directory import find_partitions
+from tailrace.offline.export import ExportFormat, export_records
+from tailrace.runtime.files import DiskFiles, Files
+
+
+@click.command()
+@click.argument("directory", metavar="DIR")
+@click.argument("topic", metavar="[TOPIC[-PARTITION]]", required=False)
+@click.option(
+    "--to", required=True, metavar="FILE|DIR",
+    help="A file for all records, or a directory, ending in /, with a file for each partition.",
+)  # fmt: skip
+@click.option(
+    "--format", "form", type=click.Choice([each.value for each in ExportFormat]),
+    help="Default: parquet for a FILE that ends in .parquet, else json.",
+)  # fmt: skip
+@PARTITION
+@FROM_OFFSET
+@TO_OFFSET
+@FROM_TIME
+@TO_TIME
+@ISOLATION
+@ON_DAMAGE
+def export(
+    directory: str,
+    topic: str | None,
+    partition: int | None,
+    *,
+    to: str,
+    form: str | None,
+    isolation: str,
+    on_damage: str,
+    **bounds: int | None,
+) -> None:
+    """Write records to files of JSON lines, or of Parquet, which needs PyArrow.
+
+    Without TOPIC all partitions of DIR are written. A file gets its name when it is whole, and
+    replaces an older one. Markers of transactions are left out.
+    """
+    files = DiskFiles()
+    found = find_partitions(files, directory)
+    if topic is not None:
+        found = replace(found, partitions=choose_partitions(found, topic, partition))
+    elif partition is not None:
+        raise click.UsageError("--partition needs a TOPIC")
+    chosen = _format(to, form)
+    choice = Choice(key=None, isolation=IsolationLevel[isolation.upper()], **bounds)
+    left_out = LeftOut()
+    counts = {}
+    with progress("exporting", files, found) as step:
+        for path, partitions in _targets(files, to, found.partitions, form=chosen).items():
+            counts[path] = export_records(
+                files,
+                partitions,
+                choice,
+                to=path,
+                form=chosen,
+                tell=left_out.tell if on_damage == "skip" else None,
+                progress=step,
+            )
+    for path, count in counts.items():
+        click.echo(f"{path}: {count} {'record' if count == 1 else 'records'}")
+    left_out.finish()
+
+
+def _format(to: str, form: str | None) -> ExportFormat:
+    if form is not None:
+        return ExportFormat(form)
+    is_parquet = to.endswith(ExportFormat.PARQUET.suffix)
+    return ExportFormat.PARQUET if is_parquet else ExportFormat.JSON
+
+
+def _targets(
+    files: Files, to: str, partitions: dict[TopicPartition, str], *, form: ExportFormat
+) -> dict[str, dict[TopicPartition, str]]:
+    """Which partitions go into which file."""
+    if not to.endswith("/") and not files.is_directory(to):
+        return {to: partitions}
+    to = to.rstrip("/") or "/"
+    files.make_directory(to)
+    return {
+        f"{to}/{partition}{form.suffix}": {partition: folder}
+        for partition, folder in partitions.items()
+    }

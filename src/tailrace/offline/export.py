@@ -1,0 +1,121 @@
+"""Records of partitions as a file of JSON lines, or of Parquet.
+
+    topic, partition, offset     where the record stands
+    timestamp, timestampType     milliseconds since 1970; 0 set by the producer, 1 by the broker
+    key, value, headers          as they are stored, in every topic
+
+Names are those of the Spark source and the archive. JSON has bytes as text where they are UTF-8 and
+as {"hex": "..."} elsewhere, like `log cat`; Parquet has them as they are. Markers of transactions
+are left out: no consumer sees them.
+
+Memory is bounded by the largest batch, and the file is whole or not there (`output`).
+"""
+
+from collections.abc import Callable
+from enum import Enum
+
+from tailrace.config.settings import INT64_MAX
+from tailrace.errors import FatalError
+from tailrace.kernels.showing import Form
+from tailrace.model import TopicPartition
+from tailrace.offline.cat import Choice, chosen_batches, readable, show_partition
+from tailrace.offline.output import Output, whole_file
+from tailrace.offline.partition_reader import UNREADABLE, PartitionReader, TellDamage
+from tailrace.offline.show import Page
+from tailrace.runtime.files import Files
+
+
+class ExportFormat(Enum):
+    """What a file of records is."""
+
+    JSON = "json"
+    PARQUET = "parquet"
+
+    @property
+    def suffix(self) -> str:
+        """How names of such files end."""
+        return ".jsonl" if self is ExportFormat.JSON else ".parquet"
+
+
+def export_records(
+    files: Files,
+    partitions: dict[TopicPartition, str],
+    choice: Choice,
+    *,
+    to: str,
+    form: ExportFormat,
+    tell: TellDamage | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Write the chosen records to the file `to`, in the order of partitions and offsets.
+
+    With `tell` damage is told and stepped over. `progress` takes bytes of log that have been read.
+    `choice.key` and `choice.limit` choose in JSON only. Returns how many records there are.
+
+    Raises:
+        CorruptionError: a batch is damaged, and nobody is told of damage; no file is written then.
+        FatalError: Parquet is asked for and PyArrow is not installed.
+        DirectoryError: a log file cannot be read.
+        StorageError: the file cannot be written.
+    """
+    write = _write_json if form is ExportFormat.JSON else _write_parquet
+    with whole_file(files, to) as output:
+        return write(files, partitions, choice, output=output, tell=tell, progress=progress)
+
+
+def _write_json(
+    files: Files,
+    partitions: dict[TopicPartition, str],
+    choice: Choice,
+    *,
+    output: Output,
+    tell: TellDamage | None,
+    progress: Callable[[int], None],
+) -> int:
+    records_max = INT64_MAX if choice.limit is None else choice.limit
+    page = Page(Form.JSON, records_max=records_max, is_export=True)
+    count = 0
+    for partition, folder in partitions.items():
+        with readable(folder):
+            log = PartitionReader(files, folder, partition, tell=tell)
+            for lines in show_partition(log, partition, choice, page=page, progress=progress):
+                count += lines.count(b"\n")
+                output.write(lines)
+    lines = page.take()
+    output.write(lines)
+    return count + lines.count(b"\n")
+
+
+def _write_parquet(
+    files: Files,
+    partitions: dict[TopicPartition, str],
+    choice: Choice,
+    *,
+    output: Output,
+    tell: TellDamage | None,
+    progress: Callable[[int], None],
+) -> int:
+    try:
+        from tailrace.offline.parquet_rows import ParquetRows
+    except ImportError as error:
+        raise FatalError(
+            'Parquet needs PyArrow: pip install "tailrace[spark]", or export JSON lines'
+        ) from error
+    assert choice.key is None, "columns are not chosen by key"
+    assert choice.limit is None, "nor by number"
+    with ParquetRows(output, choice) as rows:
+        for partition, folder in partitions.items():
+            rows.begin(partition)
+            with readable(folder):
+                log = PartitionReader(files, folder, partition, tell=tell)
+                for stored, start, limit, is_hidden in chosen_batches(log, choice):
+                    if rows.is_late:
+                        break
+                    if is_hidden or stored.batch.is_control:
+                        continue
+                    try:
+                        rows.add(stored.batch, start_offset=start, limit_offset=limit)
+                    except UNREADABLE as error:
+                        log.leave_out(stored, error)
+                    progress(stored.batch.size)
+    return rows.count

@@ -1,0 +1,122 @@
+"""`ParquetRows`: chosen records as the rows of one Parquet file, a row group at a time.
+
+Columns, all of them nullable: topic string, partition int32, offset int64, timestamp (milliseconds,
+UTC), timestampType int32, key and value binary, headers list of struct of key string and value
+binary. They are those of the archive (docs/formats/archive.md), and the topic.
+
+Needs PyArrow.
+"""
+
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tailrace import kernels
+from tailrace.model import TopicPartition
+from tailrace.offline.cat import Choice
+from tailrace.offline.output import Output
+from tailrace.records.batch import Batch
+from tailrace.records.columns import ARROW_TYPES, Column, ColumnsBuilder
+
+_MILLISECONDS: Final = pa.timestamp("ms", tz="UTC")
+
+SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", _MILLISECONDS),
+        ("timestampType", ARROW_TYPES[Column.TIMESTAMP_TYPE]),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", ARROW_TYPES[Column.HEADERS]),
+    ]
+)
+
+_DECODED: Final = tuple(
+    column for name in SCHEMA.names for column in Column if column.value == name
+)
+
+
+class ParquetRows:
+    """Collects batches and writes them as row groups; to be used in a `with` statement."""
+
+    def __init__(self, output: Output, choice: Choice) -> None:
+        self.count = 0
+        """Rows written."""
+        self.is_late = False
+        """Whether a record of this partition was as young as `choice.to_time_ms`."""
+        self._choice = choice
+        self._builder = ColumnsBuilder(_DECODED)
+        self._partition: TopicPartition | None = None
+        self._writer = pq.ParquetWriter(output, SCHEMA, compression="zstd")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._flush()
+        self._writer.close()
+
+    def begin(self, partition: TopicPartition) -> None:
+        """What is added from now on is of this partition."""
+        self._flush()
+        self._partition = partition
+        self.is_late = False
+
+    def add(self, batch: Batch, *, start_offset: int, limit_offset: int) -> None:
+        """Adds the records of a range of offsets; the batch's checksum is right.
+
+        Raises:
+            CorruptionError: the records break a rule of the format; none is added.
+            UnsupportedCodecError: the attributes have codec 5, 6 or 7.
+        """
+        self._builder.append(batch, start_offset=start_offset, limit_offset=limit_offset)
+        if not self._builder.has_room:
+            self._flush()
+            if kernels.worth_loading():
+                kernels.load()
+
+    def _flush(self) -> None:
+        rows = self._builder.row_count
+        if not rows or self._partition is None:
+            return
+        decoded = self._chosen(self._builder.finish())
+        if not decoded.num_rows:
+            return
+        topic, number = self._partition
+        columns = {
+            "topic": pa.repeat(pa.scalar(topic, pa.string()), decoded.num_rows),
+            "partition": pa.repeat(pa.scalar(number, pa.int32()), decoded.num_rows),
+            **{column.value: decoded.column(column.value) for column in _DECODED},
+        }
+        columns["timestamp"] = columns["timestamp"].cast(_MILLISECONDS)
+        self._writer.write_batch(
+            pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+        )
+        self.count += decoded.num_rows
+
+    def _chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows within the bounds of time."""
+        earliest, latest = self._choice.from_time_ms, self._choice.to_time_ms
+        if latest is not None:
+            timestamps = rows.column("timestamp").cast(_MILLISECONDS).cast(pa.int64())
+            at = pc.index(pc.greater_equal(timestamps, latest), value=True).as_py()
+            if self.is_late:
+                return rows.slice(0, 0)
+            if at >= 0:
+                self.is_late = True
+                rows = rows.slice(0, at)
+        if earliest is not None:
+            timestamps = rows.column("timestamp").cast(_MILLISECONDS).cast(pa.int64())
+            rows = rows.filter(pc.greater_equal(timestamps, earliest))
+        return rows
