@@ -274,7 +274,7 @@ def _tell_plan(plan: RepairPlan, *, as_json: bool, is_dry: bool) -> None:
     """What goes comes first, then what is put right, then what cannot be."""
     drops = [drop for partition in plan.partitions for drop in partition.drops]
     mends = [*plan.mends, *(mend for partition in plan.partitions for mend in partition.mends)]
-    lost = sum(drop.records or 0 for drop in drops)
+    counts = plan.record_counts
     size = sum(drop.size_bytes for drop in drops)
     if as_json:
         for drop in drops:
@@ -287,7 +287,10 @@ def _tell_plan(plan: RepairPlan, *, as_json: bool, is_dry: bool) -> None:
         _echo_object(
             REPAIR_FORMAT,
             "summary",
-            {"is_dry": is_dry, "drops": len(drops), "bytes": size, "records": lost,
+            {"is_dry": is_dry, "drops": len(drops), "bytes": size,
+             "records": counts.lost + counts.set_aside,
+             "records_rescued": counts.rescued, "records_set_aside": counts.set_aside,
+             "records_lost": counts.lost, "unknown_ranges": counts.unknown_ranges,
              "mends": len(mends), "advice": len(plan.advice)},
         )  # fmt: skip
         return
@@ -302,9 +305,12 @@ def _tell_plan(plan: RepairPlan, *, as_json: bool, is_dry: bool) -> None:
     if plan.is_empty:
         click.echo("nothing to do")
         return
+    verb = _verb(is_dry)
+    click.echo(f"{len(drops)} ranges, {size} bytes {verb} dropped; {len(mends)} files put right")
     click.echo(
-        f"{len(drops)} ranges, {size} bytes and {lost} known records {_verb(is_dry)} dropped; "
-        f"{len(mends)} files put right"
+        f"records: {counts.rescued} {verb} rescued from behind damage, {counts.set_aside} sound "
+        f"ones set aside in quarantine, {counts.lost} lost"
+        + (f", and those of {counts.unknown_ranges} ranges" if counts.unknown_ranges else "")
     )
 
 
@@ -321,9 +327,10 @@ def _drop_line(drop: Drop) -> str:
         else "no offset"
     )
     records = "an unknown number of" if drop.records is None else str(drop.records)
+    sound = f", {drop.sound_records} of them sound" if drop.sound_records else ""
     return (
         f"{drop.path}, position {drop.position}, {drop.size_bytes} bytes, {offsets}, {records} "
-        f"records: {drop.reason}; kept in {quarantine_path(drop)}"
+        f"records{sound}: {drop.reason}; kept in {quarantine_path(drop)}"
     )
 
 

@@ -19,6 +19,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from tailrace.cluster.store import LocalStore
 from tailrace.errors import CorruptionError, DirectoryError
@@ -76,6 +77,8 @@ class PartitionPlan:
     partition: TopicPartition
     folder: str
     drops: list[Drop] = field(default_factory=list)
+    rescued: int = 0
+    """Records behind damage that stay in the log."""
     mends: list[Mend] = field(default_factory=list)
     changed_from: int | None = None
     """Base offset of the first segment whose indexes are rebuilt; None if none are."""
@@ -99,6 +102,19 @@ class PartitionPlan:
         return not self.drops and not self.mends
 
 
+class RecordCounts(NamedTuple):
+    """What becomes of the records that damage touches, as far as headers tell."""
+
+    rescued: int
+    """Stay in the log behind damage, or come back from what a recovery has set aside."""
+    set_aside: int
+    """Sound ones that leave the log and are whole in quarantine files."""
+    lost: int
+    """Were in damaged batches."""
+    unknown_ranges: int
+    """Dropped ranges without a header that can be believed: their number is unknown."""
+
+
 @dataclass(slots=True, kw_only=True)
 class RepairPlan:
     """What is to be done to a directory."""
@@ -108,7 +124,7 @@ class RepairPlan:
     damaged_checkpoints: list[str] = field(default_factory=list)
     """Paths of those that cannot be parsed."""
     void_entries: dict[str, set[TopicPartition]] = field(default_factory=dict)
-    """By name of the checkpoint, whose entries go."""
+    """The partitions whose entries go, by name of the checkpoint."""
     log_starts: dict[TopicPartition, int] = field(default_factory=dict)
     """Entries of the log start checkpoint that are made anew."""
     mends: list[Mend] = field(default_factory=list)
@@ -121,6 +137,20 @@ class RepairPlan:
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
         return not self.partitions and not self.mends
+
+    @property
+    def record_counts(self) -> RecordCounts:
+        """The records of all partitions that the plan changes."""
+        drops = [drop for each in self.partitions for drop in each.drops]
+        rescued = sum(each.rescued for each in self.partitions)
+        restores = [restore for each in self.partitions for restore in each.restores]
+        set_aside = sum(drop.sound_records for drop in drops)
+        return RecordCounts(
+            rescued=rescued + sum(restore.records for restore in restores),
+            set_aside=set_aside,
+            lost=sum(drop.records or 0 for drop in drops) - set_aside,
+            unknown_ranges=sum(drop.records is None and drop.size_bytes > 0 for drop in drops),
+        )
 
 
 def plan_repair(
@@ -348,8 +378,9 @@ def _plan_log(
         rest = [each for each in segments if each.base_offset not in gone]
         damage.drops = whole_drops(files, rest, reason=f"{first.reason}; {reason}")
         damage.drops += [each for each in later if each.is_whole_file]
-        damage.log_end, damage.runs = made.log_start, []
+        damage.log_end, damage.runs, damage.rescued = made.log_start, [], 0
     made.drops, made.log_end = damage.drops, damage.log_end
+    made.rescued = damage.rescued
     if damage.drops:
         made.changed_from = damage.drops[0].base_offset
 
@@ -439,7 +470,7 @@ def epoch_due(entries: Sequence[tuple[int, int]], offset: int) -> int:
 
 
 def _heaviest_rise(runs: Sequence[EpochRun]) -> list[EpochRun]:
-    """Of all ways to leave out runs so that epochs do not fall, the one that keeps most batches."""
+    """The runs of rising epochs that keep the most batches, and leave out the others."""
     best: list[tuple[int, int]] = []
     for number, run in enumerate(runs):
         fitting = [(best[i][0], i) for i in range(number) if runs[i].epoch <= run.epoch]
