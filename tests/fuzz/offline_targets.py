@@ -9,15 +9,17 @@ from collections.abc import Callable
 
 from tailrace.errors import CorruptionError, DirectoryError, FatalError, UnsupportedCodecError
 from tailrace.kernels.showing import Form
-from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.model import OFFSETS_TOPIC, IsolationLevel, TopicPartition
 from tailrace.offline import cat
 from tailrace.offline.directory import find_partitions, list_segments
 from tailrace.offline.explain import explain_partition
 from tailrace.offline.findings import Severity
 from tailrace.offline.groups import decode_group_record
 from tailrace.offline.journal import FILE, read_journal, write_journal
+from tailrace.offline.partition_reader import Skipped, TellDamage
+from tailrace.offline.salvage import salvage_records
 from tailrace.offline.scan import scan_partition
-from tailrace.offline.show import OFFSETS_TOPIC, Found, to_hex, to_json, to_text
+from tailrace.offline.show import Found, to_hex, to_json, to_text
 from tailrace.offline.verify import verify
 from tailrace.records.builder import Record
 from tailrace.storage.walk import walk_batches, walk_headers
@@ -173,6 +175,36 @@ def show(name: str) -> Callable[[bytes], object]:
     return run
 
 
+def skip(name: str) -> Callable[[bytes], object]:
+    """A target that shows the folder and steps over damage: whatever it shows was written.
+
+    Salvage takes any damage too, and leaves the folder as it is.
+    """
+    written = {content for _, content in _shown(_FILES)}
+
+    def run(data: bytes) -> int:
+        files = _FILES.crash(keep_unsynced=True)
+        files.overwrite(name, data)
+        told: list[Skipped] = []
+        found = _shown(files, told.append)
+        offsets = [offset for offset, _ in found]
+        assert offsets == sorted(set(offsets))
+        assert written.issuperset(content for _, content in found)
+        salvage_records(files, {PARTITION: FOLDER}, to="data/salvaged.jsonl")
+        assert files.content(name) == data
+        return len(found)
+
+    return run
+
+
+def _shown(files: MemoryFiles, tell: TellDamage | None = None) -> list[tuple[int, str]]:
+    """Offsets, which no checksum covers, and all else of the records, which one does."""
+    wanted = {PARTITION: FOLDER}
+    pages = cat.show_records(files, wanted, cat.Choice(), form=Form.JSON, tell=tell)
+    lines = [json.loads(line) for line in b"".join(pages).splitlines()]
+    return [(line.pop("offset"), json.dumps(line)) for line in lines]
+
+
 _REFUSALS = (CorruptionError, DirectoryError, UnsupportedCodecError)
 _COMMIT = b"\x00\x01\x00\x05group\x00\x06planes\x00\x00\x00\x01"
 _GROUP = b"\x00\x02\x00\x05group"
@@ -194,8 +226,8 @@ TARGETS: tuple[FuzzTarget, ...] = (
         name="records of groups",
         seeds=(
             *(bytes([len(_COMMIT)]) + _COMMIT + value for value in _VALUES),
-            bytes([len(_GROUP)]) + _GROUP + b"\x00\x03\x00\x08consumer\x00\x00\x00\x05",
-            bytes([len(_GROUP)]) + _GROUP + b"\x00\x04\x09consumer\x00\x00\x00\x05",
+            bytes([len(_GROUP)]) + _GROUP + b"\x00\x03\x00\x08consumer" + bytes(24),
+            bytes([len(_GROUP)]) + _GROUP + b"\x00\x04\x09consumer" + bytes(16),
         ),
         run=decode_group,
         refusals=(),
@@ -217,7 +249,7 @@ TARGETS: tuple[FuzzTarget, ...] = (
             refusals=_REFUSALS,
             share=0.25,
         )
-        for kind, make in (("verify", check), ("cat", show))
+        for kind, make in (("verify", check), ("cat", show), ("skip damage of", skip))
         for name in (_FIRST, _LAST)
     ),
 )

@@ -34,11 +34,12 @@ from tailrace.offline.explain import PartitionReasons, explain_partition
 from tailrace.offline.findings import Finding, Severity
 from tailrace.offline.repair import apply_repair, lock_directory, quarantine_path, topic_config
 from tailrace.offline.repair_plan import RepairPlan, plan_repair
+from tailrace.offline.salvage import salvage_records
 from tailrace.offline.scan import PartitionScan, scan_partition
 from tailrace.offline.show import iso_time
 from tailrace.offline.verify import verify as verify_directory
 from tailrace.runtime.clock import SystemClock
-from tailrace.runtime.files import DiskFiles
+from tailrace.runtime.files import DiskFiles, Files
 
 SCAN_FORMAT = "tailrace.scan/1"
 VERIFY_FORMAT = "tailrace.verify/1"
@@ -192,8 +193,14 @@ def verify(directory: str, *, as_json: bool) -> None:
     show_default=True,
     help="cut: all behind the damage goes, as when a broker recovers. skip: what is sound stays.",
 )  # fmt: skip
+@click.option(
+    "--salvage", metavar="FILE",
+    help="Write what can be walked of damaged batches as JSON lines: unproven, never for the log.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each step.")
-def repair(directory: str, *, is_dry: bool, on_damage: str, as_json: bool) -> None:
+def repair(
+    directory: str, *, is_dry: bool, on_damage: str, salvage: str | None, as_json: bool
+) -> None:
     """Say what a repair would drop and rebuild, and with --apply do it.
 
     Dropped bytes are kept in quarantine files beside the log. No broker may run on the directory.
@@ -209,6 +216,8 @@ def repair(directory: str, *, is_dry: bool, on_damage: str, as_json: bool) -> No
             with progress("examining", files, found) as step:
                 plan = plan_repair(files, found, OnDamage(on_damage), progress=step)
             _tell_plan(plan, as_json=as_json, is_dry=is_dry)
+            if salvage is not None:
+                _salvage(files, plan, to=salvage)
             if not is_dry:
                 for cut in apply_repair(files, plan, clock=SystemClock()):
                     click.echo(f"tailrace: also cut: {cut.path} from {cut.position}", err=True)
@@ -268,6 +277,16 @@ def _one_ahead(pages: Iterator[bytes]) -> Iterator[bytes]:
         while (page := following.result()) is not None:
             following = pool.submit(next, pages, None)
             yield page
+
+
+def _salvage(files: Files, plan: RepairPlan, *, to: str) -> None:
+    folders = {each.partition: each.folder for each in plan.partitions if each.drops}
+    told = salvage_records(files, folders, to=to)
+    click.echo(
+        f"salvage: {told.records} unproven records of {told.ranges} damaged ranges in {to}; "
+        f"{told.silent_ranges} ranges have none that can be walked",
+        err=True,
+    )
 
 
 def _tell_plan(plan: RepairPlan, *, as_json: bool, is_dry: bool) -> None:

@@ -191,20 +191,30 @@ def records_of(batch: "Batch") -> Iterator[Record]:
 
 def _records_of(batch: "Batch", data: bytes) -> Iterator[Record]:
     is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
+    base_offset, base_timestamp = batch.base_offset, batch.base_timestamp
     position = 0
     for _ in range(batch.record_count):
-        (
-            end, timestamp_delta, offset_delta, key_at, key_size, value_at, value_size, at, headers,
-        ) = read_record(data, position, len(data))  # fmt: skip
-        position = end
-        timestamp = wrapping_sum(batch.base_timestamp, timestamp_delta)
-        yield Record(
-            wrapping_sum(batch.base_offset, offset_delta),
-            timestamp if is_create_time else batch.max_timestamp,
-            _slice_or_none(data, key_at, key_size),
-            _slice_or_none(data, value_at, value_size),
-            tuple(_headers_of(data, at, headers)) if headers else (),
-        )
+        frame = read_record(data, position, len(data))
+        position = frame[0]
+        record = record_in(data, frame, base_offset=base_offset, base_timestamp=base_timestamp)
+        yield record if is_create_time else record._replace(timestamp=batch.max_timestamp)
+
+
+def record_in(
+    data: bytes, frame: Sequence[int], *, base_offset: int, base_timestamp: int
+) -> Record:
+    """The record whose fields in `data` are at `frame`, as `kernels.records.read_record` gives it.
+
+    `base_timestamp` is in milliseconds.
+    """
+    (_, timestamp_delta, offset_delta, key_at, key_size, value_at, value_size, at, headers) = frame
+    return Record(
+        wrapping_sum(base_offset, offset_delta),
+        wrapping_sum(base_timestamp, timestamp_delta),
+        _slice_or_none(data, key_at, key_size),
+        _slice_or_none(data, value_at, value_size),
+        tuple(_headers_of(data, at, headers)) if headers else (),
+    )
 
 
 def _headers_of(data: bytes, position: int, count: int) -> Iterator[Header]:
