@@ -271,7 +271,7 @@ log.add_command(groups)
 
 
 def _one_ahead(pages: Iterator[bytes]) -> Iterator[bytes]:
-    """The same pages; while one is written, a thread makes the next."""
+    """Yield the same pages; a thread makes the next one while one is written."""
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(next, pages, None)
         while (page := following.result()) is not None:
@@ -290,7 +290,7 @@ def _salvage(files: Files, plan: RepairPlan, *, to: str) -> None:
 
 
 def _tell_plan(plan: RepairPlan, *, as_json: bool, is_dry: bool) -> None:
-    """What goes comes first, then what is put right, then what cannot be."""
+    """Print the plan: first what is dropped, then what is put right, then what cannot be."""
     drops = [drop for partition in plan.partitions for drop in partition.drops]
     mends = [*plan.mends, *(mend for partition in plan.partitions for mend in partition.mends)]
     counts = plan.record_counts

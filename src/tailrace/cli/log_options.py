@@ -95,7 +95,7 @@ class LeftOut:
 
 @contextmanager
 def progress(label: str, files: Files, found: DataDirectory) -> Iterator[Callable[[int], None]]:
-    """Takes bytes that have been looked at; a bar on stderr where that is a terminal."""
+    """Yields a function that takes bytes read; it draws a bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -61,7 +61,7 @@ _on_spark = click.option(
 
 @contextmanager
 def _advising() -> Iterator[None]:
-    """Has an error about a damaged log say what can be done; a decorator too."""
+    """Decorate a command so that an error about a damaged log says what to do."""
     try:
         yield
     except CorruptionError as error:
@@ -357,7 +357,7 @@ def _archive(
 def _follow(
     spark: "SparkSession", options: Mapping[str, str], target: str, *, settings: "ArchiveSettings"
 ) -> None:
-    """Until Ctrl-C, which may come at any time: what was not committed is taken up again."""
+    """Run until Ctrl-C; the next run takes up what was not committed."""
     from tailrace.spark.jobs.archive import follow_archive
 
     for summary in follow_archive(spark, options, target, settings=settings):
@@ -396,7 +396,7 @@ def _summary_line(summary: "ArchiveSummary") -> str:
 
 @contextmanager
 def _progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Takes what is done and what there is; a bar on stderr where that is a terminal."""
+    """Draw a bar from the work done and the work in total, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -177,7 +177,7 @@ def chosen_batches(log: PartitionReader, choice: Choice) -> Iterator[ChosenBatch
 
 @contextmanager
 def readable(folder: str) -> Iterator[None]:
-    """Has what the system refuses end in one line for an operator.
+    """Turns an error of the system into one line for an operator.
 
     Raises:
         DirectoryError: instead of an OSError.

@@ -254,7 +254,7 @@ def _ending_at(drops: list[Drop], offset: int | None) -> list[Drop]:
 
 
 def _cut(files: Files, segments: Sequence[SegmentFiles], found: LogDamage) -> None:
-    """Have everything go from the first damage on; `segments` begin with the one that has it."""
+    """Drop everything from the first damage on; `segments` begin with the one that has it."""
     first, later = found.drops[0], segments[1:]
     found.log_end, found.rescued = first.offset, 0
     records, sound = _count_records(files, segments[0], first.position)
@@ -333,7 +333,7 @@ def _with_next(pieces: Iterator[_Piece]) -> Iterator[tuple[_Piece, int | None]]:
 def _pieces(
     file: File, segment: SegmentFiles, following: int | None, *, start: int = 0
 ) -> Iterator[_Piece]:
-    """The whole file from `start` on: batches that hold for themselves, and what is between."""
+    """The file from `start` on: batches that are sound by themselves, and the bytes between."""
     limit_offset = segment.base_offset + INT32_MAX + 1 if following is None else following
     offsets = range(segment.base_offset, max(limit_offset, segment.base_offset))
     size = segment.size
@@ -387,7 +387,7 @@ def _piece(position: int, batch: Batch, fault: str | None) -> _Piece:
 
 
 def _fault(batch: Batch) -> str | None:
-    """What of the batch by itself does not hold."""
+    """The rule that the batch breaks by itself, or None."""
     try:
         batch.check()
         totals = check_records(batch)
@@ -410,7 +410,10 @@ def _fault(batch: Batch) -> str | None:
 def _order_fault(
     piece: _Piece, segment: SegmentFiles, *, limits: tuple[int | None, int | None], due: int
 ) -> str | None:
-    """No checksum covers a base offset, so it is held against what stands around it."""
+    """Why the offsets of a batch do not fit between its neighbours, or None.
+
+    No checksum covers a base offset, so only its neighbours can tell.
+    """
     first, last = piece.base_offset, piece.last_offset
     next_base, following = limits
     if first < due:
@@ -525,7 +528,7 @@ def _leads_on(file: File, end: int, *, size: int, due: range) -> bool:
 
 
 def _holds(file: File, path: str, position: int, *, size: int) -> bool:
-    """Whether a batch at `position` holds for itself."""
+    """Whether a batch at `position` is sound by itself."""
     frame = file.read(position, layout.FRAME_SIZE)
     if len(frame) < layout.FRAME_SIZE:
         return False

@@ -13,11 +13,11 @@ from tailrace.errors import CorruptionError
 from tailrace.records.batch import Batch
 
 FINDINGS_MAX = 20
-"""Of one rule in one file: damage rarely comes alone, and nobody reads the thousandth line."""
+"""Most findings of one rule in one file: damage rarely comes alone, and a thousand say no more."""
 
 
 class Severity(Enum):
-    """What a finding means for whoever reads the log."""
+    """What a finding means for readers of the log."""
 
     ERROR = "error"
     """Bytes are not what a broker wrote."""
@@ -88,7 +88,7 @@ class FindingLimit:
         self._seen: Counter[tuple[str, Rule]] = Counter()
 
     def take(self, findings: Iterable[Finding]) -> Iterator[Finding]:
-        """Those that pass."""
+        """The findings that pass."""
         for finding in findings:
             place = finding.path, finding.rule
             self._seen[place] += 1
@@ -96,7 +96,7 @@ class FindingLimit:
                 yield finding
 
     def excess(self) -> dict[tuple[str, Rule], int]:
-        """How many have not passed, by file and rule."""
+        """How many findings were held back, by file and rule."""
         return {
             place: count - FINDINGS_MAX
             for place, count in self._seen.items()
@@ -108,7 +108,7 @@ class FindingLimit:
         self._seen.update(excess)
 
     def rest(self) -> Iterator[Finding]:
-        """A line for each rule in each file of which some have not passed."""
+        """A line for each rule in each file of which some findings were held back."""
         for (path, rule), count in self.excess().items():
             yield Finding(
                 severity=Severity.INFO,

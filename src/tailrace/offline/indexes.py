@@ -1,4 +1,4 @@
-"""Whether the two indexes of a segment agree with its log, while somebody walks that log.
+"""Whether the two indexes of a segment agree with its log, checked during a walk over that log.
 
 The walk shows each batch to `OffsetIndexCheck` and `TimeIndexCheck`, which read their entries along
 with it; neither holds more than a few entries. An index is read, not mapped: a broker may cut it.
@@ -21,7 +21,7 @@ _CHUNK_ENTRIES = 4096
 
 class _Entry(NamedTuple):
     position: int
-    """Of the entry itself, in bytes."""
+    """Where the entry itself stands, in bytes."""
     fields: tuple[int, ...]
     is_rising: bool
     """Whether it stands in order between its neighbours."""
@@ -211,7 +211,7 @@ def read_entries(
 ) -> Iterator[_Entry]:
     """The entries in use, in the order of the file.
 
-    Of two neighbours out of order the one that does not fit the entries around it is to blame.
+    Where two neighbours are out of order, the one that does not fit the entries around it is wrong.
     """
     used = _used_bytes(file) if is_active else file.size()
     before: tuple[int, ...] = (-1, -1)

@@ -18,7 +18,7 @@ class Output(io.RawIOBase):
         self._end = 0
 
     def writable(self) -> bool:
-        """Yes."""
+        """True: that is what it is for."""
         return True
 
     def tell(self) -> int:

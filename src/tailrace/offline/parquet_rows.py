@@ -68,7 +68,7 @@ class ParquetRows:
         self._writer.close()
 
     def begin(self, partition: TopicPartition) -> None:
-        """What is added from now on is of this partition."""
+        """Begin the rows of this partition."""
         self._flush()
         self._partition = partition
         self.is_late = False

@@ -1,4 +1,4 @@
-"""What of a partition holds from one segment to the next, while somebody walks them in order.
+"""Checks what has to hold from one segment of a partition to the next.
 
     gaps          offsets that are missing between two batches or two segments
     epochs        agree with leader-epoch-checkpoint, and do not fall
@@ -7,7 +7,7 @@
 
 Headers are enough for it, and the records of control batches: `segment_check` looks at the rest.
 
-Invariant: an unusable batch is not believed. Nobody knows where it ends, so what follows it may
+Invariant: an unusable batch is not believed. Where it ends is unknown, so what follows it may
 begin anywhere, and what it held is a hole in every history.
 """
 
@@ -46,14 +46,14 @@ class PartitionWalk:
     is_sound: bool = True
     """Whether no batch so far was damaged."""
     gaps: int = 0
-    """In the segment at hand."""
+    """Gaps in offsets in the segment at hand."""
     first_gap: tuple[int, int, int] = (0, 0, 0)
     """Position, and the offsets on both sides."""
     producers: ProducerWalk = field(default_factory=ProducerWalk)
     snapshots: list[tuple[int, str]] = field(default_factory=list)
     """Offset and path of those that the walk has not come to, the lowest first."""
     markers: list[EndedTransaction] = field(default_factory=list)
-    """Of the segment at hand."""
+    """Markers in the segment at hand."""
 
     def begin(self, listed: Sequence[str]) -> Iterator[Finding]:
         """Read what was known before the first batch, and check that every snapshot can be read.

@@ -1,4 +1,4 @@
-"""What the batches of a partition say of their producers, while somebody walks them in order.
+"""What the batches of a partition say of their producers, seen one by one in their order.
 
     snapshot     the state at an offset, held against what the walk has seen up to there
     sequences    each batch of a producer follows on its last one

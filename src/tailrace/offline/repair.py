@@ -194,7 +194,7 @@ def _begin(files: Files, plan: RepairPlan) -> bool:
 
 
 def _sync_logs(files: Files, folder: str) -> None:
-    """So that a recovery point at the end of the log is no lie."""
+    """Sync the log files, as a recovery point at the end of the log promises."""
     for segment in list_segments(files, folder)[0]:
         _sync_file(files, segment.path)
 
@@ -216,7 +216,7 @@ def _sync_file(files: Files, path: str) -> None:
 
 
 def _write_checkpoints(files: Files, plan: RepairPlan) -> None:
-    """Have no checkpoint know an offset behind the end that a log will have.
+    """Lower the entries of checkpoints that lie behind the end that a log will have.
 
     And every recovery point of a log that is cut at its end: a broker that starts before the repair
     is complete must not take what was stepped over for a tail that was lost.
@@ -347,9 +347,9 @@ def _stamped(
 
 def _rebuild(
     files: Files, root: str, plan: PartitionPlan, *, config: LogConfig, clock: Clock
-) -> list[LogCut]:
-    """Have the log write its indexes, snapshots and epochs, and close it in order."""
-    cuts: list[LogCut] = []
+) -> list[Cut]:
+    """Open the log, which writes its indexes, snapshots and epochs, and close it in order."""
+    cuts: list[Cut] = []
     starts = read_offset_checkpoint(files, f"{root}/{names.LOG_START_OFFSETS}")
     log = open_log(
         PartitionFolder(

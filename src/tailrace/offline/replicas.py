@@ -42,11 +42,11 @@ _Side: TypeAlias = StoredBatch | CorruptionError | OSError
 """What a log has next."""
 
 _SHOWN_BYTES = 40
-"""Of a value that differs."""
+"""How many bytes of a differing value a finding shows."""
 
 
 class What(Enum):
-    """In what two logs differ."""
+    """How two logs differ."""
 
     LOG_START = "log-start"
     """One begins later."""
@@ -66,7 +66,7 @@ class Difference:
     offset: int
     """The first offset of the range."""
     next_offset: int | None = None
-    """The one behind it; None if nobody knows."""
+    """The one behind it; None if that is unknown."""
     path: str
     position: int | None = None
     """Bytes from the start of the file; None where the log cannot be read or has nothing there."""
@@ -98,7 +98,7 @@ class Comparison:
     """That are the same."""
     bytes: int = 0
     differences: tuple[Difference, ...] = ()
-    """In the order of their offsets; of a kind no more than `FINDINGS_MAX`."""
+    """In the order of their offsets; at most `FINDINGS_MAX` of a kind."""
     counts: Counter[What]
     """How many there are of each kind."""
 
@@ -154,7 +154,7 @@ class _Found:
         """A range of batches that differ, which may go on."""
 
     def add(self, difference: Difference) -> None:
-        """Note one."""
+        """Note a difference."""
         self.close()
         self._keep(difference)
 
@@ -171,7 +171,7 @@ class _Found:
             )
 
     def close(self) -> None:
-        """A batch is the same in both, or there are no more."""
+        """End a range of differences: a batch is the same in both, or there are no more."""
         if self._open is not None:
             self._keep(self._open)
             self._open = None

@@ -36,7 +36,7 @@ class Restore:
     path: str
     """The file that was set aside."""
     base_offset: int
-    """Of the segment."""
+    """First offset of the segment."""
     next_offset: int
     """Behind the last batch."""
     records: int
@@ -59,7 +59,7 @@ class Restore:
 def plan_restores(
     files: Files, folder: str, *, segments: Sequence[SegmentFiles], listed: Sequence[str]
 ) -> tuple[list[Restore], list[str]]:
-    """What of a sound log can come back, the oldest first, and the files of which nothing can.
+    """What can come back into a sound log, the oldest first, and the files of which nothing can.
 
     Raises:
         DirectoryError: a file cannot be read.
@@ -119,7 +119,7 @@ def check_set_aside(
 def _restore(
     files: Files, file: SegmentFiles, *, due: int, epoch: int
 ) -> tuple[Restore | None, int]:
-    """What of a file fits behind offset `due` and leader epoch `epoch`, and its last batch's epoch.
+    """The part of a file that fits behind `due` and `epoch`, and the epoch of its last batch.
 
     None if no batch does.
     """
@@ -165,7 +165,7 @@ def _set_aside(files: Files, folder: str, listed: Sequence[str]) -> list[Segment
 
 
 def _latest_epoch(files: Files, segments: Sequence[SegmentFiles]) -> int:
-    """That of the last batch of a log; -1 if it has none."""
+    """The leader epoch of the last batch of a log; -1 if it has none."""
     latest = NO_LEADER_EPOCH
     for segment in reversed(segments):
         file = files.open(segment.path, read_only=True)

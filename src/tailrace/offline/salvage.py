@@ -39,7 +39,7 @@ _RECORD_BYTES_MAX: Final = 256 * 1024 * 1024
 
 @dataclass(slots=True, kw_only=True)
 class Salvaged:
-    """What was written, in numbers."""
+    """How much was written."""
 
     records: int = 0
     ranges: int = 0

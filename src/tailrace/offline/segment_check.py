@@ -1,4 +1,4 @@
-"""What of a segment holds by itself: frames, checksums, records, offsets, and its two indexes.
+"""Checks of one segment by itself: frames, checksums, records, offsets, and its two indexes.
 
 No earlier segment has to be known for it, so the segments of a partition may be checked in any
 order, and on several machines. Segments are read once, window by window, with the indexes beside
@@ -8,7 +8,7 @@ Not here: gaps, leader epochs, producers and transactions, which `partition_walk
 all segments of a partition.
 
 Invariant: a sound batch stands between its segment's base offset and that of the next one. So
-whatever an earlier segment holds, its sound batches end before this one begins.
+the sound batches of an earlier segment end before this one begins.
 """
 
 from collections.abc import Callable, Iterator
@@ -102,7 +102,7 @@ class SegmentCheck:
         """Position behind the last batch so far."""
 
     def walk(self) -> Iterator[Finding | CheckedBatch]:
-        """Every batch, damaged ones too, and what does not hold."""
+        """Every batch, damaged ones too, with the rules that do not hold."""
         segment, is_active, size = self._segment, self._following is None, self._log.size()
         offsets = self._open_index(names.OFFSET_INDEX_SUFFIX)
         times = self._open_index(names.TIME_INDEX_SUFFIX)
@@ -144,7 +144,7 @@ class SegmentCheck:
     def _check(
         self, position: int, batch: Batch, *, next_base: int | None
     ) -> Iterator[tuple[Finding, bool]]:
-        """Findings, and of each whether the batch is unusable for it."""
+        """Findings, each with whether it makes the batch unusable."""
         path = self._segment.path
         try:
             batch.check()
@@ -167,7 +167,10 @@ class SegmentCheck:
             self._next_offset = batch.next_offset
 
     def _order_fault(self, batch: Batch, *, next_base: int | None) -> str | None:
-        """No checksum covers a base offset, so it is held against what stands around it."""
+        """Why the offsets of a batch do not fit between its neighbours, or None.
+
+        No checksum covers a base offset, so only its neighbours can tell.
+        """
         first, last = batch.base_offset, batch.last_offset
         due, following, base = self._next_offset, self._following, self._segment.base_offset
         if first < due:
@@ -215,7 +218,7 @@ def _with_next(
 
 
 def _check_records(path: str, position: int, batch: Batch) -> Iterator[tuple[Finding, bool]]:
-    """Findings, and of each whether the batch is unusable for it."""
+    """Findings, each with whether it makes the batch unusable."""
     if kernels.worth_loading():
         kernels.load()
     try:
@@ -241,7 +244,7 @@ def _check_records(path: str, position: int, batch: Batch) -> Iterator[tuple[Fin
 
 
 def _check_wrapper(path: str, position: int, batch: Batch) -> Iterator[Finding]:
-    """In format v0 the records inside have their offsets, and the wrapper's own is the last again.
+    """Findings about a v0 wrapper: its own offset has to be that of the last record inside.
 
     No checksum covers that one. Readers do without it, but Kafka takes it for the end of a log.
     """

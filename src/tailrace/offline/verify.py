@@ -141,7 +141,7 @@ def verify_settled(
 
 
 def _still_stands(files: Files, finding: Finding) -> bool:
-    """Whether a finding about files that wait for a broker is not dealt with by now."""
+    """Whether a finding about files that wait for a broker is still true."""
     return finding.rule not in {Rule.LEFTOVER, Rule.ORPHAN} or files.exists(finding.path)
 
 
@@ -171,7 +171,7 @@ def verify_directory(files: Files, directory: DataDirectory) -> tuple[Checkpoint
 
 
 def of(checkpoints: Checkpoints, partition: TopicPartition) -> dict[str, int]:
-    """What checkpoints say of one partition, by path; of Kafka's metadata log nobody asks them."""
+    """What checkpoints say of one partition, by path; nothing for Kafka's metadata log."""
     if partition.topic == METADATA_TOPIC:
         return {}
     return {path: known[partition] for path, known in checkpoints.items() if partition in known}

@@ -30,7 +30,7 @@ class SegmentReport:
     findings: tuple[Finding, ...] = ()
     """As many as `FindingLimit` lets pass."""
     excess: Mapping[tuple[str, Rule], int] = field(default_factory=dict)
-    """What it has kept back; whoever joins the reports counts them too."""
+    """What it has kept back; the reader that joins the reports counts them too."""
     end: int = 0
     """Position behind the last batch that was looked at."""
     unsound: frozenset[int] = frozenset()
@@ -108,7 +108,7 @@ class _Headers:
         self._log: File = files.open(segment.path, read_only=True)
 
     def walk(self) -> Iterator[Finding | CheckedBatch]:
-        """The batches that the check has come to; its findings stand in front."""
+        """The batches that the check has come to, with its findings before them."""
         report = self._report
         yield from report.findings
         for position, header in walk_headers(self._log, self._path, start=0, limit=report.end):
