@@ -33,7 +33,7 @@ from tailrace.offline.walk import offset_before_time
 from tailrace.records.codecs import DecompressedTooLargeError
 from tailrace.runtime.files import File, FileCutError, Files
 from tailrace.storage.listing import SegmentFiles
-from tailrace.storage.reader import LogReader, StoredBatch, StoredPiece, open_log_reader
+from tailrace.storage.reader import LogReader, StoredBatch, StoredRun, open_log_reader
 from tailrace.storage.walk import walk_runs
 
 
@@ -95,7 +95,7 @@ class PartitionReader:
         self._tell = tell
         self.reader: LogReader = open_log_reader(files, folder, judge_tail=self._judge_tail)
 
-    def pieces(self, start: int, limit: int) -> Iterator[StoredPiece]:
+    def pieces(self, start: int, limit: int) -> Iterator[StoredRun]:
         """The batches of a range; a run of them may reach beyond it.
 
         Raises:
@@ -106,7 +106,7 @@ class PartitionReader:
         at = start
         while True:
             try:
-                for stored in self.reader.stored_pieces(at, limit):
+                for stored in self.reader.stored_runs(at, limit):
                     yield stored
                     at = stored.piece.next_offset
             except CorruptionError as error:
@@ -241,7 +241,7 @@ class PartitionReader:
 
     def _sound_pieces(
         self, damaged: "_DamagedSegment", start: int, limit: int
-    ) -> Iterator[StoredPiece]:
+    ) -> Iterator[StoredRun]:
         """The batches between the damage, which is told in its place."""
         segment, _, file, drops = damaged
         assert self._tell is not None
@@ -252,7 +252,7 @@ class PartitionReader:
                     if piece.base_offset >= limit:
                         return
                     if piece.last_offset >= start:
-                        yield StoredPiece(piece, segment.path, position).since(start)
+                        yield StoredRun(piece, segment.path, position).since(start)
                 if drop is not None and _meets(drop, start, limit):
                     self._tell(self._told(drop, start, limit))
         finally:

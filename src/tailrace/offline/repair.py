@@ -347,9 +347,9 @@ def _stamped(
 
 def _rebuild(
     files: Files, root: str, plan: PartitionPlan, *, config: LogConfig, clock: Clock
-) -> list[Cut]:
+) -> list[LogCut]:
     """Open the log, which writes its indexes, snapshots and epochs, and close it in order."""
-    cuts: list[Cut] = []
+    cuts: list[LogCut] = []
     starts = read_offset_checkpoint(files, f"{root}/{names.LOG_START_OFFSETS}")
     log = open_log(
         PartitionFolder(

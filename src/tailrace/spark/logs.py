@@ -15,7 +15,7 @@ from tailrace.model import TopicPartition
 from tailrace.offline.partition_reader import PartitionReader, Skipped
 from tailrace.offline.undecided import AbortedRecords
 from tailrace.runtime.files import DiskFiles, Files
-from tailrace.storage.reader import LogReader, StoredPiece
+from tailrace.storage.reader import LogReader, StoredRun
 
 
 class DataDirectory(NamedTuple):
