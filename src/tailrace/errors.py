@@ -153,3 +153,9 @@ class InvalidTimestampError(FatalError, ValueError):
 
 class UnsupportedCodecError(FatalError, ValueError):
     """A compression codec that this format or this machine does not know."""
+
+
+def kind_of(value: object) -> str:
+    """The type of what a caller gave, with its article: "an int"."""
+    name = type(value).__qualname__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

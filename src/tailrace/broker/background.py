@@ -9,6 +9,8 @@ from typing import Self
 
 from tailrace.broker.broker import RunningBroker, start_broker
 from tailrace.broker.config import broker_config
+from tailrace.config import settings_texts
+from tailrace.errors import kind_of
 from tailrace.runtime import system_runtime
 from tailrace.runtime.memory import keep_large_buffers
 
@@ -21,12 +23,16 @@ class Broker:
         ...     print(broker.bootstrap_servers)
         127.0.0.1:43210
 
-    Settings are Kafka's, by their names: `Broker(data=…, settings={"num.partitions": "4"})`.
+    Settings have Kafka's names, dotted in a mapping or with underscores as keyword arguments; see
+    docs/configuration.md: `Broker("my-data", num_partitions=4)`.
+
+    Raises:
+        ConfigError: settings that do not exist or are out of range, all of them.
+        TypeError: `data` is no path, or `settings` no mapping.
 
     Raises, on entering:
-        ConfigError: all settings that do not exist or are out of range.
-        DirectoryError: the directory is in use, belongs to another node or cluster, or is unusable.
-        ListenError: the address is in use.
+        DirectoryError: the directory is in use, foreign or unusable.
+        ListenError: the address is taken.
     """
 
     def __init__(
@@ -34,11 +40,13 @@ class Broker:
         data: str | Path,
         *,
         listen: str = "127.0.0.1:0",
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, object] | None = None,
+        **more_settings: object,
     ) -> None:
-        self._config = broker_config(
-            {**(settings or {}), "log.dirs": str(data), "listeners": listen}
-        )
+        if not isinstance(data, str | Path):
+            raise TypeError(f"data is {kind_of(data)}; it has to be the path of a directory")
+        own = {"log.dirs": str(data), "listeners": listen}
+        self._config = broker_config(settings_texts(settings, more_settings | own))
         self._running: RunningBroker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

@@ -8,6 +8,8 @@ from contextlib import closing
 
 from tailrace.client.errors import raise_for
 from tailrace.client.metadata import REQUEST_TIMEOUT_MS, ClusterReader
+from tailrace.config import settings_texts
+from tailrace.errors import kind_of
 from tailrace.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -22,7 +24,7 @@ def create_topic(
     *,
     partition_count: int,
     replication_factor: int = -1,
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, object] | None = None,
     timeout_ms: int = REQUEST_TIMEOUT_MS,
 ) -> None:
     """Create a topic, with the broker's own replication factor unless one is given.
@@ -32,12 +34,16 @@ def create_topic(
 
     Raises:
         ConfigError: `bootstrap` is not a list like `host1:9092,host2:9092`.
+        TypeError: `name` is no str, or `settings` no mapping of names to values.
         UnreachableBrokerError: no broker of the list answers.
         RemoteFatalError: the broker refuses: the topic exists, or a setting is wrong.
         RemoteRetriableError: the broker refuses for now; try again later.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"name is {kind_of(name)}; it has to be a str")
     configs = tuple(
-        CreatableTopicConfig(name=each, value=value) for each, value in (settings or {}).items()
+        CreatableTopicConfig(name=each, value=value)
+        for each, value in settings_texts(settings).items()
     )
     wanted = CreatableTopic(
         name=name,

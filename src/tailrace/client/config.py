@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from tailrace.client.foreign import HINTS
 from tailrace.client.nodes import Credentials, NodesConfig, TlsSettings, tls_context
 from tailrace.client.settings import CONNECTION_SETTINGS, SECURITY_SETTINGS
-from tailrace.config import Setting, parse_settings
+from tailrace.config import Setting, parse_settings, settings_texts
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError
 
@@ -74,21 +74,11 @@ def parse_client_config(given: Mapping[str, object]) -> ClientConfig:
     """
     faults: list[str] = []
     typed = typed_settings(
-        (*CONNECTION_SETTINGS, *SECURITY_SETTINGS), texts_of(given), faults=faults
+        (*CONNECTION_SETTINGS, *SECURITY_SETTINGS), settings_texts(given), faults=faults
     )
     if faults:
         raise ConfigError(faults)
     return ClientConfig(**typed)
-
-
-def texts_of(given: Mapping[str, object]) -> dict[str, str]:
-    """Settings with dotted names and values as in a properties file, without those that are None.
-
-    Values may be strings or Python numbers, booleans and lists.
-    """
-    return {
-        name.replace("_", "."): _text(value) for name, value in given.items() if value is not None
-    }
 
 
 def typed_settings(
@@ -181,11 +171,3 @@ def parse_bootstrap(
     if faults:
         raise ConfigError(faults)
     return tuple(addresses)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return str(value)

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from tailrace.client.brokers import Brokers, RemoteBroker, WaitingNetwork
-from tailrace.client.config import parse_client_config, texts_of
+from tailrace.client.brokers import Broker, Brokers, WaitingNetwork
+from tailrace.client.config import parse_client_config
 from tailrace.client.errors import RemoteRetriableError, UnreachableBrokerError, raise_for
 from tailrace.client.nodes import Backoff, Node
 from tailrace.client.retries import retry
+from tailrace.config import settings_texts
 from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.list_offsets import (
@@ -61,7 +62,7 @@ class ClusterReader:
         """
         config = parse_client_config(
             {"client.id": client_id, "request.timeout.ms": timeout_ms}
-            | texts_of(settings or {})
+            | settings_texts(settings)
             | {"bootstrap.servers": bootstrap}
         )
         chance = chance or random.SystemRandom()

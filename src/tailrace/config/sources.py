@@ -1,8 +1,10 @@
-"""Read settings from a `server.properties` file and from `NAME=VALUE` words."""
+"""Where settings come from: a `server.properties` file, `NAME=VALUE` words, and mappings."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from numbers import Real
+from os import PathLike
 
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, kind_of
 
 
 def read_properties(text: str) -> dict[str, str]:
@@ -43,3 +45,49 @@ def parse_assignments(words: Iterable[str]) -> dict[str, str]:
     if faults:
         raise ConfigError(faults)
     return values
+
+
+def settings_texts(settings: object, more: Mapping[str, object] | None = None) -> dict[str, str]:
+    """Settings as in a properties file: dotted names, and texts; without those that are None.
+
+    Names may have underscores instead of dots. Values may be strings or Python's own: numbers,
+    booleans, paths, and lists of these. `more` goes over `settings`, as keyword arguments do.
+
+    Raises:
+        TypeError: `settings` is no mapping.
+        ConfigError: a name is no text, or a value of a type that no setting has; all of them.
+    """
+    if not isinstance(settings, Mapping | None):
+        raise TypeError(
+            f"settings is {kind_of(settings)}; it has to be a mapping of names to values, "
+            'such as {"bootstrap.servers": "localhost:9092"} or {"num.partitions": 3}'
+        )
+    texts, faults = {}, []
+    for name, value in {**(settings or {}), **(more or {})}.items():
+        if not isinstance(name, str):
+            faults.append(f"{name!r} is {kind_of(name)}; a name of a setting is a str")
+        elif value is not None:
+            try:
+                texts[name.replace("_", ".")] = _text(value)
+            except TypeError as error:
+                faults.append(f"{name.replace('_', '.')} {error}")
+    if faults:
+        raise ConfigError(faults)
+    return texts
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(_text, value))
+    if isinstance(value, str | Real | PathLike):
+        return str(value)
+    advice = ""
+    if isinstance(value, bytes):
+        advice = "; decode() makes a str of it"
+    elif isinstance(value, Mapping):
+        advice = "; a mapping of settings is the argument settings"
+    raise TypeError(
+        f"is {kind_of(value)}; a setting is a str, a number, a bool, or a list of these" + advice
+    )

@@ -1,7 +1,9 @@
 """Settings: parsed once, all faults together; and the texts they come from."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tailrace.config import (
@@ -11,6 +13,7 @@ from tailrace.config import (
     parse_assignments,
     parse_settings,
     read_properties,
+    settings_texts,
 )
 from tailrace.config.settings import SUGGESTIONS_MAX
 from tailrace.errors import ConfigError
@@ -114,3 +117,38 @@ def test_words_are_name_and_value() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_assignments(["a", "b=1", "c"])
     assert caught.value.faults == ["'a' is not NAME=VALUE", "'c' is not NAME=VALUE"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3, "3"), (True, "true"), (0.5, "0.5"), ("x", "x"), (["a", 1], "a,1"), (Path("a"), "a"),
+        (np.int64(7), "7"),
+    ],
+)  # fmt: skip
+def test_values_of_python_become_texts(value: object, text: str) -> None:
+    """Numbers, booleans, paths and lists are written as a properties file has them."""
+    assert settings_texts({"a.b": value}) == {"a.b": text}
+
+
+def test_names_with_underscores_are_dotted_ones() -> None:
+    """Keyword arguments go over the mapping, and None leaves a setting to its default."""
+    assert settings_texts({"a.b": 1, "c": 2}, {"a_b": 3, "d": None}) == {"a.b": "3", "c": "2"}
+
+
+def test_a_setting_of_no_type_that_settings_have_is_named() -> None:
+    """All of them are told: the name, what came, and what is wanted."""
+    with pytest.raises(ConfigError) as raised:
+        settings_texts({"client.id": b"x", 1: 2}, {"setings": {"a": 1}})
+    wanted = "a setting is a str, a number, a bool, or a list of these"
+    assert raised.value.faults == [
+        f"client.id is a bytes; {wanted}; decode() makes a str of it",
+        "1 is an int; a name of a setting is a str",
+        f"setings is a dict; {wanted}; a mapping of settings is the argument settings",
+    ]
+
+
+def test_settings_that_are_no_mapping_are_told() -> None:
+    """An address alone is not taken for settings."""
+    with pytest.raises(TypeError, match=r"settings is a str; .* a mapping of names to values"):
+        settings_texts("localhost:9092")

@@ -227,6 +227,7 @@ class AsyncProducer(BaseProducer):
 
     Raises:
         ConfigError: unknown or contradictory settings, all of them at once.
+        TypeError: `settings` is no mapping of names to values.
     """
 
     def __init__(
@@ -242,7 +243,7 @@ class AsyncProducer(BaseProducer):
         runtime: Runtime | None = None,
         **more_settings: object,
     ) -> None:
-        config = parse_producer_config({**(settings or {}), **more_settings})
+        config = parse_producer_config(settings, more_settings)
         outside = runtime or system_runtime()
         self._driver = LoopDriver()
         engine = Engine(

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
-from tailrace.client.config import ClientConfig, texts_of, typed_settings
+from tailrace.client.config import ClientConfig, typed_settings
 from tailrace.client.producer.settings import PRODUCER_SETTINGS
+from tailrace.config import settings_texts
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import ConfigError
 from tailrace.model import Acks, Codec
@@ -47,16 +48,19 @@ class ProducerConfig(ClientConfig):
     transaction_timeout_ms: int
 
 
-def parse_producer_config(given: Mapping[str, object]) -> ProducerConfig:
+def parse_producer_config(
+    given: object, more: Mapping[str, object] | None = None
+) -> ProducerConfig:
     """The settings of a producer from names and values; the rest have their defaults.
 
-    Values may be strings, as in a properties file, or Python numbers, booleans and lists.
+    See `settings_texts` for what `given` may be; `more` goes over it.
 
     Raises:
-        ConfigError: unknown names with similar known ones, bad values, and settings that contradict
-            each other; all of them at once.
+        TypeError: `given` is no mapping.
+        ConfigError: unknown names with what may have been meant, bad values, and settings that
+            contradict each other; all of them at once.
     """
-    texts = texts_of(given)
+    texts = settings_texts(given, more)
     faults: list[str] = []
     typed = typed_settings(PRODUCER_SETTINGS, texts, faults=faults)
     typed["acks"] = Acks(-1 if typed["acks"] == "all" else int(typed["acks"]))

@@ -64,6 +64,7 @@ class Producer(BaseProducer):
 
     Raises:
         ConfigError: unknown or contradictory settings, all of them at once.
+        TypeError: `settings` is no mapping of names to values.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Producer(BaseProducer):
         hooks: Sequence[BatchHook] = (),
         **more_settings: object,
     ) -> None:
-        config = parse_producer_config({**(settings or {}), **more_settings})
+        config = parse_producer_config(settings, more_settings)
         network = PollingNetwork()
         self._driver = ThreadDriver(network)
         try:
