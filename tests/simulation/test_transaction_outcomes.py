@@ -295,7 +295,7 @@ def test_a_late_commit_of_threads_is_written_once(cluster: ScriptedCluster) -> N
 PLACE = TopicPartition("in", 0)
 WRONG: dict[str, tuple[Any, Any]] = {
     "group is a bytes; .* confluent-kafka gives cannot be read": ({PLACE: 1}, OPAQUE),
-    "group is a int": ({PLACE: 1}, 5),
+    "group is an int": ({PLACE: 1}, 5),
     "the id of group is a bytes": ({PLACE: 1}, ConsumerGroupMetadata(cast("Any", b"g"))),
     "the generation of group is a str": ({PLACE: 1}, ConsumerGroupMetadata("g", cast("Any", "1"))),
     "the id of group is a str that UTF-8": ({PLACE: 1}, "\ud800"),
@@ -311,7 +311,7 @@ WRONG: dict[str, tuple[Any, Any]] = {
     "the leader epoch in .* is a str": ({PLACE: OffsetAndMetadata(1, cast("Any", "2"))}, "g"),
     "the metadata in .* is a dict": ({PLACE: OffsetAndMetadata(1, 2, cast("Any", {}))}, "g"),
     "the partition of an offset is a str": ({("in", "0"): 1}, "g"),
-    "the topic of an offset is a int": ({(1, 0): 1}, "g"),
+    "the topic of an offset is an int": ({(1, 0): 1}, "g"),
     "a key of offsets is a str": ({"in": 1}, "g"),
     "offsets is a list": ([(PLACE, 1)], "g"),
 }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 from tailrace.client.producer.receipts import Header, ProducerRecord
 from tailrace.client.producer.transactions.requests import ConsumerGroupMetadata, OffsetAndMetadata
 from tailrace.config.settings import INT32_MAX, INT64_MAX
+from tailrace.errors import kind_of
 from tailrace.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def plain_record(record: ProducerRecord, plugins: "Plugins") -> ProducerRecord:
     ):
         is_known = data is None or isinstance(data, _SENDABLE)
         if serializer is None and not is_known:
-            _refuse(name, data, f"bytes, str or None, or set {name}_serializer")
+            wanted = f"bytes, str or None, or set {name}_serializer, such as json.dumps"
+            _refuse(name, data, wanted)
     return ProducerRecord(
         plain_topic(record.topic),
         record.value,
@@ -161,7 +163,7 @@ def _plain_headers(headers: object) -> tuple[Header, ...]:
             _refuse("a header", pair, "a pair of a str and bytes or None")
         name, content = pair
         if content is not None and not isinstance(content, _BYTES):
-            _refuse("the value of a header", content, "bytes or None")
+            _refuse(f"the value of the header {name!r}", content, "bytes or None")
         found.append(
             (_plain_text("the name of a header", name), None if content is None else bytes(content))
         )
@@ -189,4 +191,9 @@ def _plain_int(name: str, number: object, wanted: str) -> int | None:
 
 
 def _refuse(name: str, given: object, wanted: str) -> NoReturn:
-    raise TypeError(f"{name} is a {type(given).__qualname__}; it has to be {wanted}")
+    advice = ""
+    if isinstance(given, str) and wanted.startswith("bytes"):
+        advice = "; encode() makes bytes of a str"
+    elif isinstance(given, bytes) and wanted == "a str":
+        advice = "; decode() makes a str of bytes"
+    raise TypeError(f"{name} is {kind_of(given)}; it has to be {wanted}{advice}")

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Final
 from tailrace.client.producer.batch import DeliveryOutcome, Prepared, ProducerBatch
 from tailrace.client.producer.errors import (
     BufferExhaustedError,
-    MetadataTimeoutError,
     RejectedRecordError,
     SendCancelledError,
 )
 from tailrace.client.producer.explanations import why_no_memory, why_no_topic
 from tailrace.client.producer.placement import NO_PARTITION
 from tailrace.client.producer.receipts import ProducerRecord, RecordMetadata
+from tailrace.client.producer.topic_wait import TopicWait
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 
@@ -53,6 +53,7 @@ class QueuedRecord(DeliveryOutcome):
         "is_counted",
         "leave",
         "prepared",
+        "request",
         "size",
         "wall_s",
     )
@@ -74,7 +75,10 @@ class QueuedRecord(DeliveryOutcome):
         self.is_counted = False
         """Its bytes are counted as bytes in line that nobody awaits."""
         self.is_aside = False
-        """It is in the line of a partition that does not exist."""
+        """It is in the line of a partition that is not there."""
+        self.request: int | None = None
+        """The request for metadata that tells whether that partition has been added; one tells all
+        records that were in line before it."""
         self.leave = leave
         """Called when a task begins to await it, and when the last one stops before it is sent."""
         self.deadline = deadline
@@ -204,6 +208,8 @@ class Lines:
     def _stand_in(self, place: TopicPartition, queued: QueuedRecord) -> None:
         """Append a record to a line; a new line gets a task that serves it."""
         queued.is_aside = place.partition != NO_PARTITION
+        if queued.is_aside:
+            queued.request = self._engine.metadata.request_update()
         line = self._lines.get(place)
         if line is not None:
             line.append(queued)
@@ -400,29 +406,24 @@ class Lines:
 
         Returns False if `queued` failed meanwhile, or left the line because it is not awaited.
         """
-        engine = self._engine
-        topic, partition = record.topic, record.partition
-        started = self._driver.loop.time()
+        loop = self._driver.loop
+        request = None if queued is None else queued.request
+        wait = TopicWait(self._engine, record, started=loop.time(), request=request)
 
-        def is_known() -> bool:
+        def is_over() -> bool:
             if queued is not None and queued.is_done:
                 return True
-            engine.check_topic(topic)
-            count = engine.metadata.partition_count(topic)
-            if count is None or (partition or 0) < count:
-                return count is not None
-            engine.metadata.request_topic(topic)
+            if wait.is_over():
+                return True
             self._driver.noticed()
             return False
 
-        engine.metadata.add_topic(topic, started)
-        if not is_known():
+        if not is_over():
             try:
                 async with asyncio.timeout_at(deadline):
-                    await self._driver.until(is_known)
+                    await self._driver.until(is_over)
             except TimeoutError:
-                waited = self._driver.loop.time() - started
-                raise MetadataTimeoutError(why_no_topic(engine, record, waited)) from None
+                raise wait.timed_out(loop.time()) from None
         return queued is None or not queued.is_done
 
     async def wait_for_memory(

@@ -111,7 +111,8 @@ class ProducerMetadata:
         self._backoff = backoff
         self._in_flight: Token | None = None
         self._wants = 1
-        self._wants_met = 0
+        self.last_answered = 0
+        """The latest request of `request_update` that an answer has come to."""
         self._aged_at = -math.inf
         self._allowed_at = -math.inf
         self._fruitless = 0
@@ -200,9 +201,10 @@ class ProducerMetadata:
             self.request_update()
         self.used_at[topic] = now
 
-    def request_update(self) -> None:
-        """Request metadata of all topics, as soon as the backoff allows it."""
+    def request_update(self) -> int:
+        """Ask about all topics anew, as soon as the backoff allows it; the request's number."""
         self._wants += 1
+        return self._wants
 
     def request_topic(self, topic: str) -> None:
         """Request metadata of a topic again, and of all others.
@@ -227,7 +229,7 @@ class ProducerMetadata:
         """Seconds until a request is due; infinite while one is in flight."""
         if self._in_flight is not None:
             return math.inf
-        is_wanted = self._new or self._wants > self._wants_met
+        is_wanted = self._new or self._wants > self.last_answered
         wanted_at = -math.inf if is_wanted else self._aged_at
         left = max(wanted_at, self._allowed_at) - now
         return left if left > _INSTANT_S else 0.0
@@ -237,7 +239,7 @@ class ProducerMetadata:
         if self.due_in(now) > 0:
             return None
         is_aged = self._aged_at <= now
-        is_full = is_aged or self._wants > self._wants_met
+        is_full = is_aged or self._wants > self.last_answered
         if is_aged and self._failure is None:
             self._fruitless = 0
         if is_full:
@@ -266,7 +268,7 @@ class ProducerMetadata:
         self._failure = None
         self._new -= token.topics
         if token.is_full:
-            self._wants_met = token.wants
+            self.last_answered = token.wants
             self._aged_at = now + self._max_age_s
         before = self._nodes, self._topics
         self._nodes = nodes

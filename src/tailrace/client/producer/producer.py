@@ -26,10 +26,10 @@ from tailrace.client.producer.engine import Engine, Plugins
 from tailrace.client.producer.errors import (
     BufferExhaustedError,
     ClosedProducerError,
-    MetadataTimeoutError,
     ReentrantCallError,
 )
-from tailrace.client.producer.explanations import why_no_memory, why_no_topic
+from tailrace.client.producer.explanations import why_no_memory
+from tailrace.client.producer.face import Face
 from tailrace.client.producer.hooks import BatchHook
 from tailrace.client.producer.interceptors import ProducerInterceptor
 from tailrace.client.producer.loading import is_worth_waiting
@@ -37,6 +37,7 @@ from tailrace.client.producer.many import SendSummary, check_columns
 from tailrace.client.producer.partitioners import Partitioner
 from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord
 from tailrace.client.producer.serializers import Serializer
+from tailrace.client.producer.topic_wait import TopicWait
 from tailrace.client.producer.transacting import ThreadTransactions
 from tailrace.client.producer.transactions.requests import (
     ConsumerGroupMetadata,
@@ -384,22 +385,15 @@ class Producer(BaseProducer):
     def _wait_for_topic(self, record: ProducerRecord, deadline: float) -> int:
         """Wait until the topic has the record's partition; returns the partition count."""
         engine = self._engine
-        topic, partition = record.topic, record.partition
-        started = time.monotonic()
-        engine.metadata.add_topic(topic, started)
+        wait = TopicWait(engine, record, started=time.monotonic())
 
-        def is_known() -> bool:
+        def is_over() -> bool:
             engine.check_open()
-            engine.check_topic(topic)
-            count = engine.metadata.partition_count(topic)
-            if count is None or (partition or 0) < count:
-                return count is not None
-            engine.metadata.request_topic(topic)
-            return False
+            return wait.is_over()
 
-        if not self._driver.until(is_known, deadline):
-            raise MetadataTimeoutError(why_no_topic(engine, record, time.monotonic() - started))
-        count = engine.metadata.partition_count(topic)
+        if not self._driver.until(is_over, deadline):
+            raise wait.timed_out(time.monotonic())
+        count = engine.metadata.partition_count(record.topic)
         assert count is not None
         return count
 
