@@ -44,9 +44,9 @@ from tailrace.storage.checkpoints import (
 )
 from tailrace.storage.cleaner.swap import finish_swaps
 from tailrace.storage.config import LogConfig, log_config
-from tailrace.storage.directories import unusable
-from tailrace.storage.folder import PartitionFolder
-from tailrace.storage.recovery import INDEX_SUFFIXES, LogCut, open_log
+from tailrace.storage.directories import in_use, unusable
+from tailrace.storage.folder import Folder
+from tailrace.storage.recovery import INDEX_SUFFIXES, Cut, open_log
 from tailrace.storage.removals import Removals
 from tailrace.storage.set_aside import copy_parts, keep_bytes, move_file, parts
 from tailrace.storage.walk import walk_batches
@@ -68,9 +68,7 @@ def lock_directory(files: Files, root: str, *, is_read_only: bool = False) -> Lo
     try:
         return files.lock(path)
     except BlockingIOError as error:
-        raise DirectoryError(
-            f"{root} is in use by another process (its .lock is held); stop the broker first"
-        ) from error
+        raise in_use(root, error, advice="stop the broker first") from error
     except OSError as error:
         if is_read_only:
             return None

@@ -49,6 +49,13 @@ class CutMeanwhileError(RetriableError, OSError):
         super().__init__(errno.EAGAIN, "the file was cut while it was read", path)
 
 
+class HeldHereError(BlockingIOError):
+    """This process holds the lock itself."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+
+
 class File(Protocol):
     """One open file; positions and sizes in bytes."""
 
@@ -424,9 +431,9 @@ class DiskFiles:
             os.close(descriptor)
 
     def lock(self, path: str) -> DiskLock:
-        """Take the lock, or raise BlockingIOError at once."""
+        """Take the lock, or raise BlockingIOError at once; HeldHereError if it is ours."""
         if os.path.exists(path) and _identity(os.stat(path)) in _LOCKED:
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+            raise HeldHereError(path)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from tailrace.config.sources import read_properties
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import TopicPartition
-from tailrace.runtime.files import FileCutError, Files, Lock
+from tailrace.runtime.files import FileCutError, Files, HeldHereError, Lock
 from tailrace.storage import names
 from tailrace.storage.checkpoints import (
     format_topic_id,
@@ -137,10 +137,7 @@ def open_log_directory(
         files.make_directory(path)
         lock = files.lock(f"{path}/{names.LOCK}")
     except BlockingIOError as error:
-        raise DirectoryError(
-            f"{path} is in use by another process (its .lock is held); stop that one or choose "
-            "another directory"
-        ) from error
+        raise in_use(path, error, advice="stop that one or choose another directory") from error
     except OSError as error:
         raise unusable(path, error) from error
     try:
@@ -322,6 +319,13 @@ def _check_identity(
             f"{path} belongs to cluster {identity.cluster_id}, and this is cluster {cluster_id} "
             "(meta.properties); choose another directory"
         )
+
+
+def in_use(path: str, error: BlockingIOError, *, advice: str) -> DirectoryError:
+    """One line for an operator: who has a directory open, and what to do."""
+    if isinstance(error, HeldHereError):
+        return DirectoryError(f"{path} is in use by this same process, which has it open; {advice}")
+    return DirectoryError(f"{path} is in use by another process (its .lock is held); {advice}")
 
 
 def unusable(path: str, error: OSError) -> UnusableDirectoryError:

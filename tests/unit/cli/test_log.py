@@ -192,7 +192,7 @@ def test_repair_refuses_a_directory_in_use(data: Path) -> None:
     for option in ("--dry-run", "--apply"):
         result = run("repair", data, option)
         assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
-        assert "in use by another process" in result.stderr
+        assert "in use by this same process" in result.stderr
     lock.release()
     (data / "meta.properties").write_text("version=1\n")
     result = run("repair", data, "--apply")
