@@ -20,6 +20,7 @@ from pathlib import Path
 import click
 
 from tailrace.broker.config import OWN_SETTINGS, TOPIC_DEFAULT_SETTINGS
+from tailrace.broker.foreign import IGNORED_PREFIXES, describe_ignored
 from tailrace.cli import commands
 from tailrace.client.producer.metrics import describe_metrics
 from tailrace.client.producer.settings import PRODUCER_SETTINGS
@@ -44,13 +45,19 @@ def configuration() -> str:
         + "Names are Kafka's. Unknown names and values out of range are refused, all of them at "
         "once.\n\n"
         "## Broker\n\nGiven in a properties file (`tailrace serve --config FILE`), one by one "
-        "(`--override NAME=VALUE`), or as `Broker(data, settings={...})`.\n\n"
+        '(`--override NAME=VALUE`), or as `Broker(data, settings={"num.partitions": 4})` or '
+        "`Broker(data, num_partitions=4)`.\n\n"
         + describe_settings(OWN_SETTINGS)
         + "\n## Topics\n\nGiven in CreateTopics, changed by IncrementalAlterConfigs while the "
         "broker runs; kept with the topic.\n\n"
         + describe_settings(TOPIC_SETTINGS)
         + "\n## Defaults for topics\n\nBroker settings that a topic without its own value gets.\n\n"
         + describe_settings(TOPIC_DEFAULT_SETTINGS)
+        + "\n## Settings of Apache Kafka without effect\n\nA `server.properties` may have them: "
+        "the broker starts, and one line of its log has their names. So it is with names that "
+        f"begin with {', '.join(f'`{each}`' for each in IGNORED_PREFIXES)}. Names that neither "
+        "Kafka nor this page has are refused.\n\n"
+        + describe_ignored()
         + '\n## Producer\n\nGiven as `Producer({"linger.ms": 20})` or `Producer(linger_ms=20)`; '
         "`AsyncProducer` has the same. `acks`, `retries` or "
         "`max.in.flight.requests.per.connection` that rule idempotence out turn it off with a "

@@ -155,3 +155,41 @@ def test_a_killed_broker_has_every_acknowledged_record(tmp_path: Path, round_num
         assert len(acknowledged) <= high <= len(sent)
         found = CLIENTS["confluent-kafka"].read(address, topic, 0, count=high)
     assert [record.value for record in found] == sent[:high]
+
+
+def test_a_file_of_apache_kafka_starts_a_broker(tmp_path: Path) -> None:
+    """Its directory and its listener are used, and one line of the log has what has no effect."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    file = tmp_path / "server.properties"
+    file.write_text(
+        f"process.roles=broker,controller\nnode.id=1\nlog.dirs={tmp_path}/data\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://:9093\n"
+        "controller.listener.names=CONTROLLER\nnum.io.threads=8\n"
+    )
+    command = [*COMMAND, "--config", str(file), "--override", "num.network.threads=3"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            first = process.stdout.readline()
+            assert first == f"listening on 127.0.0.1:{port}, data in {tmp_path}/data\n"
+        finally:
+            process.terminate()
+            log = process.stderr.read().splitlines()
+    ignored = [line for line in log if "settings_ignored" in line]
+    assert len(ignored) == 1
+    assert "names=process.roles,num.io.threads,num.network.threads reason=" in ignored[0]
+
+
+@pytest.mark.parametrize("where", ["--config", "--override"])
+def test_a_name_that_kafka_does_not_know_is_refused(tmp_path: Path, where: str) -> None:
+    """From a file or from the command line, with the name that may have been meant."""
+    given = "num.io.thread=8"
+    if where == "--config":
+        (tmp_path / "server.properties").write_text(given)
+        given = str(tmp_path / "server.properties")
+    line = refused("--data", str(tmp_path / "data"), where, given)
+    assert line == "tailrace: num.io.thread: no such setting; did you mean num.io.threads?"

@@ -314,6 +314,12 @@ async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
         DirectoryError, StorageError: the directories cannot be used; see `open_log_directories`.
         ListenError: the address cannot be used; the directories are released.
     """
+    if config.ignored:
+        logger.warning(
+            "settings_ignored names=%s reason=this broker does not do what they ask for; "
+            "docs/configuration.md says why",
+            ",".join(config.ignored),
+        )
     limit_output(config.decompressed_bytes_max)
     cluster_id, logs = _open_directories(config, runtime)
     try:

@@ -9,6 +9,8 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tailrace.broker.foreign import IGNORED, is_ignored
+from tailrace.broker.listeners import ListenerNames, plan_addresses
 from tailrace.cluster.controller import TopicDefaults
 from tailrace.config.settings import INT32_MAX, INT64_MAX, Setting, Value, parse_settings
 from tailrace.errors import ConfigError
@@ -27,6 +29,14 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         low=0,
         high=INT32_MAX,
         text="Number of this broker; must be that in the directory's meta.properties.",
+    ),
+    Setting(
+        name="broker.id",
+        kind="int",
+        default=1,
+        low=0,
+        high=INT32_MAX,
+        text="node.id, where that is not given.",
     ),
     Setting(
         name="log.dirs",
@@ -74,13 +84,37 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         name="listeners",
         kind="string",
         default="127.0.0.1:9092",
-        text="HOST:PORT to listen on, also as PLAINTEXT://HOST:PORT; port 0 takes any free one.",
+        text="HOST:PORT to listen on, also as PLAINTEXT://HOST:PORT; without a host all addresses "
+        "of the machine, and port 0 takes any free one. Listeners of a controller are left out.",
     ),
     Setting(
         name="advertised.listeners",
         kind="string",
         default="",
-        text="HOST:PORT that clients are told to connect to; the one listened on if empty.",
+        text="HOST:PORT that clients are told to connect to; the one listened on if empty. Of "
+        "several, the one with the name of the listener.",
+    ),
+    Setting(
+        name="listener.security.protocol.map",
+        kind="list",
+        default=(),
+        text="What listeners with names of their own are, as NAME:PLAINTEXT; other protocols than "
+        "PLAINTEXT are refused for a listener of clients.",
+    ),
+    Setting(
+        name="controller.listener.names",
+        kind="list",
+        default=(),
+        text="Names of listeners that are for controllers only, which are left out: this broker is "
+        "its own controller.",
+    ),
+    Setting(
+        name="authorizer.class.name",
+        kind="string",
+        default="",
+        is_allowed=lambda name: not name,
+        rule_text="empty, because this broker lets every client do everything",
+        text="Who may do what.",
     ),
     Setting(
         name="num.partitions",
@@ -94,9 +128,9 @@ OWN_SETTINGS: tuple[Setting, ...] = (
         name="default.replication.factor",
         kind="int",
         default=1,
-        low=1,
-        high=1,
-        text="Replicas of a topic that was created without a number; one node has one.",
+        is_allowed=lambda count: count == 1,
+        rule_text="1, because this broker keeps one replica",
+        text="Replicas of a topic that was created without a number.",
     ),
     Setting(
         name="auto.create.topics.enable",
@@ -329,6 +363,11 @@ def _as_broker_setting(setting: Setting) -> Setting:
 
 TOPIC_DEFAULT_SETTINGS = tuple(_as_broker_setting(setting) for setting in BROKER_DEFAULTED)
 BROKER_SETTINGS = OWN_SETTINGS + TOPIC_DEFAULT_SETTINGS
+_NAMES = frozenset(setting.name for setting in BROKER_SETTINGS)
+_HINTS = {
+    topic.name: f"it is of a topic; for all topics it is {broker.name}"
+    for topic, broker in zip(BROKER_DEFAULTED, TOPIC_DEFAULT_SETTINGS, strict=True)
+}
 
 _COARSER = {
     "log.retention.ms": {"log.retention.minutes": 60_000, "log.retention.hours": 3_600_000},
@@ -381,27 +420,32 @@ class BrokerConfig:
     intervals: Intervals
     topic_defaults: TopicDefaults
     given: Mapping[str, str]
-    """The given settings as text, by name."""
+    """The settings that are not left to their defaults, as text, by name."""
+    ignored: tuple[str, ...]
+    """Names of Kafka's settings that were given and have no effect here."""
 
 
-def broker_config(given: Mapping[str, str]) -> BrokerConfig:
-    """Typed settings from text.
+def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
+    """Typed settings from text; those of Kafka's that have no effect here are only noted.
 
     Raises:
         ConfigError: all unknown names, values out of range and invalid addresses.
     """
     faults: list[str] = []
+    ignored = tuple(name for name in texts if is_ignored(name) and name not in _NAMES)
+    given = {name: text for name, text in texts.items() if name not in ignored}
     try:
-        values = parse_settings(BROKER_SETTINGS, given)
+        values = parse_settings(BROKER_SETTINGS, given, hints=_HINTS, others=IGNORED)
     except ConfigError as error:
         faults += error.faults
-        known = {setting.name for setting in BROKER_SETTINGS}
-        rest = {name: text for name, text in given.items() if _parses(name, text, known)}
+        rest = {name: text for name, text in given.items() if _parses(name, text)}
         values = parse_settings(BROKER_SETTINGS, rest)
-    host, port = _address("listeners", str(values["listeners"]), faults)
-    advertised = None
-    if values["advertised.listeners"]:
-        advertised = _address("advertised.listeners", str(values["advertised.listeners"]), faults)
+    (host, port), advertised = plan_addresses(
+        str(values["listeners"]),
+        str(values["advertised.listeners"]),
+        names=_listeners(values),
+        faults=faults,
+    )
     directories = _directories(values, faults)
     cleaner = _cleaner(values, faults)
     overrides = _overrides(values, faults)
@@ -414,7 +458,7 @@ def broker_config(given: Mapping[str, str]) -> BrokerConfig:
 
     return BrokerConfig(
         directories=directories,
-        node_id=number("node.id"),
+        node_id=number("node.id" if "node.id" in given else "broker.id"),
         host=host,
         port=port,
         advertised=advertised,
@@ -450,7 +494,8 @@ def broker_config(given: Mapping[str, str]) -> BrokerConfig:
             replication_factor=number("default.replication.factor"),
             configs=_topic_defaults(given, values),
         ),
-        given=dict(given),
+        given=given,
+        ignored=ignored,
     )
 
 
@@ -523,32 +568,17 @@ def _directories(values: Mapping[str, Value], faults: list[str]) -> tuple[str, .
     return directories
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`, `[V6]:PORT`, `:PORT` (all addresses) or `PLAINTEXT://…`.
-
-    Raises:
-        ValueError: it is none of these; the message says what is expected.
-    """
-    scheme, _, rest = text.rpartition("://")
-    if scheme not in ("", "PLAINTEXT"):
-        raise ValueError(f"{text!r} has the protocol {scheme}; only PLAINTEXT is supported")
-    host, colon, port = rest.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"{text!r} is not HOST:PORT with a port of 0 to 65535")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - as asked for
+def _listeners(values: Mapping[str, Value]) -> ListenerNames:
+    controllers = values["controller.listener.names"]
+    protocols = values["listener.security.protocol.map"]
+    assert isinstance(controllers, tuple)
+    assert isinstance(protocols, tuple)
+    return ListenerNames(controllers=controllers, protocols=protocols)
 
 
-def _address(name: str, text: str, faults: list[str]) -> tuple[str, int]:
-    try:
-        return parse_address(text)
-    except ValueError as error:
-        faults.append(f"{name}: {error}")
-        return "", 0
-
-
-def _parses(name: str, text: str, known: set[str]) -> bool:
+def _parses(name: str, text: str) -> bool:
     try:
         parse_settings([s for s in BROKER_SETTINGS if s.name == name], {name: text})
     except ConfigError:
         return False
-    return name in known
+    return name in _NAMES

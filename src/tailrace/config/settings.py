@@ -122,10 +122,12 @@ def parse_settings(
     given: Mapping[str, str],
     *,
     hints: Mapping[str, str] = MappingProxyType({}),
+    others: Iterable[str] = (),
 ) -> dict[str, Value]:
     """Every declared setting with its given or default value, by name.
 
-    `hints` are suggestions for certain unknown names.
+    `hints` say what to give instead of names that are known to be none. `others` are names that
+    may have been meant, besides those declared.
 
     Raises:
         ConfigError: all unknown names and invalid values.
@@ -139,7 +141,7 @@ def parse_settings(
             hint = hints.get(name, "")
             if not hint and searched < SUGGESTIONS_MAX:
                 searched += 1
-                hint = _suggestion(name, known)
+                hint = _suggestion(name, (*known, *others))
             faults.append(f"{name}: no such setting{'; ' * bool(hint)}{hint}")
             continue
         try:

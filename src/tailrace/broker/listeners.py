@@ -1,0 +1,109 @@
+"""Where a broker listens, and where its clients are told to connect: Kafka's lists of listeners.
+
+    PLAINTEXT://:9092,CONTROLLER://:9093     the listeners of a controller are left out
+    127.0.0.1:9092                           without a name it is PLAINTEXT
+
+Invariant: a listener that Kafka would encrypt, or ask for a login, is refused.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Address = tuple[str, int]
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+class _Listener(NamedTuple):
+    name: str
+    text: str
+    """As it was given."""
+    address: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerNames:
+    """What Kafka's other settings say about the names of listeners."""
+
+    controllers: tuple[str, ...]
+    """`controller.listener.names`."""
+    protocols: tuple[str, ...]
+    """`listener.security.protocol.map`: NAME:PROTOCOL."""
+
+    def is_plaintext(self, name: str) -> bool:
+        """Whether bytes go over a listener as they are.
+
+        Raises:
+            ValueError: the name is none of a protocol, and not in the map.
+        """
+        mapped = dict(each.upper().split(":", 1) for each in self.protocols if ":" in each)
+        if name not in mapped and name not in _PROTOCOLS:
+            raise ValueError(
+                f"listener.security.protocol.map does not say what {name} is; add {name}:PLAINTEXT"
+            )
+        return mapped.get(name, name).strip() == "PLAINTEXT"
+
+
+def plan_addresses(
+    listeners: str, advertised: str, *, names: ListenerNames, faults: list[str]
+) -> tuple[Address, Address | None]:
+    """Where to listen, and where clients are to connect if that is somewhere else.
+
+    What is wrong is added to `faults`; the addresses are of no use then.
+    """
+    count = len(faults)
+    listening = _parse("listeners", listeners, names=names, faults=faults)
+    told = _parse("advertised.listeners", advertised, names=names, faults=faults)
+    if len(listening) > 1:
+        faults.append(
+            f"listeners: this broker listens on one address, and {_texts(listening)} are "
+            f"{len(listening)}; keep one of them"
+        )
+    if not listening:
+        if len(faults) == count:
+            faults.append("listeners: none is for clients; give one, such as PLAINTEXT://:9092")
+        return ("", 0), None
+    listener = listening[0]
+    chosen = [each for each in told if each.name == listener.name] if len(told) > 1 else told
+    if len(chosen) != 1 and told:
+        faults.append(
+            f"advertised.listeners: which of {_texts(told)} is that of {listener.text}; keep one"
+        )
+        return listener.address, None
+    return listener.address, chosen[0].address if chosen else None
+
+
+def parse_address(text: str) -> Address:
+    """Host and port of `HOST:PORT`, `[V6]:PORT` or `:PORT` (all addresses).
+
+    Raises:
+        ValueError: none of these; the message says what is expected.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT with a port of 0 to 65535")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - as asked for
+
+
+def _parse(name: str, text: str, *, names: ListenerNames, faults: list[str]) -> list[_Listener]:
+    """Listeners of clients, in their order."""
+    found = []
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        scheme, _, address = part.rpartition("://")
+        scheme = scheme.upper() or "PLAINTEXT"
+        if scheme in map(str.upper, names.controllers):
+            continue
+        try:
+            if not names.is_plaintext(scheme):
+                raise ValueError(
+                    f"{part!r} wants encryption or a login; only PLAINTEXT is supported"
+                )
+            found.append(_Listener(scheme, part, parse_address(address)))
+        except ValueError as error:
+            faults.append(f"{name}: {error}")
+    return found
+
+
+def _texts(listeners: Iterable[_Listener]) -> str:
+    return ", ".join(each.text for each in listeners)

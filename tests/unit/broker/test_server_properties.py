@@ -1,0 +1,100 @@
+"""A `server.properties` that was written for Apache Kafka: what is obeyed, ignored and refused."""
+
+import pytest
+
+from tailrace.broker.config import BROKER_SETTINGS, broker_config
+from tailrace.broker.foreign import IGNORED, is_ignored
+from tailrace.config import read_properties
+from tailrace.errors import ConfigError
+
+COMBINED = """
+# A node that is a broker and a controller, with the names of Kafka 4's own example.
+process.roles=broker,controller
+node.id=7
+controller.quorum.bootstrap.servers=localhost:9093
+
+listeners=PLAINTEXT://:19092,CONTROLLER://:19093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://kafka.example.com:19092,CONTROLLER://kafka.example.com:19093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL
+
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=1048576
+
+log.dirs=/data/one,/data/two
+num.partitions=3
+num.recovery.threads.per.data.dir=2
+
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+
+log.retention.hours=24
+log.segment.bytes=1048576
+log.retention.check.interval.ms=60000
+"""
+
+ZOOKEEPER = {"broker.id": "4", "zookeeper.connect": "localhost:2181", "log.dir": "/data"}
+
+
+def test_a_file_of_kafka_is_obeyed_where_it_can_be() -> None:
+    """Directories, addresses, the node's number and the rules of logs are taken as they are."""
+    config = broker_config(read_properties(COMBINED))
+    assert config.node_id == 7
+    assert (config.host, config.port) == ("0.0.0.0", 19092)
+    assert config.advertised == ("kafka.example.com", 19092)
+    assert config.directories == ("/data/one", "/data/two")
+    assert config.topic_defaults.partition_count == 3
+    assert config.topic_defaults.configs["retention.ms"] == str(24 * 3_600_000)
+    assert config.frame_bytes_max == 1048576
+
+
+def test_settings_without_effect_are_named() -> None:
+    """Kafka's settings that this broker has not are noted, and reported as nothing it was given."""
+    config = broker_config(read_properties(COMBINED))
+    assert set(config.ignored) == {
+        "process.roles", "controller.quorum.bootstrap.servers", "inter.broker.listener.name",
+        "num.network.threads", "num.io.threads", "socket.send.buffer.bytes",
+        "socket.receive.buffer.bytes", "offsets.topic.replication.factor",
+        "share.coordinator.state.topic.replication.factor",
+        "share.coordinator.state.topic.min.isr", "transaction.state.log.replication.factor",
+        "transaction.state.log.min.isr",
+    }  # fmt: skip
+    assert not set(config.ignored) & set(config.given)
+
+
+def test_a_file_from_the_time_of_zookeeper_is_taken() -> None:
+    """`broker.id` is the node's number, and what is about ZooKeeper has no effect."""
+    config = broker_config(ZOOKEEPER)
+    assert (config.node_id, config.ignored) == (4, ("zookeeper.connect",))
+    assert broker_config(ZOOKEEPER | {"node.id": "5"}).node_id == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("process.role", "broker", "process.role: no such setting; did you mean process.roles?"),
+        ("num.partition", "3", "num.partition: no such setting; did you mean num.partitions?"),
+        ("retention.ms", "3", "it is of a topic; for all topics it is log.retention.ms"),
+        ("default.replication.factor", "3", "it must be 1, because this broker keeps one replica"),
+        ("authorizer.class.name", "A", "empty, because this broker lets every client do everyth"),
+    ],
+)
+def test_what_would_mislead_is_refused_with_advice(name: str, value: str, told: str) -> None:
+    """Names that Kafka does not know either, and values that promise what is not kept."""
+    with pytest.raises(ConfigError) as raised:
+        broker_config({"log.dirs": "data", name: value})
+    (fault,) = raised.value.faults
+    assert told in fault
+
+
+def test_a_name_is_obeyed_or_ignored_and_not_both() -> None:
+    """The two tables of names have none in common."""
+    assert [setting.name for setting in BROKER_SETTINGS if is_ignored(setting.name)] == []
+    assert len(IGNORED) > 200
