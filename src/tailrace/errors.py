@@ -11,6 +11,7 @@ classes; the error code is attached at the edge, in `tailrace.protocol.errors`.
 Invariant: errors carry fields, so that a caller never has to parse a message.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -76,6 +77,17 @@ class ConfigError(FatalError, ValueError):
     def __init__(self, faults: list[str]) -> None:
         self.faults = faults
         super().__init__("; ".join(faults))
+
+
+class MissingExtraError(FatalError, ImportError):
+    """Packages are not installed that come with an extra of this one."""
+
+    def __init__(self, needed_by: str, packages: Sequence[str], *, extra: str) -> None:
+        self.packages = tuple(packages)
+        self.extra = extra
+        super().__init__(
+            f"{needed_by} needs {' and '.join(packages)}: pip install 'tailrace[{extra}]'"
+        )
 
 
 class DirectoryError(FatalError, OSError):

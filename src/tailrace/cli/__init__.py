@@ -1,6 +1,7 @@
 """The `tailrace` command; one module per noun, imported when it is called for.
 
-Errors that Tailrace raises on purpose are one line on stderr and exit code 1, never a traceback.
+Errors that Tailrace raises on purpose are one line on stderr and exit code 1, never a traceback; a
+command that is used wrongly, or lacks a package, has exit code 2.
 """
 
 import importlib
@@ -9,7 +10,7 @@ import sys
 import click
 
 from tailrace import __version__
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.errors import ConfigError, MissingExtraError, TailraceError
 
 NOUNS = ("demo", "log", "pipeline", "serve")
 """Each is a module of this room, and in it a command of the same name."""
@@ -50,6 +51,9 @@ def main() -> None:
         for fault in error.faults:
             click.echo(f"tailrace: {fault}", err=True)
         sys.exit(1)
+    except MissingExtraError as error:
+        click.echo(f"tailrace: {error}", err=True)
+        sys.exit(2)
     except TailraceError as error:
         click.echo(f"tailrace: {error}", err=True)
         sys.exit(1)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from tailrace.runtime.extras import check_extra
+
 
 @click.command()
 @click.option(
@@ -19,11 +21,7 @@ def demo(data: Path, *, keep: bool) -> None:
 
     Needs the extra: pip install "tailrace[demo]".
     """
-    try:
-        from tailrace.demo.run import run
-    except ModuleNotFoundError as error:
-        raise click.ClickException(
-            f"the demo needs {error.name}; install it with: pip install 'tailrace[demo]'"
-        ) from error
+    check_extra("demo", "tailrace demo")
+    from tailrace.demo.run import run
 
     run(data, keep=keep, say=click.echo)

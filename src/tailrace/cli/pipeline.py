@@ -4,13 +4,15 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from tailrace.config import parse_assignments
 from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.runtime.extras import check_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,9 +56,19 @@ _reads = _options(
         help="Another option of the Spark source, as startingOffsets; repeatable.",
     ),
 )  # fmt: skip
-_on_spark = click.option(
-    "--master", default="local[*]", show_default=True, help="Where Spark runs."
-)
+
+def _on_spark(command: FunctionT) -> FunctionT:
+    """The option of all commands here; before they begin, the packages are looked for."""
+
+    @wraps(command)
+    def checked(*arguments: object, **options: object) -> object:
+        check_extra("spark", "tailrace pipeline")
+        return command(*arguments, **options)
+
+    master = click.option(
+        "--master", default="local[*]", show_default=True, help="Where Spark runs."
+    )
+    return cast("FunctionT", master(checked))
 
 
 @contextmanager

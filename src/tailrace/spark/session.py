@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tailrace.errors import FatalError
+from tailrace.runtime.extras import check_extra
 from tailrace.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -60,17 +60,16 @@ def session(
     applied as far as Spark can change them.
 
     Raises:
-        FatalError: there is no Java 17 or later, or PySpark is not installed.
+        MissingExtraError: PySpark, or what it needs, is not installed.
+        FatalError: there is no Java 17 or later.
 
     Example:
         >>> spark = session(settings={"spark.driver.memory": "4g"})
         >>> spark.read.format("tailrace").option("path", "demo-data").load()
     """
-    try:
-        from pyspark import SparkContext
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise FatalError("PySpark is not installed. Run: pip install 'tailrace[spark]'") from error
+    check_extra("spark", "a Spark session")
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
     if SparkContext._gateway is None:
         os.environ["JAVA_HOME"] = str(find_java(os.environ).home)

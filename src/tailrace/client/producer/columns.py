@@ -27,6 +27,7 @@ import numpy as np
 from tailrace.client.producer.encoding import column_of, encode_headers
 from tailrace.config.settings import INT64_MAX
 from tailrace.kernels import encoding
+from tailrace.runtime.extras import check_extra
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Untyped: TypeAlias = Any
@@ -115,6 +116,7 @@ def chunks_of(source: object, *, size: int = CHUNK_SIZE) -> Iterator[Chunk]:
 
 
 def _chunks_of_arrow(source: Untyped, *, size: int) -> Iterator[Chunk]:
+    check_extra("spark", "send_many() of a table", packages=("pyarrow",))
     import pyarrow as pa
 
     tables: Iterator[Untyped]
@@ -282,7 +284,8 @@ def _is_arrow(column: object) -> bool:
 
 
 def _one_array(column: Untyped) -> Untyped:
-    """The column as a single Arrow array, without dictionary or extension type."""
+    """The column in one piece, and without dictionary or extension type."""
+    check_extra("spark", "send_many() of Arrow columns", packages=("pyarrow",))
     import pyarrow as pa
 
     if not isinstance(column, pa.Array | pa.ChunkedArray):

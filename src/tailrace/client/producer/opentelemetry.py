@@ -9,11 +9,15 @@ attributes follow OpenTelemetry's conventions for messaging.
 Not here: counts, which `Producer.metrics` has.
 """
 
-from opentelemetry import propagate, trace
-
 from tailrace.client.producer.hooks import BatchHook, BatchInfo
 from tailrace.client.producer.interceptors import ProducerInterceptor
 from tailrace.client.producer.receipts import ProducerRecord
+from tailrace.errors import MissingExtraError
+
+try:
+    from opentelemetry import propagate, trace
+except ModuleNotFoundError as error:
+    raise MissingExtraError(__name__, ["opentelemetry-api"], extra="otel") from error
 
 
 class TraceHeaders(ProducerInterceptor):

