@@ -119,7 +119,7 @@ def verify(path: Path) -> list[str]:
     is not 0 without a line is a finding too.
     """
     answer = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-m", "tailrace", "log", "verify", str(path)],
+        [sys.executable, "-m", "tailrace", "log", "verify", "--data", str(path)],
         capture_output=True,
         text=True,
         check=False,

@@ -166,7 +166,7 @@ def _parted_differences(logs: Path, parted: list[ReadBack]) -> Iterator[str]:
 
 
 def _cat(logs: Path, topic: str, *options: str) -> list[dict[str, Any]]:
-    return _told("cat", str(logs), topic, "--format", "json", *options)
+    return _told("cat", "--data", str(logs), topic, "--format", "json", *options)
 
 
 def _told(command: str, *arguments: str) -> list[dict[str, Any]]:
@@ -293,7 +293,7 @@ def _check_dump(report: Report, logs: Path, printed: Lines) -> None:
 
 
 def _check_scan(report: Report, logs: Path, printed: Lines, *, starts: Mapping[str, int]) -> None:
-    scans = {each["topic"]: each for each in _told("scan", str(logs), "--json")}
+    scans = {each["topic"]: each for each in _told("scan", "--data", str(logs), "--json")}
     found = []
     for topic in TOPICS:
         scanned, counted = scans[topic], _counted(topic, printed, start=starts[topic])

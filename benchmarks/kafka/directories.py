@@ -183,9 +183,9 @@ def measure_dump(bench: Bench, peer: Peer) -> list[Figure]:
     log = [sys.executable, "-m", "tailrace", "log"]
     java = partial(java_command, peer.java, peer.class_path, jvm=TOOL_JVM)
     commands = {
-        "headers ours": [*log, "verify", str(path)],
+        "headers ours": [*log, "verify", "--data", str(path)],
         "headers peer": java(dump),
-        "records ours": [*log, "cat", str(path), str(PARTITION)],
+        "records ours": [*log, "cat", "--data", str(path), str(PARTITION)],
         "records peer": java([*dump, "--print-data-log"]),
     }
     output = bench.directory / "printed"

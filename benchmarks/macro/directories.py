@@ -303,7 +303,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6)
 
 
 def _verify(path: Path) -> tuple[float, float]:
-    command = [sys.executable, "-m", "tailrace", "log", "verify", str(path)]
+    command = [sys.executable, "-m", "tailrace", "log", "verify", "--data", str(path)]
     done = subprocess.run(
         [sys.executable, "-c", _OBSERVER, *command], check=True, capture_output=True, text=True
     )

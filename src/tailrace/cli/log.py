@@ -8,21 +8,7 @@ from dataclasses import asdict
 
 import click
 
-from tailrace.cli.log_export import export
-from tailrace.cli.log_groups import groups
-from tailrace.cli.log_options import (
-    FROM_OFFSET,
-    FROM_TIME,
-    ISOLATION,
-    ON_DAMAGE,
-    PARTITION,
-    TO_OFFSET,
-    TO_TIME,
-    LeftOut,
-    aligned,
-    log_bytes,
-    progress,
-)
+from tailrace.cli.arguments import data_directory
 from tailrace.config import parse_assignments
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.kernels.showing import Form
@@ -55,8 +41,7 @@ _HEADINGS = ("partition", "start", "end", "records", "batches", "segments", "byt
 def log() -> None:
     """Look into log directories, without a broker or beside one, and repair them.
 
-    DIR is a data directory, or the folder of one partition. Nothing but `repair --apply` changes
-    anything in it, so a read-only mount will do.
+    Nothing but `repair --apply` changes anything, so a read-only mount will do.
     """
 
 
@@ -71,7 +56,7 @@ def _key(_: click.Context, __: click.Parameter, value: str | None) -> bytes | No
 
 
 @log.command()
-@click.argument("directory", metavar="DIR")
+@data_directory
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each.")
 def scan(directory: str, *, as_json: bool) -> None:
     """List the partitions: offsets, time, size, codecs.
@@ -94,7 +79,7 @@ def scan(directory: str, *, as_json: bool) -> None:
 
 
 @log.command()
-@click.argument("directory", metavar="DIR")
+@data_directory
 @click.argument("topic", metavar="TOPIC[-PARTITION]")
 @PARTITION
 @FROM_OFFSET
@@ -150,7 +135,7 @@ def cat(
 
 
 @log.command()
-@click.argument("directory", metavar="DIR")
+@data_directory
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on a line for each finding.")
 def verify(directory: str, *, as_json: bool) -> None:
     """Check every byte: checksums, records, offsets, producers, indexes, small files.
@@ -186,7 +171,7 @@ def verify(directory: str, *, as_json: bool) -> None:
 
 
 @log.command()
-@click.argument("directory", metavar="DIR")
+@data_directory
 @click.option("--dry-run/--apply", "is_dry", default=True, help="Only say it, or do it.")
 @click.option(
     "--on-damage", type=click.Choice([each.value for each in OnDamage]), default="cut",
@@ -234,7 +219,7 @@ def repair(
 
 
 @log.command()
-@click.argument("directory", metavar="DIR")
+@data_directory
 @click.option("--topic", help="Only the partitions of this topic.")
 @click.option(
     "--set", "assignments", multiple=True, metavar="NAME=VALUE",

@@ -1,5 +1,6 @@
 """`tailrace pipeline`: whole logs through Spark, on this machine or on a cluster."""
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from tailrace.cli.arguments import data_directory, split_directories
 from tailrace.config import parse_assignments
-from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.errors import ConfigError, CorruptionError, DirectoryError
 from tailrace.runtime.extras import check_extra
 
 if TYPE_CHECKING:
@@ -23,6 +25,12 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 _EXIT_FINDINGS = 1
 _EXIT_UNVERIFIED = 2
+
+_AS_TYPED = {
+    "path, paths, kafka.bootstrap.servers: ": "--data DIR, --bootstrap HOST:PORT: ",
+    "subscribe, subscribePattern, assign: ": "--topic T: ",
+}
+"""What faults of the source's options begin with, and the options of these commands."""
 
 _LOG_FILE = re.compile(r".*?/\d{20}\.log[,:]")
 """What an error about a damaged log begins with; a manifest or a Parquet file has other names."""
@@ -46,7 +54,7 @@ def _options(*options: Callable[[FunctionT], FunctionT]) -> Callable[[FunctionT]
 
 _reads = _options(
     click.option("--bootstrap", metavar="HOST:PORT", help="A broker to read from."),
-    click.option("--data", metavar="DIR", help="Or a data directory, with or without a broker."),
+    click.option("--data", metavar="DIR", help="Or a data directory. Several: A,B."),
     click.option(
         "--topic", metavar="T", multiple=True, help="A topic to read; repeatable.",
         callback=lambda _context, _parameter, topics: ",".join(topics) or None,
@@ -56,6 +64,7 @@ _reads = _options(
         help="Another option of the Spark source, as startingOffsets; repeatable.",
     ),
 )  # fmt: skip
+
 
 def _on_spark(command: FunctionT) -> FunctionT:
     """The option of all commands here; before they begin, the packages are looked for."""
@@ -73,9 +82,11 @@ def _on_spark(command: FunctionT) -> FunctionT:
 
 @contextmanager
 def _advising() -> Iterator[None]:
-    """Decorate a command so that an error about a damaged log says what to do."""
+    """Has errors say what can be done, in the words of the command line; a decorator too."""
     try:
         yield
+    except ConfigError as error:
+        raise ConfigError([_as_typed(fault) for fault in error.faults]) from error
     except CorruptionError as error:
         if not _LOG_FILE.match(str(error)):
             raise
@@ -85,6 +96,13 @@ def _advising() -> Iterator[None]:
             position=error.position,
             offset=error.offset,
         ) from error
+
+
+def _as_typed(fault: str) -> str:
+    for names, options in _AS_TYPED.items():
+        if fault.startswith(names):
+            return options + fault.removeprefix(names)
+    return fault
 
 
 @click.group()
@@ -145,18 +163,16 @@ def archive(
 
 
 @pipeline.command()
-@click.argument("directories", metavar="DIR...", nargs=-1, required=True)
+@click.option("--data", metavar="DIR", required=True, help="Data directory. Several: A,B.")
 @click.option("--compare", "replica", metavar="DIR", help="Another directory, with replicas.")
 @click.option(
     "--html", "page", type=click.Path(dir_okay=False, writable=True), help="A report to write."
 )
 @_on_spark
-def audit(
-    *, directories: tuple[str, ...], replica: str | None, page: str | None, master: str
-) -> None:
+def audit(*, data: str, replica: str | None, page: str | None, master: str) -> None:
     """Check every byte of data directories, as `tailrace log verify` does, on all cores.
 
-    With --compare, each partition of DIR is also held against its replica in another directory:
+    With --compare, each partition is also held against its replica in another directory:
     where the two logs begin and end, and every batch. Partitions that only one of them has are not
     compared.
 
@@ -169,8 +185,9 @@ def audit(
     from tailrace.spark.jobs.audit_page import audit_page
     from tailrace.spark.session import session
 
+    directories = split_directories(data)
     if replica is not None and len(directories) != 1:
-        raise click.UsageError("--compare takes one DIR to hold against the other")
+        raise click.UsageError("--compare takes one --data DIR to hold against the other")
     spark = session(name="tailrace pipeline", master=master)
     try:
         with _progress("auditing") as step:
@@ -198,7 +215,7 @@ def audit(
 
 
 @pipeline.command()
-@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@data_directory
 @click.option(
     "--topic", "topics", metavar="T", multiple=True,
     help="A topic to compact; repeatable. By default all that have cleanup.policy compact.",
@@ -352,7 +369,9 @@ def _source_options(
     *, bootstrap: str | None, data: str | None, topic: str | None
 ) -> dict[str, str]:
     """The options of the source `tailrace`."""
-    named = {"kafka.bootstrap.servers": bootstrap, "path": data, "subscribe": topic}
+    several = split_directories(data or "")
+    named = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    named |= {"paths": json.dumps(several)} if len(several) > 1 else {"path": data}
     return {name: value for name, value in named.items() if value is not None}
 
 

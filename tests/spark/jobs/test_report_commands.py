@@ -24,7 +24,7 @@ def test_audit_exits_as_verify_does(tmp_path: Path) -> None:
     data, page = tmp_path / "data", tmp_path / "audit.html"
     path = write_numbered(data, TopicPartition("t", 0), limit=40)
     write_numbered(tmp_path / "other", TopicPartition("t", 0), limit=30)
-    result = run("audit", data, "--compare", tmp_path / "other", "--html", page)
+    result = run("audit", "--data", data, "--compare", tmp_path / "other", "--html", page)
     assert (result.exit_code, result.stderr) == (1, "")
     assert "different: t-0: offset 30: " in result.stdout
     assert "the second ends at offset 30 and is 10 records short" in result.stdout
@@ -32,23 +32,23 @@ def test_audit_exits_as_verify_does(tmp_path: Path) -> None:
     assert result.stdout.endswith(f": no findings; {told}\n")
     assert told in page.read_text()
     assert "clean" not in page.read_text()
-    result = run("audit", data, "--compare", data)
+    result = run("audit", "--data", data, "--compare", data)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("1 partition, ")
     assert result.stdout.endswith("clean; 1 replicas compared, 0 different\n")
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    result = run("audit", data, "--html", page)
+    result = run("audit", "--data", data, "--html", page)
     assert result.exit_code == 1
     assert result.stdout.startswith(f"error: {path}, position ")
     assert result.stdout.endswith("1 error\n")
     assert "t-0: 1 segment" in page.read_text()
     write_numbered(tmp_path / "other", TopicPartition("t", 0), limit=40)
-    result = run("audit", data, "--compare", tmp_path / "other")
+    result = run("audit", "--data", data, "--compare", tmp_path / "other")
     assert "different: t-0: offset 30: " in result.stdout
     assert result.exit_code == 1
-    assert run("audit", tmp_path / "nowhere").exit_code == 2
+    assert run("audit", "--data", tmp_path / "nowhere").exit_code == 2
 
 
 @pytest.mark.usefixtures("spark")

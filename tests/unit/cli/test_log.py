@@ -31,7 +31,8 @@ def lines(*arguments: object) -> list[str]:
 
 def offsets(*arguments: object) -> list[int]:
     """Offsets of the records that `cat` finds."""
-    return [json.loads(line)["offset"] for line in lines("cat", *arguments, "--format", "json")]
+    shown = lines("cat", "--data", *arguments, "--format", "json")
+    return [json.loads(line)["offset"] for line in shown]
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def data(tmp_path: Path) -> Path:
 
 def test_scan_counts_and_says_where_the_time_goes(data: Path) -> None:
     """One row for each partition, or one object."""
-    first, second = (json.loads(line) for line in lines("scan", data, "--json"))
+    first, second = (json.loads(line) for line in lines("scan", "--data", data, "--json"))
     assert first["format"] == "tailrace.scan/1"
     expected = {
         "topic": "flights", "partition": 0, "start_offset": 0, "end_offset": 50, "records": 50,
@@ -54,10 +55,10 @@ def test_scan_counts_and_says_where_the_time_goes(data: Path) -> None:
     }  # fmt: skip
     assert {name: first[name] for name in expected} == expected
     assert (second["partition"], second["end_offset"]) == (1, 5)
-    table = lines("scan", data)
+    table = lines("scan", "--data", data)
     assert len(table) == 3
     assert "1970-01-01T00:00:49.000Z" in table[1]
-    assert len(lines("scan", data / "flights-1")) == 2
+    assert len(lines("scan", "--data", data / "flights-1")) == 2
 
 
 def test_scan_says_what_is_damaged_and_goes_on(data: Path) -> None:
@@ -66,7 +67,7 @@ def test_scan_says_what_is_damaged_and_goes_on(data: Path) -> None:
     content = path.read_bytes()
     second_batch = int.from_bytes(content[8:12], "big") + 12
     path.write_bytes(content[:second_batch] + b"\xff" * 50 + content[second_batch + 50 :])
-    first, second = (json.loads(line) for line in lines("scan", data, "--json"))
+    first, second = (json.loads(line) for line in lines("scan", "--data", data, "--json"))
     assert str(path) in first["damage"][0]
     assert f"position {second_batch}" in first["damage"][0]
     assert (first["records"], first["end_offset"], second["end_offset"]) == (30, 50, 5)
@@ -92,10 +93,10 @@ def test_cat_shows_text_json_and_hex(tmp_path: Path) -> None:
     write_segment(tmp_path, FLIGHTS, 0, batch_of([record]))
     place = "flights-0 offset 0 2023-11-14T22:13:20.000Z"
     shown = [f"{place} key=\\x1b[2Jk value=0xff00 header h=x header n=null"]
-    assert lines("cat", tmp_path, "flights-0") == shown
+    assert lines("cat", "--data", tmp_path, "flights-0") == shown
     shown = [f"{place} key=0x1b5b324a6b value=0xff00 header h=0x78 header n=null"]
-    assert lines("cat", tmp_path, "flights-0", "--format", "hex") == shown
-    (line,) = lines("cat", tmp_path, "flights-0", "--format", "json")
+    assert lines("cat", "--data", tmp_path, "flights-0", "--format", "hex") == shown
+    (line,) = lines("cat", "--data", tmp_path, "flights-0", "--format", "json")
     assert json.loads(line) == {
         "topic": "flights", "partition": 0, "offset": 0, "timestamp": 1_700_000_000_000,
         "key": "\x1b[2Jk", "value": {"hex": "ff00"}, "headers": [["h", "x"], ["n", None]],
@@ -107,11 +108,13 @@ def test_cat_decodes_what_groups_have_committed(tmp_path: Path) -> None:
     key = b"\0\1\0\1g\0\1t\0\0\0\3"
     records = [Record(0, 5, key, None), Record(1, 5, b"\0\x63", b"?")]
     write_segment(tmp_path, TopicPartition("__consumer_offsets", 7), 0, batch_of(records))
-    decoded, raw = map(json.loads, lines("cat", tmp_path, "__consumer_offsets", "--format", "json"))
+    decoded, raw = map(
+        json.loads, lines("cat", "--data", tmp_path, "__consumer_offsets", "--format", "json")
+    )
     commit = {"type": "offset-commit", "group": "g", "topic": "t", "partition": 3}
     assert decoded["decoded"] == {**commit, "tombstone": True}
     assert (raw["key"], raw["value"]) == ("\0c", "?")
-    text = lines("cat", tmp_path, "__consumer_offsets")[0]
+    text = lines("cat", "--data", tmp_path, "__consumer_offsets")[0]
     assert "group=g topic=t partition=3 tombstone=true" in text
 
 
@@ -119,33 +122,33 @@ def test_cat_shows_markers_of_transactions(tmp_path: Path) -> None:
     """By what they say: commit or abort."""
     marker = batch_of([Record(0, 5, b"\0\0\0\1", b"\0\0\0\0\0\0")], is_control=True)
     write_segment(tmp_path, FLIGHTS, 0, marker)
-    assert lines("cat", tmp_path, "flights")[0].endswith("type=control control=commit")
+    assert lines("cat", "--data", tmp_path, "flights")[0].endswith("type=control control=commit")
 
 
 def test_cat_names_the_topics_there_are(data: Path) -> None:
     """One line that helps, and a time that is none is a usage error."""
-    assert "its topics: flights" in str(run("cat", data, "fligths").exception)
-    assert run("cat", data, "flights", "--from-time", "soon").exit_code == 2
+    assert "its topics: flights" in str(run("cat", "--data", data, "fligths").exception)
+    assert run("cat", "--data", data, "flights", "--from-time", "soon").exit_code == 2
 
 
 def test_verify_exits_with_0_1_or_2(data: Path, tmp_path: Path) -> None:
     """Clean, damaged, and not to be verified."""
-    assert lines("verify", data)[-1].endswith("bytes of log: clean")
+    assert lines("verify", "--data", data)[-1].endswith("bytes of log: clean")
     path = data / "flights-0" / f"{30:020d}.log"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    result = run("verify", data, "--json")
+    result = run("verify", "--data", data, "--json")
     assert result.exit_code == 1
     finding, summary = map(json.loads, result.stdout.splitlines())
     assert finding["format"] == summary["format"] == "tailrace.verify/1"
     found = finding["severity"], finding["rule"], finding["path"], finding["offset"]
     assert found == ("error", "checksum", str(path), 40)
     assert summary["findings"] == {"error": 1, "warning": 0, "unverified": 0, "info": 0}
-    assert run("verify", tmp_path / "nothing").exit_code == 2
+    assert run("verify", "--data", tmp_path / "nothing").exit_code == 2
     (tmp_path / "lib-64").mkdir()
     (tmp_path / "lib-64" / "notes").touch()
-    assert run("verify", tmp_path / "lib-64").exit_code == 2
+    assert run("verify", "--data", tmp_path / "lib-64").exit_code == 2
 
 
 def test_verify_says_what_it_may_not_read(data: Path) -> None:
@@ -154,7 +157,7 @@ def test_verify_says_what_it_may_not_read(data: Path) -> None:
     log.unlink()
     # Nobody can open a link that leads to itself, not even the superuser.
     log.symlink_to(log)
-    assert run("verify", data).exit_code == 2
+    assert run("verify", "--data", data).exit_code == 2
 
 
 def damage(data: Path) -> Path:
@@ -170,19 +173,21 @@ def test_repair_says_what_goes_and_does_it_when_told(data: Path) -> None:
     """1 for a dry run that found something, 0 once it is done and when there is nothing to do."""
     log = damage(data)
     before = log.read_bytes()
-    result = run("repair", data, "--on-damage", "skip")
+    result = run("repair", "--data", data, "--on-damage", "skip")
     assert result.exit_code == 1
     assert f"drop: {log}, position" in result.output
     assert "offsets 10 to 19, 10 records" in result.output
     assert log.read_bytes() == before
-    kinds = [json.loads(line) for line in run("repair", data, "--json").stdout.splitlines()]
+    kinds = [
+        json.loads(line) for line in run("repair", "--data", data, "--json").stdout.splitlines()
+    ]
     assert [each["type"] for each in kinds] == ["drop", "drop", "summary"]
     assert {each["format"] for each in kinds} == {"tailrace.repair/1"}
     assert (kinds[0]["offset"], kinds[-1]["records"]) == (10, 40)
-    assert run("repair", data, "--on-damage", "skip", "--apply").exit_code == 0
+    assert run("repair", "--data", data, "--on-damage", "skip", "--apply").exit_code == 0
     assert offsets(data, "flights-0") == [*range(10), *range(20, 50)]
-    assert lines("repair", data) == ["nothing to do"]
-    assert run("verify", data).exit_code == 0
+    assert lines("repair", "--data", data) == ["nothing to do"]
+    assert run("verify", "--data", data).exit_code == 0
 
 
 def test_repair_refuses_a_directory_in_use(data: Path) -> None:
@@ -190,36 +195,36 @@ def test_repair_refuses_a_directory_in_use(data: Path) -> None:
     damage(data)
     lock = DiskFiles().lock(str(data / ".lock"))
     for option in ("--dry-run", "--apply"):
-        result = run("repair", data, option)
+        result = run("repair", "--data", data, option)
         assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
         assert "in use by this same process" in result.stderr
     lock.release()
     (data / "meta.properties").write_text("version=1\n")
-    result = run("repair", data, "--apply")
+    result = run("repair", "--data", data, "--apply")
     assert result.exit_code == 2
     assert "cannot mend" in result.output
-    assert run("repair", data / "nothing").exit_code == 2
+    assert run("repair", "--data", data / "nothing").exit_code == 2
 
 
 def test_explain_says_why_each_segment_is_there(data: Path) -> None:
     """As text and as an object, with settings from the command line."""
-    text = lines("explain", data, "--topic", "flights", "--set", "retention.ms=-1")
+    text = lines("explain", "--data", data, "--topic", "flights", "--set", "retention.ms=-1")
     assert "flights-0: log start 0" in text[0]
     assert "stays: never too old, retention.ms is -1" in text[1]
-    line = lines("explain", data, "--set", "cleanup.policy=compact", "--json")[0]
+    line = lines("explain", "--data", data, "--set", "cleanup.policy=compact", "--json")[0]
     told = json.loads(line)
     assert told["format"] == "tailrace.explain/1"
     assert [each["base_offset"] for each in told["segments"]] == [0, 30]
     assert told["compaction"]["first_dirty_offset"] == 0
-    assert "nothing" in str(run("explain", data, "--set", "nothing=1").exception)
+    assert "nothing" in str(run("explain", "--data", data, "--set", "nothing=1").exception)
 
 
 def test_cat_takes_a_key_in_hexadecimal(data: Path) -> None:
     """For keys that no keyboard has; not both ways at once."""
     assert offsets(data, "flights-0", "--key-hex", b"key-7".hex()) == [7]
     assert offsets(data, "flights-0", "--isolation", "read_committed", "--limit", 1) == [0]
-    assert run("cat", data, "flights-0", "--key-hex", "xyz").exit_code == 2
-    assert run("cat", data, "flights-0", "--key", "a", "--key-hex", "00").exit_code == 2
+    assert run("cat", "--data", data, "flights-0", "--key-hex", "xyz").exit_code == 2
+    assert run("cat", "--data", data, "flights-0", "--key", "a", "--key-hex", "00").exit_code == 2
 
 
 def test_nothing_but_a_repair_needs_to_write(data: Path) -> None:
@@ -232,8 +237,8 @@ def test_nothing_but_a_repair_needs_to_write(data: Path) -> None:
 
     before = state()
     for command in (["scan"], ["verify"], ["explain"], ["repair"]):
-        run(*command, data)
-    run("cat", data, "flights-0", "--isolation", "read_committed")
+        run(*command, "--data", data)
+    run("cat", "--data", data, "flights-0", "--isolation", "read_committed")
     assert state() == before
 
 
@@ -242,9 +247,11 @@ def test_every_codec_is_read(tmp_path: Path, codec: Codec) -> None:
     """All three commands read every codec."""
     records = [Record(offset, 5, b"k", b"value" * 20) for offset in range(3)]
     write_segment(tmp_path, FLIGHTS, 0, batch_of(records, codec=codec))
-    assert json.loads(lines("scan", tmp_path, "--json")[0])["codecs"] == {codec.name.lower(): 1}
+    assert json.loads(lines("scan", "--data", tmp_path, "--json")[0])["codecs"] == {
+        codec.name.lower(): 1
+    }
     assert offsets(tmp_path, "flights") == [0, 1, 2]
-    assert lines("verify", tmp_path)[-1].endswith("clean")
+    assert lines("verify", "--data", tmp_path)[-1].endswith("clean")
 
 
 @pytest.mark.wire
@@ -256,6 +263,8 @@ def test_all_three_work_beside_a_running_broker(tmp_path: Path) -> None:
             producer.produce("flights", value=b"value %d" % number, partition=0)
         producer.flush()
         assert len(offsets(tmp_path / "data", "flights")) == 2000
-        assert json.loads(lines("scan", tmp_path / "data", "--json")[0])["records"] == 2000
-        assert lines("verify", tmp_path / "data")[-1].endswith("clean")
-    assert lines("verify", tmp_path / "data")[-1].endswith("clean")
+        assert (
+            json.loads(lines("scan", "--data", tmp_path / "data", "--json")[0])["records"] == 2000
+        )
+        assert lines("verify", "--data", tmp_path / "data")[-1].endswith("clean")
+    assert lines("verify", "--data", tmp_path / "data")[-1].endswith("clean")

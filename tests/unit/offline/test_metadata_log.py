@@ -61,19 +61,19 @@ def wrong(files: MemoryFiles) -> list[Finding]:
 
 def test_the_tools_read_it(data: Path) -> None:
     """`scan`, `cat` and `verify` show it as they show a topic, alone or with the directory."""
-    scans = [json.loads(line) for line in lines("scan", data, "--json")]
+    scans = [json.loads(line) for line in lines("scan", "--data", data, "--json")]
     (scan,) = [each for each in scans if each["topic"] == METADATA_TOPIC]
-    records = lines("cat", data, METADATA_TOPIC, "--format", "json")
+    records = lines("cat", "--data", data, METADATA_TOPIC, "--format", "json")
     assert len(records) == scan["records"] > 20
-    assert lines("verify", data)[-1].endswith("clean")
-    assert lines("verify", data / f"{METADATA_TOPIC}-0")[-1].endswith("clean")
+    assert lines("verify", "--data", data)[-1].endswith("clean")
+    assert lines("verify", "--data", data / f"{METADATA_TOPIC}-0")[-1].endswith("clean")
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_explain_leaves_its_segments_to_kafka(data: Path, policy: str) -> None:
     """Under no setting of a topic is one of them said to go, or to wait for compaction."""
     given = ("--set", "retention.ms=1", "--set", f"cleanup.policy={policy}", "--json")
-    (told,) = map(json.loads, lines("explain", data, "--topic", METADATA_TOPIC, *given))
+    (told,) = map(json.loads, lines("explain", "--data", data, "--topic", METADATA_TOPIC, *given))
     assert told["compaction"] is None
     for segment in told["segments"]:
         assert not segment["is_deletable"]
@@ -105,7 +105,7 @@ def test_repair_ends_with_2_where_only_it_is_damaged(data: Path) -> None:
     content[-1] ^= 1
     path.write_bytes(content)
     for way in ("--dry-run", "--apply"):
-        result = run("repair", data, way)
+        result = run("repair", "--data", data, way)
         assert result.exit_code == 2
         assert SENTENCE in result.stdout
     assert path.read_bytes() == content

@@ -1,0 +1,17 @@
+"""Options that mean the same in every command: declared once."""
+
+import click
+
+data_directory = click.option(
+    "--data",
+    "directory",
+    metavar="DIR",
+    required=True,
+    help="A data directory, or the folder of one partition.",
+)
+"""The directory that a command is about, as its argument `directory`."""
+
+
+def split_directories(data: str) -> list[str]:
+    """The directories of a `--data` that takes several: A,B."""
+    return [each.strip() for each in data.split(",") if each.strip()]
