@@ -59,7 +59,7 @@ def stuck(cluster: ScriptedCluster) -> Producer:
 def has_ended(producer: Producer) -> bool:
     """Whether the thread has ended and the descriptors were given back."""
     driver = producer._driver
-    return not driver._thread.is_alive() and driver._network._epoll.closed
+    return not driver._thread.is_alive() and driver._network._is_closed
 
 
 def test_a_close_that_is_interrupted_gives_up_the_rest(cluster: ScriptedCluster) -> None:
@@ -124,7 +124,7 @@ def test_a_producer_that_was_given_up_gives_its_descriptors_back(cluster: Script
     del producer
     gc.collect()
     driver._thread.join(TIMEOUT_S)
-    assert driver._network._epoll.closed
+    assert driver._network._is_closed
 
 
 CALLS: dict[str, Callable[[Producer], object]] = {

@@ -32,7 +32,7 @@ from tailrace.client.nodes import (
 )
 from tailrace.protocol.fields import Message
 from tailrace.runtime.network import Connector
-from tailrace.runtime.polling import PollingNetwork
+from tailrace.runtime.polling import Events, PollingNetwork
 
 M = TypeVar("M", bound=Message)
 
@@ -40,12 +40,12 @@ M = TypeVar("M", bound=Message)
 class WaitingNetwork(Connector, Protocol):
     """A network that its single user polls; see `PollingNetwork`."""
 
-    def wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
-        """Wait for a socket event, or `timeout_s`; None waits without limit."""
+    def wait(self, timeout_s: float | None) -> Events:
+        """Wait for news of a socket, or `timeout_s`; None waits without limit."""
         ...
 
-    def run(self, events: list[tuple[int, int]]) -> None:
-        """Run the callbacks of the events that `wait` returned."""
+    def run(self, events: Events) -> None:
+        """Call back what `wait` has found."""
         ...
 
     def close(self) -> None:

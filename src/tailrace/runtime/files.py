@@ -153,6 +153,13 @@ Blocks do not nest. It has no effect on a file system that does not report what 
 
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", None)
 
+_HAS_PREADV: Final = hasattr(os, "preadv")
+_FULL_SYNC: Final = getattr(fcntl, "F_FULLFSYNC", None)
+"""macOS: has the device empty its own cache too, as Java does there; `fsync` alone does not."""
+
+_OPEN_FILES_MAX: Final = 10_240
+"""Most descriptors of a process on macOS, which calls the limit infinite and takes no more."""
+
 
 class FileSlice(Protocol):
     """A range of bytes of a file, read when they are sent."""
@@ -323,9 +330,13 @@ class DiskFile:
                     raise self._named(error) from None
                 self._tells_cached = False
         try:
-            return os.preadv(held.number, (buffer,), position)
+            if _HAS_PREADV:
+                return os.preadv(held.number, (buffer,), position)
+            data = os.pread(held.number, len(buffer), position)
         except OSError as error:
             raise self._named(error) from None
+        buffer[: len(data)] = data
+        return len(data)
 
     def share(self) -> "DiskFile":
         """A second object for the same descriptor; it is closed with the last of them."""
@@ -343,7 +354,7 @@ class DiskFile:
         """Wait for the device: content and length, not access times."""
         held = self._held()
         try:
-            os.fdatasync(held.number)
+            _sync(held.number)
         except OSError as error:
             raise self._named(error) from None
 
@@ -448,9 +459,19 @@ class DiskFiles:
 def raise_descriptor_limit() -> None:
     """Raise the limit of file descriptors to the hard limit: a partition needs six or more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
+    for wanted in (hard, max(soft, _OPEN_FILES_MAX)):
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return
+
+
+def _sync(descriptor: int) -> None:
+    """Content and length onto the device."""
+    if _FULL_SYNC is not None:
+        with contextlib.suppress(OSError):  # not every file system has it
+            fcntl.fcntl(descriptor, _FULL_SYNC)
+            return
+    getattr(os, "fdatasync", os.fsync)(descriptor)
 
 
 def _named(error: OSError, path: str) -> OSError:

@@ -46,7 +46,7 @@ class LargeMemory(mmap.mmap):
             BufferError: a view of the memory still exists.
         """
         size = len(self) - SLICE_BYTES
-        with contextlib.suppress(SystemError):
+        with contextlib.suppress(SystemError, AttributeError):
             if size > 0:
                 self.resize(size)
                 return True

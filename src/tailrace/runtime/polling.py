@@ -7,27 +7,29 @@
 
 Sockets and connecting are in `network`. There are no timers here.
 
-Invariant: no `wake` is lost. A thread that changes something under the lock and then calls `wake`
-reaches the waiting thread before its next `run`, or before its next `wait`, which then returns at
-once. Linux only (epoll, eventfd).
+Invariant: `wake` is never lost. Whoever changes something under the lock and then calls it finds
+the thread either before its next `run` or before its next `wait`, which then returns at once.
 """
 
 import contextlib
 import os
-import select
-import sys
+import selectors
 import threading
 from collections import deque
 from collections.abc import Callable
 
 from tailrace.runtime.network import Connecting, Socket
 
-EVENTS_MAX = 256
-"""Most events that one `wait` returns; the others come with the next."""
+Events = list[tuple[selectors.SelectorKey, int]]
+"""Sockets with news, and whether they can be read or written."""
 
-if sys.platform == "linux":
-    _READABLE = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
-    _WRITABLE = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
+_Selector: type[selectors.BaseSelector] = (
+    getattr(selectors, "EpollSelector", None)
+    or getattr(selectors, "KqueueSelector", None)
+    or selectors.SelectSelector
+)
+"""The kernel's own list of sockets (Linux, macOS): it may change while a thread waits, and two
+threads may wait. Python's `poll` can do neither; `select` can if it is woken for each change."""
 
 
 class PollingNetwork:
@@ -39,13 +41,17 @@ class PollingNetwork:
     """
 
     def __init__(self) -> None:
-        self._alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._alarm, self._bell = os.pipe()
+        """What is written to the bell ends a `wait`."""
         try:
-            self._epoll = select.epoll()
+            os.set_blocking(self._alarm, False)
+            self._selector = _Selector()
+            self._selector.register(self._alarm, selectors.EVENT_READ)
         except OSError:  # no descriptor is left
             os.close(self._alarm)
+            os.close(self._bell)
             raise
-        self._epoll.register(self._alarm, select.EPOLLIN)
+        self._is_closed = False
         self._readers: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Callable[[], None]] = {}
         self._soon: deque[Callable[[], None]] = deque()
@@ -61,25 +67,26 @@ class PollingNetwork:
         connecting.start(host, port)
         return connecting.cancel
 
-    def wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
-        """Wait for an event of a socket, for `wake`, or `timeout_s`; None waits without limit."""
-        return self._epoll.poll(None if timeout_s is None else max(timeout_s, 0), EVENTS_MAX)
+    def wait(self, timeout_s: float | None) -> Events:
+        """Wait for news of a socket, for `wake`, or `timeout_s`; None waits without limit."""
+        return self._selector.select(timeout_s)
 
-    def run(self, events: list[tuple[int, int]]) -> None:
-        """Call the callbacks for the events from `wait`."""
-        for descriptor, mask in events:
+    def run(self, events: Events) -> None:
+        """Call back what `wait` has found."""
+        for key, mask in events:
+            descriptor = key.fd
             if descriptor == self._alarm:
                 with contextlib.suppress(BlockingIOError):  # a `run` in between has read it
-                    os.eventfd_read(descriptor)
+                    os.read(descriptor, 64)
                 self._is_woken = False
                 for _ in range(len(self._soon)):
                     self._soon.popleft()()
                 continue
-            if mask & _READABLE:
+            if mask & selectors.EVENT_READ:
                 reader = self._readers.get(descriptor)
                 if reader is not None:
                     reader()
-            if mask & _WRITABLE:
+            if mask & selectors.EVENT_WRITE:
                 writer = self._writers.get(descriptor)
                 if writer is not None:
                     writer()
@@ -88,15 +95,16 @@ class PollingNetwork:
         """Make `wait` return at once; from any thread, and cheap if `wake` was just called."""
         if not self._is_woken:
             self._is_woken = True
-            os.eventfd_write(self._alarm, 1)
+            os.write(self._bell, b"!")
 
     def close(self) -> None:
         """Close the descriptors; `wait` must have returned. Sockets stay open."""
         with self._closing:
-            if not self._epoll.closed:
-                self._is_woken = True
-                self._epoll.close()
+            if not self._is_closed:
+                self._is_closed = self._is_woken = True
+                self._selector.close()
                 os.close(self._alarm)
+                os.close(self._bell)
 
     def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
         """Call back in the next `run`; from any thread.
@@ -105,7 +113,7 @@ class PollingNetwork:
             RuntimeError: the network was closed.
         """
         with self._closing:
-            if self._epoll.closed:
+            if self._is_closed:
                 raise RuntimeError("the network was closed")
             self._soon.append(callback)
             self.wake()
@@ -135,18 +143,20 @@ class PollingNetwork:
         self._watch(descriptor, before)
 
     def _mask(self, descriptor: int) -> int:
-        return (select.EPOLLIN if descriptor in self._readers else 0) | (
-            select.EPOLLOUT if descriptor in self._writers else 0
+        return (selectors.EVENT_READ if descriptor in self._readers else 0) | (
+            selectors.EVENT_WRITE if descriptor in self._writers else 0
         )
 
     def _watch(self, descriptor: int, before: int) -> None:
         """Update the epoll registration of a descriptor, if its mask has changed."""
         mask = self._mask(descriptor)
-        if mask == before or self._epoll.closed:
+        if mask == before or self._is_closed:
             return
         if not before:
-            self._epoll.register(descriptor, mask)
+            self._selector.register(descriptor, mask)
         elif mask:
-            self._epoll.modify(descriptor, mask)
+            self._selector.modify(descriptor, mask)
         else:
-            self._epoll.unregister(descriptor)
+            self._selector.unregister(descriptor)
+        if _Selector is selectors.SelectSelector:
+            self.wake()

@@ -1,6 +1,7 @@
 """Worker threads for work that may wait on a device: fsync, recovery, loading kernels."""
 
 import asyncio
+import os
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,13 @@ T = TypeVar("T")
 WORKERS_MAX = 64
 """Most threads. One is started when all others are busy, and nearly all only wait for a disk.
 Callers limit the work (`num.recovery.threads.per.data.dir`, one flush per log directory)."""
+
+
+def usable_core_count() -> int:
+    """How many cores this process may run on; on macOS all that there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Threads(Protocol):

@@ -15,7 +15,6 @@ twice reads the same records twice; a new `load()` sees what came after.
 """
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +35,7 @@ from pyspark.sql.types import (
 
 from tailrace import kernels
 from tailrace.errors import ConfigError
+from tailrace.runtime.threads import usable_core_count
 from tailrace.spark.corruption import write_report
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import SourceOptions, parse_options
@@ -168,7 +168,7 @@ class TailraceReader(DataSourceReader):  # type: ignore[misc]  # likewise
             DirectoryError: the directory cannot be read.
             UnreachableBrokerError: no broker of the list answers.
         """
-        core_count = len(os.sched_getaffinity(0))
+        core_count = usable_core_count()
         tasks = plan_scan(self._options, open_place(self._options), core_count=core_count)
         return partitions_of(tasks)
 

@@ -20,7 +20,6 @@ batch, so what comes back, comes back for a restarted query too.
 """
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,6 +34,7 @@ from pyspark.sql.streaming.datasource import (
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import FatalError, RetriableError
+from tailrace.runtime.threads import usable_core_count
 from tailrace.spark.limits import Backlog, cap_bytes, cap_offsets, is_worth_a_batch
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.places import measure_ranges
@@ -150,7 +150,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tasks = plan_ranges(
             self._options,
             measure_ranges(self._watch.place, plan.ranges),
-            core_count=len(os.sched_getaffinity(0)),
+            core_count=usable_core_count(),
         )
         return partitions_of(tasks)
 

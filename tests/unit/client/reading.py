@@ -29,6 +29,7 @@ from tailrace.records.batch import stamp
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import build_end_marker
 from tailrace.runtime.network import Socket
+from tailrace.runtime.polling import Events
 from tailrace.testing import Outside, virtual_runtime
 from tailrace.testing.cluster import Request, ScriptedCluster, ScriptedNode
 from tailrace.testing.script import Fault
@@ -87,13 +88,13 @@ class LoopNetwork:
 
         return self._outside.network.connect(host, port, settled, first=first)
 
-    def wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
+    def wait(self, timeout_s: float | None) -> Events:
         """Let the loop run until something has been called back, or time has gone by."""
         with _outside_of_loop(self._outside):
             self._outside.run(self._wait(timeout_s))
         return []
 
-    def run(self, events: list[tuple[int, int]]) -> None:
+    def run(self, events: Events) -> None:
         """All has been called already."""
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from tailrace.client.producer.errors import ReentrantCallError
 from tailrace.client.producer.loading import load_beside
 from tailrace.client.producer.receipts import DeliveryCallback
 from tailrace.client.producer.user_code import call_user_code
-from tailrace.runtime.polling import PollingNetwork
+from tailrace.runtime.polling import Events, PollingNetwork
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class ThreadDriver:
 
     # -- leading ------------------------------------------------------------------------------
 
-    def _turn(self, events: list[tuple[int, int]]) -> None:
+    def _turn(self, events: Events) -> None:
         try:
             self._network.run(events)
             self._engine.sender.poll(time.monotonic())

@@ -42,8 +42,9 @@ class KeyMap:
         slot_count = size_bytes // 2 // _SLOT_BYTES
         slot_bytes = slot_count * _SLOT_BYTES
         memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        # Lookups are random, and with small pages each would also miss the TLB.
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            # Searches go everywhere, and with small pages each waits for the page table as well.
+            memory.madvise(mmap.MADV_HUGEPAGE)
         self._slot_bytes = memoryview(memory)[:slot_bytes]
         self._slots = self._slot_bytes.cast("q")
         self._arena = memoryview(memory)[slot_bytes:]

@@ -57,15 +57,16 @@ def test_a_producer_that_reaches_no_broker_leaves_no_descriptor() -> None:
     assert opened() <= before
 
 
-def test_a_producer_without_a_descriptor_to_spare_says_so_and_keeps_none() -> None:
-    """With one descriptor left of the two that it needs, it gives back the first."""
+@pytest.mark.parametrize("spare", [1, 2])
+def test_a_producer_without_a_descriptor_to_spare_says_so_and_keeps_none(spare: int) -> None:
+    """With fewer descriptors left than the three that it needs, it gives back those it got."""
     resource = pytest.importorskip("resource")
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     first = os.open("/dev/null", os.O_RDONLY)
     os.close(first)
     before = opened()
     for _ in range(TIMES):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (first + 1, limits[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (first + spare, limits[1]))
         try:
             with pytest.raises(OSError, match="Too many open files"):
                 Producer(bootstrap_servers=NOWHERE)
