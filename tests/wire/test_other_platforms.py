@@ -62,7 +62,7 @@ def run(script: str, *arguments: str) -> str:
     """What a Python without these names prints."""
     done = subprocess.run(
         [sys.executable, "-c", HIDE + script, *arguments],
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
