@@ -9,6 +9,21 @@ from dataclasses import asdict
 import click
 
 from tailrace.cli.arguments import data_directory
+from tailrace.cli.log_export import export
+from tailrace.cli.log_groups import groups
+from tailrace.cli.log_options import (
+    FROM_OFFSET,
+    FROM_TIME,
+    ISOLATION,
+    ON_DAMAGE,
+    PARTITION,
+    TO_OFFSET,
+    TO_TIME,
+    LeftOut,
+    aligned,
+    log_bytes,
+    progress,
+)
 from tailrace.config import parse_assignments
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.kernels.showing import Form

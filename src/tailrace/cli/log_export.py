@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import click
 
+from tailrace.cli.arguments import data_directory
 from tailrace.cli.log_options import (
     FROM_OFFSET,
     FROM_TIME,
@@ -23,7 +24,7 @@ from tailrace.runtime.files import DiskFiles, Files
 
 
 @click.command()
-@click.argument("directory", metavar="DIR")
+@data_directory
 @click.argument("topic", metavar="[TOPIC[-PARTITION]]", required=False)
 @click.option(
     "--to", required=True, metavar="FILE|DIR",

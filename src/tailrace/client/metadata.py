@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from tailrace.client.brokers import Broker, Brokers, WaitingNetwork
+from tailrace.client.brokers import Brokers, RemoteBroker, WaitingNetwork
 from tailrace.client.config import parse_client_config
 from tailrace.client.errors import RemoteRetriableError, UnreachableBrokerError, raise_for
 from tailrace.client.nodes import Backoff, Node

@@ -29,7 +29,6 @@ from tailrace.client.producer.errors import (
     ReentrantCallError,
 )
 from tailrace.client.producer.explanations import why_no_memory
-from tailrace.client.producer.face import Face
 from tailrace.client.producer.hooks import BatchHook
 from tailrace.client.producer.interceptors import ProducerInterceptor
 from tailrace.client.producer.loading import is_worth_waiting
