@@ -10,11 +10,9 @@ Invariant: a `Batch` always has its whole 61-byte header and as many bytes as th
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-import crc32c
-
 from tailrace.errors import CorruptionError, FatalError
 from tailrace.model import NO_PRODUCER_ID, Codec, TimestampType
-from tailrace.records import layout
+from tailrace.records import layout, packages
 from tailrace.records.codecs import codec_of, decompress
 
 BATCH_SIZE_MAX: Final = 2**31 - 1
@@ -200,7 +198,7 @@ class Batch:
             )
         if self.magic != layout.MAGIC:
             raise self._corrupt(f"the magic is {self.magic}, not {layout.MAGIC}")
-        computed = crc32c.crc32c(self.view[layout.ATTRIBUTES_POSITION :])
+        computed = packages.crc32c.crc32c(self.view[layout.ATTRIBUTES_POSITION :])
         if computed != self.crc:
             raise self._corrupt(f"the stored CRC-32C is {self.crc}, the bytes have {computed}")
         if self.record_count < 0:
@@ -321,5 +319,5 @@ def _stamp_timestamp(view: memoryview, type_flag: int, timestamp_ms: int) -> Non
     low = layout.ATTRIBUTES_POSITION + 1
     view[low] = (view[low] & ~layout.LOG_APPEND_TIME_FLAG) | type_flag
     layout.BASE_OFFSET.pack_into(view, layout.MAX_TIMESTAMP_POSITION, timestamp_ms)
-    crc = crc32c.crc32c(view[layout.ATTRIBUTES_POSITION :])
+    crc = packages.crc32c.crc32c(view[layout.ATTRIBUTES_POSITION :])
     layout.CRC.pack_into(view, layout.CRC_POSITION, crc)

@@ -10,11 +10,9 @@ unless the caller has given them.
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import crc32c
-
 from tailrace.kernels.records import read_record, read_varint, wrapping_sum
 from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, Codec, TimestampType
-from tailrace.records import layout
+from tailrace.records import layout, packages
 from tailrace.records.checks import check_records
 from tailrace.records.codecs import Octets, compress
 
@@ -170,7 +168,7 @@ class BatchBuilder:
             *self._producer,
             self.record_count,
         )
-        crc = crc32c.crc32c(memoryview(batch)[layout.ATTRIBUTES_POSITION :])
+        crc = packages.crc32c.crc32c(memoryview(batch)[layout.ATTRIBUTES_POSITION :])
         layout.CRC.pack_into(batch, layout.CRC_POSITION, crc)
         return bytes(batch)
 

@@ -28,11 +28,10 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 (the class has the name of a function)
 from typing import Final, TypeAlias
 
-import cramjam
-
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError, RecordTooLargeError, UnsupportedCodecError
 from tailrace.model import Codec
+from tailrace.records import packages
 from tailrace.runtime.memory import LargeMemory
 
 Octets: TypeAlias = bytes | bytearray | memoryview
@@ -164,7 +163,7 @@ def compress(codec: Codec, data: Octets, level: int | None = None) -> Octets:
                 return _compress_lz4_at(memoryview(data), level)
             return _compress_lz4(memoryview(data))
         case Codec.ZSTD:
-            return memoryview(cramjam.zstd.compress(data, level))
+            return memoryview(packages.cramjam.zstd.compress(data, level))
 
 
 def decompress(codec: Codec, data: memoryview, limit: int | None = None) -> memoryview:
@@ -188,13 +187,21 @@ def decompress(codec: Codec, data: memoryview, limit: int | None = None) -> memo
                 return _decompress_snappy(data, limit)
             case Codec.LZ4:
                 return _decompress_into(
-                    codec, cramjam.lz4, data, size_max=_lz4_output_size_max(data), limit=limit
+                    codec,
+                    packages.cramjam.lz4,
+                    data,
+                    size_max=_lz4_output_size_max(data),
+                    limit=limit,
                 )
             case Codec.ZSTD:
                 return _decompress_into(
-                    codec, cramjam.zstd, data, size_max=_zstd_output_size_max(data), limit=limit
+                    codec,
+                    packages.cramjam.zstd,
+                    data,
+                    size_max=_zstd_output_size_max(data),
+                    limit=limit,
                 )
-    except (cramjam.DecompressionError, zlib.error, StructError) as error:
+    except (packages.cramjam.DecompressionError, zlib.error, StructError) as error:
         # Struct's error is a field that the end of the data cuts.
         raise CorruptCompressionError(f"the {codec.name.lower()} payload: {error}") from error
 
@@ -239,7 +246,9 @@ def _xxhash32(data: bytes) -> int:
 def _compress_snappy(data: memoryview) -> bytes:
     parts: list[Octets] = [XERIAL_HEADER]
     for start in range(0, len(data), XERIAL_BLOCK_SIZE):
-        block = memoryview(cramjam.snappy.compress_raw(data[start : start + XERIAL_BLOCK_SIZE]))
+        block = memoryview(
+            packages.cramjam.snappy.compress_raw(data[start : start + XERIAL_BLOCK_SIZE])
+        )
         parts += (_INT32.pack(len(block)), block)
     return b"".join(parts)
 
@@ -248,7 +257,7 @@ def _compress_lz4(data: memoryview) -> bytes:
     parts: list[Octets] = [LZ4_HEADER]
     for start in range(0, len(data), LZ4_BLOCK_SIZE):
         source = data[start : start + LZ4_BLOCK_SIZE]
-        block = memoryview(cramjam.lz4.compress_block(source, store_size=False))
+        block = memoryview(packages.cramjam.lz4.compress_block(source, store_size=False))
         if len(block) < len(source):
             parts += (_UINT32_LE.pack(len(block)), block)
         else:
@@ -258,7 +267,9 @@ def _compress_lz4(data: memoryview) -> bytes:
 
 
 def _compress_lz4_at(data: memoryview, level: int) -> memoryview:
-    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    compressor = packages.cramjam.lz4.Compressor(
+        level=level, content_checksum=False, block_linked=False
+    )
     for start in range(0, len(data), LZ4_BLOCK_SIZE):
         # It takes nothing but bytes.
         compressor.compress(bytes(data[start : start + LZ4_BLOCK_SIZE]))
@@ -310,7 +321,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> memoryview:
     position = 0
     for block, size in zip(_snappy_blocks(data), sizes, strict=True):
         if size:
-            cramjam.snappy.decompress_raw_into(block, output[position : position + size])
+            packages.cramjam.snappy.decompress_raw_into(block, output[position : position + size])
             position += size
     return output
 
@@ -323,7 +334,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
 def _snappy_size(block: memoryview) -> int:
     if len(block) == 1 and block[0] == 0:
         return 0
-    size: int = cramjam.snappy.decompress_raw_len(block)
+    size: int = packages.cramjam.snappy.decompress_raw_len(block)
     if size > _SNAPPY_EXPANSION_MAX * len(block):
         raise CorruptCompressionError(
             f"a snappy block of {len(block)} bytes claims to hold {size} bytes"
@@ -358,7 +369,7 @@ def _decompress_into(
     output = _buffer(min(size_max, limit))
     try:
         size = library.decompress_into(data, output)  # type: ignore[attr-defined]
-    except cramjam.DecompressionError as error:
+    except packages.cramjam.DecompressionError as error:
         if size_max > limit and "whole buffer" in str(error):
             raise DecompressedTooLargeError(codec, claimed=None, limit=limit) from error
         raise

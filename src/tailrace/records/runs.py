@@ -16,11 +16,9 @@ from enum import IntEnum
 from itertools import accumulate, pairwise
 from typing import Final, TypeAlias
 
-import crc32c
-
 from tailrace.errors import CorruptionError
 from tailrace.kernels import RECORD_SIZE_MIN
-from tailrace.records import layout
+from tailrace.records import layout, packages
 from tailrace.records.batch import Batch
 from tailrace.records.legacy import read_all_batches
 
@@ -155,7 +153,7 @@ def _last_offset(header: Header) -> int:
 def _scan(view: memoryview, position: int) -> tuple[list[Header], int]:
     """The headers of the run at `position`, and where it ends; none if there is no run."""
     headers: list[Header] = []
-    unpack, check, size = layout.HEADER.unpack_from, crc32c.crc32c, len(view)
+    unpack, check, size = layout.HEADER.unpack_from, packages.crc32c.crc32c, len(view)
     limit = min(position + RUN_BYTES, size - layout.HEADER_SIZE + 1)
     next_offset = 0
     while position < limit:

@@ -18,8 +18,6 @@ codec and CRC of its header change, and the records stay the producer's.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import crc32c
-
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import (
     CorruptionError,
@@ -31,7 +29,7 @@ from tailrace.errors import (
 )
 from tailrace.kernels import Refusal
 from tailrace.model import NO_TIMESTAMP, AppendOrigin, Codec, TimestampType
-from tailrace.records import layout
+from tailrace.records import layout, packages
 from tailrace.records.batch import (
     Batch,
     UnsupportedMagicError,
@@ -409,6 +407,6 @@ def _recompressed(batch: Batch, view: memoryview, *, codec: Codec, config: LogCo
         batch.record_count,
     )
     written = memoryview(data)
-    crc = crc32c.crc32c(written[layout.ATTRIBUTES_POSITION :])
+    crc = packages.crc32c.crc32c(written[layout.ATTRIBUTES_POSITION :])
     layout.CRC.pack_into(written, layout.CRC_POSITION, crc)
     return Batch(written)

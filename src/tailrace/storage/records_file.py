@@ -19,11 +19,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-import crc32c
-
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
-from tailrace.records import layout
+from tailrace.records import layout, packages
 from tailrace.records.batch import Batch
 from tailrace.records.legacy import converted
 from tailrace.runtime.files import Buffer, CutMeanwhileError, File, FileCutError, Files, may_wait
@@ -279,7 +277,7 @@ class RecordsFile:
                 window, start, at = self._window(position, size), position, 0
             if at + batch_size <= len(window):
                 view = window[at : at + batch_size]
-                if crc32c.crc32c(view[layout.ATTRIBUTES_POSITION :]) != crc:
+                if packages.crc32c.crc32c(view[layout.ATTRIBUTES_POSITION :]) != crc:
                     break
             else:
                 view = window[at : at + layout.HEADER_SIZE]

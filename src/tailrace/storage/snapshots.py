@@ -26,9 +26,8 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
-import crc32c
-
 from tailrace.errors import CorruptionError
+from tailrace.records import packages
 from tailrace.records.layout import SEQUENCE_MAX
 from tailrace.runtime.files import Files, read_exactly
 from tailrace.storage.names import SNAPSHOT_SUFFIX, parse_segment_file_name, segment_file_name
@@ -167,7 +166,7 @@ def decode_snapshot(data: bytes) -> dict[int, KnownProducer]:
         raise CorruptionError(f"the snapshot has version {version}, not {_VERSION}")
     if len(data) != _HEADER.size + count * _ENTRY.size:
         raise CorruptionError(f"{count} entries do not make {len(data)} bytes")
-    computed = crc32c.crc32c(memoryview(data)[_CRC_START:])
+    computed = packages.crc32c.crc32c(memoryview(data)[_CRC_START:])
     if computed != crc:
         raise CorruptionError(f"the stored CRC-32C is {crc}, the bytes have {computed}")
     producers = {}
@@ -201,5 +200,7 @@ def encode_snapshot(producers: Mapping[int, KnownProducer]) -> bytes:
             )
         )
     data = bytearray(_HEADER.pack(_VERSION, 0, len(entries)) + b"".join(entries))
-    _HEADER.pack_into(data, 0, _VERSION, crc32c.crc32c(memoryview(data)[_CRC_START:]), len(entries))
+    _HEADER.pack_into(
+        data, 0, _VERSION, packages.crc32c.crc32c(memoryview(data)[_CRC_START:]), len(entries)
+    )
     return bytes(data)

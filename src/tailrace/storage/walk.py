@@ -20,10 +20,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeVar
 
-import crc32c
-
 from tailrace.errors import CorruptionError
-from tailrace.records import layout
+from tailrace.records import layout, packages
 from tailrace.records.batch import Batch, CorruptBatchError
 from tailrace.records.legacy import read_all_batches
 from tailrace.records.runs import Piece, read_runs
@@ -160,7 +158,7 @@ def check_large(file: File, path: str, *, position: int) -> None:
     size = length + layout.LOG_OVERHEAD
     checksum: Callable[[bytes, int], int]
     if magic == layout.MAGIC:
-        name, checksum, covered = "CRC-32C", crc32c.crc32c, layout.ATTRIBUTES_POSITION
+        name, checksum, covered = "CRC-32C", packages.crc32c.crc32c, layout.ATTRIBUTES_POSITION
         stored_at = layout.CRC_POSITION
     else:
         name, checksum, covered = "CRC-32", zlib.crc32, layout.MAGIC_POSITION

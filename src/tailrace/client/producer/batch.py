@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import crc32c
-
 from tailrace.client.producer.buffer_pool import BufferPool
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.encoding import BatchFields, CompressionRatios, encode_batch
@@ -29,7 +27,7 @@ from tailrace.client.producer.receipts import (
 )
 from tailrace.client.producer.user_code import call_user_code
 from tailrace.model import TopicPartition
-from tailrace.records import layout
+from tailrace.records import layout, packages
 
 if TYPE_CHECKING:
     from tailrace.client.producer.slices import ColumnSlice
@@ -328,7 +326,7 @@ class ProducerBatch(DeliveryOutcome):
             if identity != self._identity:
                 self._identity = identity
                 _IDENTITY.pack_into(self.encoded, layout.PRODUCER_ID_POSITION, *identity)
-                crc = crc32c.crc32c(self.encoded[layout.ATTRIBUTES_POSITION :])
+                crc = packages.crc32c.crc32c(self.encoded[layout.ATTRIBUTES_POSITION :])
                 layout.CRC.pack_into(self.encoded, layout.CRC_POSITION, crc)
             return
         self._identity = identity

@@ -13,13 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import crc32c
-
 from tailrace import kernels
 from tailrace.client.producer.receipts import Header
 from tailrace.kernels.encoding import encode_records
 from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, Codec
-from tailrace.records import layout
+from tailrace.records import layout, packages
 from tailrace.records.builder import RECORD_OVERHEAD_MAX, zigzag
 from tailrace.records.codecs import compress
 
@@ -166,7 +164,7 @@ def seal(
         fields.base_sequence,
         count,
     )
-    crc = crc32c.crc32c(view[layout.ATTRIBUTES_POSITION : end])
+    crc = packages.crc32c.crc32c(view[layout.ATTRIBUTES_POSITION : end])
     layout.CRC.pack_into(view, layout.CRC_POSITION, crc)
     return view[:end]
 

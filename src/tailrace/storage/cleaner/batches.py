@@ -20,13 +20,11 @@ from itertools import compress as those_with
 from struct import Struct
 from typing import Final, NamedTuple
 
-import crc32c
-
 from tailrace import kernels
 from tailrace.kernels import BATCH_ROW_SIZE, BatchRow
 from tailrace.kernels.records import wrapping_sum
 from tailrace.model import NO_TIMESTAMP, Codec, TimestampType
-from tailrace.records import layout
+from tailrace.records import layout, packages
 from tailrace.records.batch import Batch, LegacyEntry
 from tailrace.records.builder import Record, records_of
 from tailrace.records.codecs import compress, decompress, with_lz4_checksum
@@ -210,5 +208,5 @@ def _write_header(
         batch.base_sequence,
         record_count,
     )
-    crc = crc32c.crc32c(data[layout.ATTRIBUTES_POSITION :])
+    crc = packages.crc32c.crc32c(data[layout.ATTRIBUTES_POSITION :])
     layout.CRC.pack_into(data, layout.CRC_POSITION, crc)
