@@ -31,12 +31,12 @@ from tailrace.spark.jobs.compact_keys import (
     write_entries,
     write_offsets,
 )
+from tailrace.storage.cleaner.errors import SegmentOverflowError
 from tailrace.storage.cleaner.group import (
     GroupRewriter,
     ProducerEnd,
     RewriteCounts,
     RewriteRules,
-    SegmentOverflowError,
 )
 from tailrace.storage.cleaner.passes import Pace, SourceSegment
 from tailrace.storage.cleaner.transactions import (

@@ -26,7 +26,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from tailrace.errors import RetriableError
 from tailrace.records.batch import Batch
 from tailrace.records.codecs import DecompressedTooLargeError
 from tailrace.records.layout import DELETE_HORIZON_FLAG
@@ -40,9 +39,10 @@ from tailrace.storage.cleaner.batches import (
     legacy_with_chosen,
     rewritten,
 )
-from tailrace.storage.cleaner.output import CleanedSegmentWriter, discard, open_cleaned
-from tailrace.storage.cleaner.passes import Pace, SegmentPass, SourceSegment
-from tailrace.storage.cleaner.run import KEEPS_ALL, RetainedRecords, Run
+from tailrace.storage.cleaner.errors import SegmentOverflowError
+from tailrace.storage.cleaner.output import Output, discard, open_cleaned
+from tailrace.storage.cleaner.passes import Pace, SegmentPass, Source
+from tailrace.storage.cleaner.run import KEEPS_ALL, Choice, Run
 from tailrace.storage.cleaner.transactions import CleanedTransactions
 from tailrace.storage.config import LogConfig
 from tailrace.storage.producers import ProducerStates
@@ -50,17 +50,6 @@ from tailrace.storage.records_file import RecordsFile
 from tailrace.storage.segment import Segment
 
 logger = logging.getLogger(__name__)
-
-
-class SegmentOverflowError(RetriableError):
-    """A segment has offsets that do not fit 31 bits from its base; it must be split first."""
-
-    def __init__(self, base_offset: int, *, offset: int) -> None:
-        self.base_offset = base_offset
-        self.offset = offset
-        super().__init__(
-            f"offset {offset} is 2147483648 or more behind the base of segment {base_offset}"
-        )
 
 
 class ProducerEnd(NamedTuple):

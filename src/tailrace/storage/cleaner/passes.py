@@ -8,17 +8,13 @@ Invariant: no batch is used before its checksum and its offsets were checked.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tailrace.errors import CorruptionError, RetriableError
+from tailrace.errors import CorruptionError
 from tailrace.records.batch import Batch
 from tailrace.storage.cleaner.run import RUN_BYTES, Run
 from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.reads import aborted_between
 from tailrace.storage.records_file import RecordsFile
 from tailrace.storage.segment import Segment
-
-
-class CleaningAbortedError(RetriableError):
-    """The round was aborted; groups that were exchanged before stay exchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

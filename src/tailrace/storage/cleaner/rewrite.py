@@ -14,16 +14,16 @@ from dataclasses import asdict, dataclass
 from tailrace.records.batch import Batch
 from tailrace.records.codecs import DecompressedTooLargeError
 from tailrace.runtime.files import Files
+from tailrace.storage.cleaner.errors import CleaningAbortedError, SegmentOverflowError
 from tailrace.storage.cleaner.facts import segment_facts
 from tailrace.storage.cleaner.group import (
     GroupRewriter,
     ProducerEnd,
     RewriteRules,
-    SegmentOverflowError,
     legacy_horizon_ms,
 )
 from tailrace.storage.cleaner.key_map import KeyMap
-from tailrace.storage.cleaner.passes import CleaningAbortedError, Pace, SegmentPass, source_of
+from tailrace.storage.cleaner.passes import Pace, SegmentPass, source_of
 from tailrace.storage.cleaner.plan import CleaningPlan, group_segments
 from tailrace.storage.cleaner.run import Run
 from tailrace.storage.cleaner.transactions import CleanedTransactions

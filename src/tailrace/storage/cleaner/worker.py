@@ -24,6 +24,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import TailraceError
@@ -31,21 +32,21 @@ from tailrace.model import TopicPartition
 from tailrace.runtime.clock import Clock
 from tailrace.storage import shrink
 from tailrace.storage.cleaner import swap
+from tailrace.storage.cleaner.errors import CleaningAbortedError, SegmentOverflowError
 from tailrace.storage.cleaner.facts import log_facts
-from tailrace.storage.cleaner.group import SegmentOverflowError, producer_ends
-from tailrace.storage.cleaner.key_map import KeyMap
 from tailrace.storage.cleaner.output import discard
-from tailrace.storage.cleaner.passes import CleaningAbortedError, Pace
 from tailrace.storage.cleaner.plan import (
     CleaningPlan,
     choose_filthiest,
     plan_cleaning,
     plan_range,
 )
-from tailrace.storage.cleaner.rewrite import CleaningRound, CleaningStatistics
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 from tailrace.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from tailrace.storage.cleaner.rewrite import CleaningRound, CleaningStatistics
 
 logger = logging.getLogger(__name__)
 
@@ -167,17 +168,10 @@ class CleaningJob:
         self._is_exchange_open = False
         """Whether files have `.swap` names, so that the exchange must be completed."""
         self._end_offset = plan.first_dirty
-        files, path = log.folder.files, log.folder.path
-        self._round = CleaningRound(
-            files,
-            path,
-            segments=tuple(log.segments),
-            config=log.config,
-            plan=plan,
-            key_map=KeyMap(cleaner.map_bytes(plan)),
-            now_ms=self._begun_ms,
-            pace=Pace(pause=self._pause, check=self._check),
-        )
+        self._segments = tuple(log.segments)
+        self._config = log.config
+        self._round: CleaningRound | None = None
+        """From `map_keys` on."""
 
     def abort(self) -> None:
         """End the round at the next run of batches; exchanged groups stay exchanged."""
@@ -189,6 +183,21 @@ class CleaningJob:
         Raises:
             CorruptionError, CleaningAbortedError, OSError: as `CleaningRound.map_keys`.
         """
+        # What rewrites is imported by the first round, and on its thread (decision 24).
+        from tailrace.storage.cleaner.key_map import KeyMap
+        from tailrace.storage.cleaner.passes import Pace
+        from tailrace.storage.cleaner.rewrite import CleaningRound
+
+        self._round = CleaningRound(
+            self.log.folder.files,
+            self.log.folder.path,
+            segments=self._segments,
+            config=self._config,
+            plan=self.plan,
+            key_map=KeyMap(self._cleaner.map_bytes(self.plan)),
+            now_ms=self._begun_ms,
+            pace=Pace(pause=self._pause, check=self._check),
+        )
         self._end_offset = self._round.map_keys()
         return self._round.groups()
 
@@ -202,6 +211,9 @@ class CleaningJob:
             CorruptionError, CleaningAbortedError, OSError: as `CleaningRound.rewrite`; the log is
                 unchanged.
         """
+        from tailrace.storage.cleaner.group import producer_ends
+
+        assert self._round is not None, "a group is rewritten before its keys were mapped"
         producers = producer_ends(self.log.producers)
         files, path = self.log.folder.files, self.log.folder.path
         try:
@@ -261,8 +273,9 @@ class CleaningJob:
         """Milliseconds since the job began."""
         return self.log.folder.clock.now_ms() - self._begun_ms
 
-    def statistics(self) -> CleaningStatistics:
-        """The counts of the round so far."""
+    def statistics(self) -> "CleaningStatistics":
+        """What the round has done so far."""
+        assert self._round is not None, "a round is counted that has not begun"
         return self._round.statistics()
 
     def _pause(self, size: int) -> None:
@@ -445,8 +458,8 @@ class LogCleaner:
         return plan_cleaning(facts, dirty, config=log.config, now_ms=now_ms)
 
 
-def clean(job: CleaningJob) -> CleaningStatistics:
-    """Run all steps of a job on this thread.
+def clean(job: CleaningJob) -> "CleaningStatistics":
+    """Do a job from beginning to end on this thread.
 
     Raises:
         CorruptionError, CleaningAbortedError, OSError: from a step; noted already.
