@@ -1,7 +1,6 @@
 """`tailrace serve`: a broker on this machine, until it is told to stop."""
 
-import asyncio
-import logging
+import gc
 from pathlib import Path
 
 import click
@@ -33,16 +32,18 @@ def serve(
 
     Prints `[KafkaServer id=1] started` when it takes requests.
     """
+    # What is imported stays, and to look through it for garbage meanwhile finds none.
+    gc.disable()
+    import asyncio
+    import logging
+
     from tailrace.broker.config import broker_config
     from tailrace.broker.process import serve as serve_until_stopped
     from tailrace.config import parse_assignments, read_properties
     from tailrace.runtime import system_runtime
 
-    given = (
-        read_properties(config.read_text(encoding="utf-8", errors="replace"))
-        if config is not None
-        else {}
-    )
+    gc.enable()
+    given = read_properties(config.read_text()) if config is not None else {}
     given |= parse_assignments(override)
     options = {
         "log.dirs": data,

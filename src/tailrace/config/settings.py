@@ -6,7 +6,6 @@ float, bool, str or tuple of str. An unknown name is a fault, the first ones wit
 faults of one call are reported together.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -156,6 +155,8 @@ def parse_settings(
 def _suggestion(name: str, known: Iterable[str]) -> str:
     if len(name) > SUGGESTION_CHARACTERS_MAX:
         return ""
+    import difflib  # Only a mistake needs it.
+
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]}?" if close else ""
 

@@ -16,7 +16,6 @@ import errno
 import fcntl
 import os
 import resource
-import shutil
 import stat
 import threading
 import weakref
@@ -429,6 +428,8 @@ class DiskFiles:
 
     def remove_tree(self, path: str) -> None:
         """Delete a directory with all that is in it."""
+        import shutil  # With the modules of three compressions, for what a broker does rarely.
+
         shutil.rmtree(path)
 
     def sync_directory(self, path: str) -> None:

@@ -409,8 +409,10 @@ class SocketNetwork:
     ) -> KernelListener:
         """Open a port; see `Network.listen`."""
         try:
+            # Python imports its tables of international names for text, and not for bytes.
+            name = host.encode() if host.isascii() else host
             family, kind, protocol, _, address = socket.getaddrinfo(
-                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+                name or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
             listening = socket.socket(family, kind, protocol)
         except OSError as error:
