@@ -4,7 +4,15 @@ import asyncio
 import socket
 import struct
 
-from tailrace.runtime.network import AcceptedSocket, Socket, SocketNetwork, without_front
+import pytest
+
+from tailrace.runtime.network import (
+    AcceptedSocket,
+    ListenError,
+    Socket,
+    SocketNetwork,
+    without_front,
+)
 
 
 async def connected(
@@ -121,3 +129,9 @@ def test_a_connection_that_is_not_read_tells_that_its_peer_has_gone() -> None:
         listener.close()
 
     asyncio.run(main())
+
+
+def test_a_name_that_no_host_can_have_is_told_with_the_address() -> None:
+    """An empty label is a wrong address, and not an error of Python's tables of names."""
+    with pytest.raises(ListenError, match=r"cannot listen on a\.\.b:9092"):
+        SocketNetwork().listen("a..b", 9092, lambda _: None)
