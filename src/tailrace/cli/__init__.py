@@ -12,8 +12,13 @@ import click
 from tailrace import __version__
 from tailrace.errors import ConfigError, MissingExtraError, TailraceError
 
-NOUNS = ("demo", "log", "pipeline", "serve")
-"""Each is a module of this room, and in it a command of the same name."""
+NOUNS = {
+    "demo": "Send a year of flights through a broker into Spark.",
+    "log": "Look into log directories without a broker, and repair them.",
+    "pipeline": "Run jobs over whole logs with Spark.",
+    "serve": "Run a Kafka broker on DIR until Ctrl-C or SIGTERM.",
+}
+"""What each command does. It is a module of this room, and in it a command of the same name."""
 
 
 class _Nouns(click.Group):
@@ -29,6 +34,14 @@ class _Nouns(click.Group):
             importlib.import_module(f"tailrace.cli.{cmd_name}"), cmd_name
         )
         return command
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(NOUNS.items()))
 
 
 @click.group(cls=_Nouns, context_settings={"help_option_names": ["-h", "--help"]})

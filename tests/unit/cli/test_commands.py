@@ -1,0 +1,58 @@
+"""The `tailrace` command as a whole, and the package's names."""
+
+import subprocess
+import sys
+
+import click
+from click.testing import CliRunner
+
+import tailrace
+from tailrace.cli import NOUNS, commands
+
+LOADED = "import sys{0}; print(sorted(name for name in sys.modules if name.startswith('tailrace')))"
+
+
+def loaded(code: str) -> str:
+    """The modules of Tailrace that a program of its own has imported in the end."""
+    run = subprocess.run(
+        [sys.executable, "-c", LOADED.format(code)], check=True, capture_output=True, text=True
+    )
+    return run.stdout
+
+
+def test_help_names_every_command() -> None:
+    """Each command is listed with what it does."""
+    shown = CliRunner().invoke(commands, ["--help"]).output
+    for name, purpose in NOUNS.items():
+        assert f"{name} " in shown
+        assert purpose in shown
+
+
+def test_every_listed_command_is_there() -> None:
+    """What the help lists can be called under that name."""
+    context = click.Context(commands)
+    for name in commands.list_commands(context):
+        command = commands.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+
+
+def test_help_imports_no_command() -> None:
+    """The list of commands does not wait for what they need."""
+    code = ", tailrace.cli; tailrace.cli.commands(['--help'], standalone_mode=False)"
+    assert loaded(code).endswith("['tailrace', 'tailrace.cli', 'tailrace.errors']\n")
+
+
+def test_the_package_shows_its_public_names() -> None:
+    """Completion in a shell offers what the package has, imported or not."""
+    assert set(tailrace.__all__) <= set(dir(tailrace))
+
+
+def test_the_package_imports_nothing_before_it_is_used() -> None:
+    """`import tailrace` costs nothing worth mentioning."""
+    assert loaded("; import tailrace; dir(tailrace)") == "['tailrace']\n"
+
+
+def test_every_public_name_is_there() -> None:
+    """Each name of the package leads to something, from whichever room."""
+    assert all(getattr(tailrace, name).__name__ == name for name in tailrace.__all__)
