@@ -21,8 +21,8 @@ from tailrace.broker.cleaning import clean_regularly
 from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
 from tailrace.broker.loading import Loading
 from tailrace.broker.schedule import Housekeeping, Schedule
-from tailrace.broker.wiring import handler_table
-from tailrace.cluster.changes import TopicChanges
+from tailrace.broker.wiring import find_handlers
+from tailrace.cluster.changes import Changes
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.store import LocalStore
 from tailrace.errors import DirectoryError, TailraceError
@@ -111,7 +111,7 @@ class RunningBroker:
         )
         self._server = Server(
             runtime.network,
-            Dispatcher(handler_table(services), runtime.threads),
+            Dispatcher(find_handlers(services), runtime.threads),
             read_from_device=device_reads.first_bytes,
             address=(config.host, config.port),
             frame_bytes_max=config.frame_bytes_max,

@@ -5,17 +5,26 @@ import gc
 import signal
 import sys
 from collections.abc import Callable
+from importlib import import_module
 
 from tailrace.broker.broker import start_broker
 from tailrace.broker.config import BrokerConfig
+from tailrace.broker.wiring import load_handler
 from tailrace.errors import DirectoryError, StorageError, TailraceError
+from tailrace.protocol.apis import ApiKey
 from tailrace.runtime import Runtime
 from tailrace.runtime.files import raise_descriptor_limit
 from tailrace.runtime.memory import keep_large_buffers
+from tailrace.runtime.threads import Threads
 
 SWITCH_INTERVAL_S = 0.0002
 """Python's default of 5 ms, waited for four times in a request, would add 20 ms to each request
 while another thread checks a batch."""
+
+IMPORTED_AHEAD = ("crc32c", "tailrace.protocol.decoders", "tailrace.protocol.encoders")
+"""What a request for any API needs, or any batch."""
+ASKED_FIRST = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH)
+"""Every client asks them. Others are imported on the loop when they are asked, within 5 ms."""
 
 
 async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str], None]) -> None:
@@ -40,10 +49,12 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
     # Exclude the objects of the start from garbage collection: a pass over them takes 30 ms.
     gc.freeze()
     started(broker.bootstrap_servers)
+    ahead = asyncio.ensure_future(_load_ahead(runtime.threads))
     ends = [asyncio.ensure_future(event.wait()) for event in (asked_to_stop, broker.failed)]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for end in ends:
         end.cancel()
+    await asyncio.wait([ahead])
     try:
         await broker.stop()
     except TailraceError:
@@ -54,3 +65,16 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
         ) from error
     if broker.failed.is_set():
         raise DirectoryError(f"stopped: {broker.logs.directories[0].failure}")
+
+
+async def _load_ahead(threads: Threads) -> None:
+    """Import what the first requests need and takes the loop's time, beside the running broker."""
+
+    def load() -> None:
+        for name in IMPORTED_AHEAD:
+            import_module(name)
+        for key in ASKED_FIRST:
+            load_handler(key)
+
+    await threads.run(load)
+    gc.freeze()

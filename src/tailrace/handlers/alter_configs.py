@@ -11,6 +11,7 @@ Not done: settings of brokers (INVALID_REQUEST); policies.
 from tailrace.cluster.config_changes import ConfigOperation
 from tailrace.handlers.configs import Alteration, WantedChange, alter
 from tailrace.handlers.services import Services
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -19,7 +20,7 @@ from tailrace.protocol.messages.alter_configs import (
 
 
 async def handle_alter_configs(
-    services: Services, request: AlterConfigsRequest
+    services: Services, _: RequestHeader, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     """Replace the settings of every topic that allows it."""
     wanted = (_alteration(resource) for resource in request.resources)

@@ -16,6 +16,7 @@ from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -26,7 +27,7 @@ from tailrace.runtime.slices import Slices, each_in_slices
 
 
 async def handle_alter_replica_log_dirs(
-    services: Services, request: AlterReplicaLogDirsRequest
+    services: Services, _: RequestHeader, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """Begin the requested moves; refused ones get an error code."""
     slices = Slices()

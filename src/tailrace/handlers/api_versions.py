@@ -9,8 +9,10 @@ Not done: features (`supported_features` and the finalized ones stay empty); the
     name is not checked.
 """
 
+from tailrace.handlers.services import Services
 from tailrace.protocol.apis import APIS
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -25,7 +27,9 @@ _SERVED = tuple(
 )
 
 
-def handle_api_versions(request: ApiVersionsRequest | None) -> ApiVersionsResponse:
+def handle_api_versions(
+    _services: Services, _: RequestHeader, request: ApiVersionsRequest | None
+) -> ApiVersionsResponse:
     """The served APIs; None stands for a request whose version is not served."""
     code = ErrorCode.UNSUPPORTED_VERSION if request is None else ErrorCode.NONE
     return ApiVersionsResponse(error_code=code, api_keys=_SERVED)

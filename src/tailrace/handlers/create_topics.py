@@ -19,6 +19,7 @@ from tailrace.handlers.configs import check_count, topic_entries
 from tailrace.handlers.services import Services, error_code, error_message
 from tailrace.handlers.topics import create_topic
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -33,7 +34,7 @@ SHOWN_MAX = 8
 
 
 async def handle_create_topics(
-    services: Services, request: CreateTopicsRequest
+    services: Services, _: RequestHeader, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
     """Create the requested topics; refused ones get an error code."""
     counts: Counter[str] = Counter()

@@ -19,6 +19,7 @@ from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
 from tailrace.model import INTERNAL_TOPICS, TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -30,7 +31,7 @@ from tailrace.runtime.slices import Slices, each_in_slices
 
 
 async def handle_delete_records(
-    services: Services, request: DeleteRecordsRequest
+    services: Services, _: RequestHeader, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     """Raise the log start of every partition that allows it."""
     slices = Slices()

@@ -16,6 +16,7 @@ from tailrace.handlers.services import Services, error_code
 from tailrace.handlers.topics import delete_topic
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -26,7 +27,7 @@ from tailrace.runtime.slices import Slices
 
 
 async def handle_delete_topics(
-    services: Services, request: DeleteTopicsRequest
+    services: Services, _: RequestHeader, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
     """Delete the requested topics; refused ones get an error code."""
     slices = Slices()

@@ -11,8 +11,9 @@ Version notes: from v3 on the types of settings, and documentation if the reques
 Not done: loggers, client metrics and groups.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from functools import partial
+from typing import Final
 
 from tailrace.config.settings import INT32_MAX, Setting
 from tailrace.errors import TailraceError
@@ -28,6 +29,8 @@ from tailrace.handlers.configs import (
     unknown_resource,
 )
 from tailrace.handlers.services import Services, error_code, error_message
+from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -38,14 +41,25 @@ from tailrace.protocol.messages.describe_configs import (
 )
 from tailrace.runtime.slices import Slices, each_in_slices
 
+CONFIGS_PER_RESOURCE: Final = 50
+"""About how many settings a topic or a broker has in an answer."""
+
 _TYPES = {"bool": 1, "string": 2, "int": 3, "long": 5, "float": 6, "list": 7}
 """Types of values, by Kafka's numbers."""
 
 
-async def handle_describe_configs(
+def handle_describe_configs(
+    services: Services, _: RequestHeader, request: DescribeConfigsRequest
+) -> Awaitable[DescribeConfigsResponse] | LongAnswer:
+    """Describe every resource that there is."""
+    make = partial(_describe_all, services, request)
+    is_long = len(request.resources) * CONFIGS_PER_RESOURCE > PARTS_INLINE_MAX
+    return LongAnswer(make) if is_long else make()
+
+
+async def _describe_all(
     services: Services, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """Describe the requested resources; refused ones get an error code."""
     slices = Slices()
     describe = partial(_describe, services, request)
     # A resource that is named twice is answered once, because each has some thirty entries.

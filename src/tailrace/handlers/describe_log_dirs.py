@@ -6,11 +6,14 @@ Behaviour: each directory with the bytes of its logs, and of the copies that mov
 Version notes: v4 has the size and the free bytes of the volume, which are unknown here (-1).
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tailrace.handlers.services import Services
+from tailrace.protocol.answers import LongAnswer
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -33,10 +36,17 @@ class _DirectoryContent(NamedTuple):
     """The moves whose target is this directory."""
 
 
-async def handle_describe_log_dirs(
+def handle_describe_log_dirs(
+    services: Services, _: RequestHeader, request: DescribeLogDirsRequest
+) -> Awaitable[DescribeLogDirsResponse] | LongAnswer:
+    """Every directory, with the partitions that were asked about."""
+    make = partial(_describe_all, services, request)
+    return LongAnswer(make) if request.topics is None else make()
+
+
+async def _describe_all(
     services: Services, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """Describe every directory, with the requested partitions."""
     slices = Slices()
     wanted = await _wanted(services, request, slices)
     # Read all at one moment, so that a moving partition is in exactly one directory.

@@ -31,6 +31,7 @@ from tailrace.handlers.services import Services, error_code, read_limit
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -74,7 +75,7 @@ class _ColdReadError(Exception):
 
 
 def handle_fetch(
-    services: Services, request: FetchRequest
+    services: Services, _: RequestHeader, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse]:
     """The available records, or an awaitable for a response that has to wait."""
     response = _read_now(services, request)

@@ -9,6 +9,7 @@ Not done: share groups' keys are not checked.
 
 from tailrace.handlers.services import Services
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -18,7 +19,7 @@ from tailrace.runtime.slices import Slices, each_in_slices
 
 
 async def handle_find_coordinator(
-    services: Services, request: FindCoordinatorRequest
+    services: Services, _: RequestHeader, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     """Return this broker for every key."""
     host, port = services.endpoint()

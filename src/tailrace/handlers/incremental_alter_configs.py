@@ -18,6 +18,7 @@ Not done: settings of brokers (INVALID_REQUEST); loggers, client metrics and gro
 
 from tailrace.handlers.configs import Alteration, WantedChange, alter
 from tailrace.handlers.services import Services
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
@@ -26,7 +27,7 @@ from tailrace.protocol.messages.incremental_alter_configs import (
 
 
 async def handle_incremental_alter_configs(
-    services: Services, request: IncrementalAlterConfigsRequest
+    services: Services, _: RequestHeader, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Change the settings of every topic that allows it."""
     wanted = (_alteration(resource) for resource in request.resources)

@@ -11,6 +11,7 @@ Not done: transactional ids (INVALID_REQUEST).
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -18,7 +19,7 @@ from tailrace.protocol.messages.init_producer_id import (
 
 
 async def handle_init_producer_id(
-    services: Services, request: InitProducerIdRequest
+    services: Services, _: RequestHeader, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     """Return a new producer id."""
     if request.transactional_id is not None:

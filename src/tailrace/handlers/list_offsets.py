@@ -18,6 +18,7 @@ from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code, read_limit
 from tailrace.model import SpecialTimestamp, TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -41,7 +42,7 @@ _KNOWN_WITHOUT_READING = frozenset(
 
 
 async def handle_list_offsets(
-    services: Services, request: ListOffsetsRequest
+    services: Services, _: RequestHeader, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
     """Return an offset for every requested partition."""
     limit = read_limit(request.isolation_level)

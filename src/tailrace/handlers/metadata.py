@@ -15,7 +15,9 @@ Version notes: in v0 an empty list means all topics, from v1 null does; v10 retu
 Not done: authorized operations (always "not asked for"), racks, more than one listener.
 """
 
+from collections.abc import Awaitable, Iterable
 from functools import partial
+from typing import Final
 
 from tailrace.cluster.controller import ReservedTopicError
 from tailrace.cluster.image import Topic
@@ -23,6 +25,7 @@ from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
 from tailrace.handlers.topics import create_topic
 from tailrace.model import TopicPartition
+from tailrace.protocol.answers import PARTS_INLINE_MAX, LongAnswer
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
@@ -36,13 +39,41 @@ from tailrace.protocol.messages.metadata import (
 )
 from tailrace.runtime.slices import Slices, each_in_slices
 
+LOOKUPS_MAX: Final = 10_000
+"""Most topics of a request that are looked up in one step: some 2 ms."""
 
-async def handle_metadata(
+
+def handle_metadata(
     services: Services, header: RequestHeader, request: MetadataRequest
-) -> MetadataResponse:
-    """Return the cluster with the requested topics."""
-    slices = Slices()
+) -> Awaitable[MetadataResponse] | LongAnswer:
+    """The cluster, with the topics that were asked for."""
     wants_all = request.topics is None or (header.api_version == 0 and not request.topics)
+    make = partial(_describe_cluster, services, request, wants_all=wants_all)
+    if wants_all:
+        return LongAnswer(make) if _are_many(services.controller.image.topics.values()) else make()
+    wanted = request.topics or ()
+    if len(wanted) > LOOKUPS_MAX:
+        return LongAnswer(make, waits_for_device=True)  # One of them may have to be made.
+    found = [services.find_topic(each.name or "", each.topic_id) for each in wanted]
+    if len(found) <= PARTS_INLINE_MAX and not _are_many(filter(None, found)):
+        return make()
+    return LongAnswer(make, waits_for_device=None in found)
+
+
+def _are_many(topics: Iterable[Topic]) -> bool:
+    """Whether topics and their partitions are more than may be encoded on the loop."""
+    count = 0
+    for topic in topics:
+        count += 1 + topic.partition_count
+        if count > PARTS_INLINE_MAX:
+            return True
+    return False
+
+
+async def _describe_cluster(
+    services: Services, request: MetadataRequest, *, wants_all: bool
+) -> MetadataResponse:
+    slices = Slices()
     if wants_all:
         known = services.controller.image.topics.values()
         topics = [await _describe(services, topic, slices) for topic in known]

@@ -36,6 +36,7 @@ from tailrace.errors import (
 )
 from tailrace.handlers.services import Services, error_code
 from tailrace.model import Acks, Codec, TopicPartition
+from tailrace.protocol.answers import Answer, CloseConnectionError
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
@@ -85,8 +86,36 @@ class _PartitionResult:
 
 def handle_produce(
     services: Services, header: RequestHeader, request: ProduceRequest
+) -> Answer | Awaitable[Answer]:
+    """Append every partition's batch.
+
+    Raises (also from the awaitable):
+        CloseConnectionError: acks 0 wants no answer and there is an error to tell.
+    """
+    response = _append_all(services, header, request)
+    if isinstance(response, ProduceResponse):
+        return _unless_unwanted(request, response)
+    return _later_unless_unwanted(request, response)
+
+
+async def _later_unless_unwanted(
+    request: ProduceRequest, response: Awaitable[ProduceResponse]
+) -> Answer:
+    return _unless_unwanted(request, await response)
+
+
+def _unless_unwanted(request: ProduceRequest, response: ProduceResponse) -> Answer:
+    if request.acks != Acks.NONE:
+        return response
+    code = _first_error(response)
+    if code != ErrorCode.NONE:
+        raise CloseConnectionError(f"a produce with acks 0 failed: {code.name}")
+    return None
+
+
+def _append_all(
+    services: Services, header: RequestHeader, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse]:
-    """Append the batch of every partition; the caller handles acks 0."""
     refusal = _refusal_of_all(request)
     is_durable = services.is_durable and request.acks == Acks.ALL
     if services.replicas.held or not _is_short(request):
@@ -197,7 +226,7 @@ def _topic_response(
     )
 
 
-def first_error(response: ProduceResponse) -> ErrorCode:
+def _first_error(response: ProduceResponse) -> ErrorCode:
     """The first error among the partitions, or NONE."""
     codes = (
         partition.error_code

@@ -3,38 +3,23 @@
 `ApiKey` has every key of Kafka 4. `APIS` has the APIs that a Tailrace broker serves, with the
 versions that a Kafka 4.3 broker serves. `SPOKEN` adds the APIs that only our clients send.
 
-`handlers` has the meaning of requests, `frames` their headers.
+The classes of ListOffsets are `ListOffsetsRequest` and `ListOffsetsResponse` in
+`tailrace.protocol.messages.list_offsets`; so it is with every key. The module is imported when one
+of its classes is first needed (decision 24).
+
+Not here: what a request means (`handlers`) and how a header is read (`frames`).
 
 Invariant: a version in `SPOKEN` can be decoded and encoded in both directions.
 """
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache, cached_property
+from importlib import import_module
 
 from tailrace.protocol.fields import Message
-from tailrace.protocol.messages import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    alter_configs,
-    alter_replica_log_dirs,
-    api_versions,
-    create_topics,
-    delete_records,
-    delete_topics,
-    describe_configs,
-    describe_log_dirs,
-    end_txn,
-    fetch,
-    find_coordinator,
-    incremental_alter_configs,
-    init_producer_id,
-    list_offsets,
-    metadata,
-    produce,
-    sasl_authenticate,
-    sasl_handshake,
-    txn_offset_commit,
-)
+
+_MESSAGES = "tailrace.protocol.messages"
 
 
 class ApiKey(IntEnum):
@@ -135,8 +120,13 @@ class ApiKey(IntEnum):
         """The name as Kafka's documents write it: ListOffsets."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
+    @property
+    def module(self) -> str:
+        """The last part of the names of its modules: list_offsets."""
+        return self.name.lower()
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Api:
     """An API that is served, or that our clients send."""
 
@@ -146,10 +136,16 @@ class Api:
     """The lowest version."""
     last_version: int
     """The highest version, included."""
-    request: type[Message]
-    """Class of the request."""
-    response: type[Message]
-    """Class of the response."""
+
+    @cached_property
+    def request(self) -> type[Message]:
+        """Class of the request."""
+        return self._message("Request")
+
+    @cached_property
+    def response(self) -> type[Message]:
+        """Class of the response."""
+        return self._message("Response")
 
     @property
     def versions(self) -> range:
@@ -180,132 +176,51 @@ class Api:
         """
         return self.is_flexible(version) and self.key is not ApiKey.API_VERSIONS
 
+    def _message(self, kind: str) -> type[Message]:
+        module = import_module(f"{_MESSAGES}.{self.key.module}")
+        found: type[Message] = getattr(module, f"{self.key.title}{kind}")
+        return found
+
 
 _SERVED = (
-    (ApiKey.PRODUCE, 3, 13, produce.ProduceRequest, produce.ProduceResponse),
-    (ApiKey.FETCH, 4, 18, fetch.FetchRequest, fetch.FetchResponse),
-    (ApiKey.LIST_OFFSETS, 1, 11, list_offsets.ListOffsetsRequest, list_offsets.ListOffsetsResponse),
-    (ApiKey.METADATA, 0, 13, metadata.MetadataRequest, metadata.MetadataResponse),
-    (
-        ApiKey.FIND_COORDINATOR,
-        0,
-        6,
-        find_coordinator.FindCoordinatorRequest,
-        find_coordinator.FindCoordinatorResponse,
-    ),
-    (ApiKey.API_VERSIONS, 0, 4, api_versions.ApiVersionsRequest, api_versions.ApiVersionsResponse),
-    (
-        ApiKey.CREATE_TOPICS,
-        2,
-        7,
-        create_topics.CreateTopicsRequest,
-        create_topics.CreateTopicsResponse,
-    ),
-    (
-        ApiKey.DELETE_TOPICS,
-        1,
-        6,
-        delete_topics.DeleteTopicsRequest,
-        delete_topics.DeleteTopicsResponse,
-    ),
-    (
-        ApiKey.DELETE_RECORDS,
-        0,
-        2,
-        delete_records.DeleteRecordsRequest,
-        delete_records.DeleteRecordsResponse,
-    ),
-    (
-        ApiKey.INIT_PRODUCER_ID,
-        0,
-        5,
-        init_producer_id.InitProducerIdRequest,
-        init_producer_id.InitProducerIdResponse,
-    ),
-    (
-        ApiKey.DESCRIBE_CONFIGS,
-        1,
-        4,
-        describe_configs.DescribeConfigsRequest,
-        describe_configs.DescribeConfigsResponse,
-    ),
-    (
-        ApiKey.ALTER_CONFIGS,
-        0,
-        2,
-        alter_configs.AlterConfigsRequest,
-        alter_configs.AlterConfigsResponse,
-    ),
-    (
-        ApiKey.ALTER_REPLICA_LOG_DIRS,
-        1,
-        2,
-        alter_replica_log_dirs.AlterReplicaLogDirsRequest,
-        alter_replica_log_dirs.AlterReplicaLogDirsResponse,
-    ),
-    (
-        ApiKey.DESCRIBE_LOG_DIRS,
-        1,
-        4,
-        describe_log_dirs.DescribeLogDirsRequest,
-        describe_log_dirs.DescribeLogDirsResponse,
-    ),
-    (
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        0,
-        1,
-        incremental_alter_configs.IncrementalAlterConfigsRequest,
-        incremental_alter_configs.IncrementalAlterConfigsResponse,
-    ),
+    (ApiKey.PRODUCE, 3, 13),
+    (ApiKey.FETCH, 4, 18),
+    (ApiKey.LIST_OFFSETS, 1, 11),
+    (ApiKey.METADATA, 0, 13),
+    (ApiKey.FIND_COORDINATOR, 0, 6),
+    (ApiKey.API_VERSIONS, 0, 4),
+    (ApiKey.CREATE_TOPICS, 2, 7),
+    (ApiKey.DELETE_TOPICS, 1, 6),
+    (ApiKey.DELETE_RECORDS, 0, 2),
+    (ApiKey.INIT_PRODUCER_ID, 0, 5),
+    (ApiKey.DESCRIBE_CONFIGS, 1, 4),
+    (ApiKey.ALTER_CONFIGS, 0, 2),
+    (ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2),
+    (ApiKey.DESCRIBE_LOG_DIRS, 1, 4),
+    (ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
 )
 
 _SPOKEN = (
-    (
-        ApiKey.SASL_HANDSHAKE,
-        0,
-        1,
-        sasl_handshake.SaslHandshakeRequest,
-        sasl_handshake.SaslHandshakeResponse,
-    ),
-    (
-        ApiKey.ADD_PARTITIONS_TO_TXN,
-        0,
-        3,
-        add_partitions_to_txn.AddPartitionsToTxnRequest,
-        add_partitions_to_txn.AddPartitionsToTxnResponse,
-    ),
-    (
-        ApiKey.ADD_OFFSETS_TO_TXN,
-        0,
-        4,
-        add_offsets_to_txn.AddOffsetsToTxnRequest,
-        add_offsets_to_txn.AddOffsetsToTxnResponse,
-    ),
-    (ApiKey.END_TXN, 0, 4, end_txn.EndTxnRequest, end_txn.EndTxnResponse),
-    (
-        ApiKey.TXN_OFFSET_COMMIT,
-        0,
-        4,
-        txn_offset_commit.TxnOffsetCommitRequest,
-        txn_offset_commit.TxnOffsetCommitResponse,
-    ),
-    (
-        ApiKey.SASL_AUTHENTICATE,
-        0,
-        2,
-        sasl_authenticate.SaslAuthenticateRequest,
-        sasl_authenticate.SaslAuthenticateResponse,
-    ),
+    (ApiKey.SASL_HANDSHAKE, 0, 1),
+    (ApiKey.ADD_PARTITIONS_TO_TXN, 0, 3),
+    (ApiKey.ADD_OFFSETS_TO_TXN, 0, 4),
+    (ApiKey.END_TXN, 0, 4),
+    (ApiKey.TXN_OFFSET_COMMIT, 0, 4),
+    (ApiKey.SASL_AUTHENTICATE, 0, 2),
 )
 
 APIS: dict[int, Api] = {
-    key: Api(key=key, first_version=first, last_version=last, request=request, response=response)
-    for key, first, last, request, response in _SERVED
+    key: Api(key=key, first_version=first, last_version=last) for key, first, last in _SERVED
 }
 """The served requests by key, ascending."""
 
 SPOKEN: dict[int, Api] = APIS | {
-    key: Api(key=key, first_version=first, last_version=last, request=request, response=response)
-    for key, first, last, request, response in _SPOKEN
+    key: Api(key=key, first_version=first, last_version=last) for key, first, last in _SPOKEN
 }
-"""The APIs that our clients send: the served ones, and those of SASL and transactions."""
+"""The requests that our clients send: the served ones and those of SASL and of transactions."""
+
+
+@cache
+def api_of(request: type[Message]) -> Api:
+    """The API whose requests this class is of."""
+    return SPOKEN[ApiKey[request.__module__.rpartition(".")[2].upper()]]

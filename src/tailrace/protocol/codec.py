@@ -3,8 +3,8 @@
     message, position = decode(MetadataRequest, 9, view)
     encode(message, 9, out)
 
-Creating a pair takes about a millisecond; a broker that answers three versions of five APIs creates
-fifteen pairs. `decoders` and `encoders` write their source code.
+Making a pair costs about a millisecond; a broker that answers three versions of five APIs
+makes fifteen pairs. `decoders` and `encoders` write them, and are imported for the first.
 
 `frames` has headers and sizes, `apis` the served versions.
 
@@ -16,10 +16,9 @@ from functools import cache
 from struct import error as struct_error
 from typing import TypeVar
 
-from tailrace.protocol.decoders import UNLIMITED_PARTS, DecoderSource, MessageDecoder
-from tailrace.protocol.encoders import EncoderSource
 from tailrace.protocol.errors import UnencodableMessageError
 from tailrace.protocol.fields import Message, Records
+from tailrace.protocol.primitives import UNLIMITED_PARTS, MessageDecoder
 
 M = TypeVar("M", bound=Message)
 
@@ -81,6 +80,8 @@ def _unencodable(message: Message, version: int, error: Exception) -> Unencodabl
 
 @cache
 def _decoder(message: type[Message], version: int) -> MessageDecoder:
+    from tailrace.protocol.decoders import DecoderSource
+
     source = DecoderSource(
         f"{message.__name__} v{version}",
         version=version,
@@ -91,6 +92,8 @@ def _decoder(message: type[Message], version: int) -> MessageDecoder:
 
 @cache
 def _encoder(message: type[Message], version: int, *, is_gathered: bool) -> Callable[..., None]:
+    from tailrace.protocol.encoders import EncoderSource
+
     source = EncoderSource(
         f"{message.__name__} v{version}",
         version=version,

@@ -25,13 +25,19 @@ or count is compared with the remaining bytes before the value is created, and t
 arrays together with `parts`, which the caller gives.
 """
 
-from collections.abc import Callable
 from struct import Struct, error, unpack_from
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 from tailrace.protocol.errors import MalformedMessageError, TooManyPartsError
 from tailrace.protocol.fields import WireField, fields_in, tagged_fields_in, wire_fields
-from tailrace.protocol.primitives import TagDecoder, read_tagged, read_uvarint, uuid_from
+from tailrace.protocol.primitives import (
+    UNLIMITED_PARTS,
+    MessageDecoder,
+    TagDecoder,
+    read_tagged,
+    read_uvarint,
+    uuid_from,
+)
 
 STRING_BYTES_MAX = 32_767
 """Longest string in bytes: the maximum of an int16 length, also for compact strings in Kafka."""
@@ -96,13 +102,6 @@ def _smallest(field: WireField, *, version: int, is_flexible: bool) -> int:
     if field.is_array:
         return 1 if is_flexible else 4
     return smallest_size(field.type, version=version, is_flexible=is_flexible)
-
-
-MessageDecoder: TypeAlias = Callable[[memoryview, int, int], Any]
-"""Takes a view, a position and the most array elements; returns the message and its end."""
-
-UNLIMITED_PARTS = 2**63
-"""A limit on array elements that no message can reach."""
 
 
 class DecoderSource:

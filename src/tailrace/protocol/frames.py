@@ -24,7 +24,6 @@ from tailrace.protocol import codec
 from tailrace.protocol.apis import APIS, Api, ApiKey
 from tailrace.protocol.errors import ErrorCode, MalformedMessageError, UnencodableMessageError
 from tailrace.protocol.fields import Buffer, Message, Records
-from tailrace.protocol.messages.api_versions import ApiVersionsResponse
 from tailrace.protocol.primitives import read_tagged
 
 M = TypeVar("M", bound=Message)
@@ -269,7 +268,10 @@ def decode_response(api: Api, version: int, frame: memoryview) -> Message:
     return decode_body(api.response, version, frame, position=position)
 
 
-def _unsupported_version(frame: memoryview, position: int) -> ApiVersionsResponse:
+def _unsupported_version(frame: memoryview, position: int) -> Message:
+    # Read by clients only: a broker that starts has no use for the classes yet (decision 24).
+    from tailrace.protocol.messages.api_versions import ApiVersionsResponse
+
     try:
         return decode_body(ApiVersionsResponse, 0, frame, position=position)
     except MalformedMessageError:

@@ -21,6 +21,12 @@ from tailrace.protocol.errors import MalformedMessageError
 _VARINT_BYTES_MAX = 5
 """Lengths, counts and tags are 32 bit numbers, which end in the fifth byte."""
 
+MessageDecoder = Callable[[memoryview, int, int], tuple[Any, int]]
+"""View, position and how many parts the message may have; gives the message and its end."""
+
+UNLIMITED_PARTS = 2**63
+"""More elements than any bytes can hold."""
+
 TagDecoder = Callable[[memoryview, int], tuple[Any, int]]
 """Reads the value of one tagged field: value and the position after it."""
 

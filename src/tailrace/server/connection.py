@@ -18,11 +18,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from tailrace.errors import TailraceError
+from tailrace.protocol.answers import CloseConnectionError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import SIZE_BYTES, check_size
 from tailrace.runtime.network import AcceptedSocket
-from tailrace.server.dispatch import CloseConnectionError, Dispatcher
+from tailrace.server.dispatch import Dispatcher
 from tailrace.server.large import FIRST_BYTES, LargeRequest
 from tailrace.server.memory import ConnectionMemory, ReceiveTurns, RequestMemory
 from tailrace.server.sending import NotCachedError, ResponseSender, StoredBytesError

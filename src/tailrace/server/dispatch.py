@@ -1,7 +1,4 @@
-"""Dispatch a request frame to its handler, and encode the response.
-
-A handler gets the decoded request and returns the response, or a coroutine if it has to wait, or
-None if the protocol sends no response (Produce with acks 0).
+"""From a request frame to the buffers of its answer, by way of its handler.
 
 A request with many elements (topics, partitions) is decoded on a worker thread, one at a time, and
 its response is encoded there too, so that the event loop is not blocked (decision 23). The decoder
@@ -16,15 +13,15 @@ ApiVersions is always answered, with error 35 and the list of served APIs (KIP-5
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from tailrace.errors import FatalError
+from tailrace.protocol.answers import PARTS_INLINE_MAX, Answer, Handler, LongAnswer
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import TooManyPartsError
-from tailrace.protocol.fields import Message, Records
+from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import (
     RequestHeader,
     decode_request,
@@ -33,50 +30,27 @@ from tailrace.protocol.frames import (
 )
 from tailrace.runtime.threads import BoundedThreads, Threads
 
-PARTS_INLINE_MAX: Final = 500
-"""Most elements of a request that is decoded and answered on the loop: some 2 ms of work."""
-
 LONG_ANSWERS_MAX: Final = 2
 """Most long responses that are made at a time: for 10,000 partitions one takes about 2 MB."""
-
-Answer = Message | None
-
-
-@dataclass(frozen=True, slots=True)
-class LongAnswer:
-    """A response with many elements; `make` is called when fewer than the limit are in progress."""
-
-    make: Callable[[], Answer | Awaitable[Answer]]
-    waits_for_device: bool = False
-    """Such responses have a limit of their own, so that a hanging device does not delay others."""
-
-
-Handler = Callable[[RequestHeader, Any], Answer | Awaitable[Answer] | LongAnswer]
-"""The request is None for an ApiVersions request of a version that is not served."""
 
 
 class UnservedRequestError(FatalError):
     """A request for an API or a version that this broker does not serve."""
 
 
-class CloseConnectionError(FatalError):
-    """A handler closes the connection: the only way to report a failed produce with acks=0."""
-
-
 class Dispatcher:
     """Decodes requests, calls their handlers, and encodes the responses."""
 
-    def __init__(self, handlers: Mapping[ApiKey, Handler], threads: Threads) -> None:
-        assert set(handlers) == set(APIS)
-        # One at a time: because of the interpreter's lock more would not be faster, and each takes
-        # memory.
+    def __init__(self, find_handler: Callable[[int], Handler], threads: Threads) -> None:
+        self._find_handler = find_handler
+        """Gives the handler of a served API by its key."""
+        # One at a time: the interpreter would run no more of them anyway, and each takes memory.
         self._decoding = BoundedThreads(threads, 1)
         self._encoding = BoundedThreads(threads, 1)
         self._places = {
             waits_for_device: asyncio.Semaphore(LONG_ANSWERS_MAX)
             for waits_for_device in (False, True)
         }
-        self._handlers = {int(key): handler for key, handler in handlers.items()}
 
     def dispatch(self, frame: memoryview) -> list[Records] | Awaitable[list[Records]]:
         """The response to a frame, now or later; an empty list means no response.
@@ -98,7 +72,7 @@ class Dispatcher:
                 request = decode_request(header, frame, position, parts_max=PARTS_INLINE_MAX)
             except TooManyPartsError:
                 return self._dispatch_long(header, frame, position)
-        answer = self._handlers[header.api_key](header, request)
+        answer = self._find_handler(header.api_key)(header, request)
         if isinstance(answer, LongAnswer):
             return self._encode_long(header, answer)
         if isinstance(answer, Awaitable):
@@ -115,8 +89,8 @@ class Dispatcher:
     ) -> list[Records]:
         decode = partial(decode_request, header, frame, position)
         request = await self._decoding.run(decode)
-        del frame, decode  # Free the frame's memory while the response waits.
-        answer = self._handlers[header.api_key](header, request)
+        del frame, decode  # The frame's memory is not needed while the answer waits.
+        answer = self._find_handler(header.api_key)(header, request)
         if isinstance(answer, LongAnswer):
             return await self._encode_long(header, answer)
         return await self._encode_on_thread(header, answer)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tailrace.protocol.answers import PARTS_INLINE_MAX, Handler, LongAnswer
 from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.fields import Records
 from tailrace.protocol.frames import RequestHeader, encode_request
@@ -12,13 +13,7 @@ from tailrace.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
-from tailrace.server.dispatch import (
-    LONG_ANSWERS_MAX,
-    PARTS_INLINE_MAX,
-    Dispatcher,
-    Handler,
-    LongAnswer,
-)
+from tailrace.server.dispatch import LONG_ANSWERS_MAX, Dispatcher
 from tailrace.testing import Outside, virtual_runtime
 from tests.unit.broker.brokers import connect, create_topic, running
 
@@ -27,8 +22,7 @@ class Asking:
     """Requests to a dispatcher whose APIs are all served by one handler."""
 
     def __init__(self, outside: Outside, handler: Handler) -> None:
-        handlers = {key: handler for key in ApiKey if key in APIS}
-        self._dispatcher = Dispatcher(handlers, outside.threads)
+        self._dispatcher = Dispatcher(lambda _: handler, outside.threads)
 
     def ask(self, request: MetadataRequest) -> asyncio.Future[list[Records]]:
         """The answer to a request, later."""

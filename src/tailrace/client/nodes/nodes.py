@@ -35,8 +35,7 @@ from tailrace.client.nodes.errors import (
 from tailrace.client.nodes.link import Done, Link, RequestOutcome
 from tailrace.client.nodes.state import NEVER, Node, NodesConfig, NodeState
 from tailrace.client.nodes.tls import TlsSocket
-from tailrace.client.nodes.versions import API_OF
-from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.apis import ApiKey, api_of
 from tailrace.protocol.fields import Message
 from tailrace.runtime.network import Connector, Socket
 
@@ -116,7 +115,7 @@ class Nodes:
         link = state.link
         assert link is not None, f"{state.node} is not ready"
         assert link.is_ready, f"{state.node} is not ready"
-        api = API_OF[type(body)]
+        api = api_of(type(body))
         version = link.versions.get(api.key)
         deadline = now + timeout_ms / 1000
         try:

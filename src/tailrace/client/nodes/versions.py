@@ -6,11 +6,7 @@ Not here: the ApiVersions request itself; see `setup`.
 from collections.abc import Mapping
 
 from tailrace.protocol.apis import SPOKEN, Api, ApiKey
-from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.api_versions import ApiVersionsResponse
-
-API_OF: Mapping[type[Message], Api] = {api.request: api for api in SPOKEN.values()}
-"""The API of a request by the request's class."""
 
 VERSION_LIMITS: Mapping[int, int] = {
     ApiKey.PRODUCE: 11,

@@ -1,0 +1,40 @@
+"""What a handler gives back to the server that has called it.
+
+The two do not know each other: a handler has no sockets, and the server no meaning of a request.
+
+Not here: how an answer is encoded and when it leaves (`server.dispatch`, `server.sending`).
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tailrace.errors import FatalError
+from tailrace.protocol.fields import Message
+from tailrace.protocol.frames import RequestHeader
+
+PARTS_INLINE_MAX: Final = 500
+"""Most parts of a request that is decoded and answered on the loop: some 2 ms of work."""
+
+Answer = Message | None
+"""None where the protocol wants no answer: Produce with acks 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class LongAnswer:
+    """An answer of many parts, which is made when there is a place for it."""
+
+    make: Callable[[], Answer | Awaitable[Answer]]
+    waits_for_device: bool = False
+    """Such answers have places of their own: a device that hangs must not hold up the others."""
+
+
+Handled = Answer | Awaitable[Answer] | LongAnswer
+"""The answer, a coroutine where the handler has to wait for it, or a long one."""
+
+Handler = Callable[[RequestHeader, Any], Handled]
+"""The request is None for an ApiVersions request of a version that is not served."""
+
+
+class CloseConnectionError(FatalError):
+    """A handler wants the connection closed, which is how a failed acks=0 produce is told."""

@@ -1,0 +1,105 @@
+"""What a broker imports to start, and what it imports when it is asked.
+
+Each runs in an interpreter of its own: this one has imported everything.
+"""
+
+import json
+import subprocess
+import sys
+from inspect import signature
+
+import pytest
+
+from tailrace.broker.wiring import load_handler
+from tailrace.protocol.apis import APIS, Api
+
+SERVE = """
+import io, json, os, signal, sys
+
+class Output(io.StringIO):
+    def write(self, text):
+        if "started" in text:
+            print(json.dumps(sorted(sys.modules)), file=sys.__stdout__)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return len(text)
+
+sys.stdout = Output()
+from tailrace.cli import main
+main()
+print(json.dumps(sorted(sys.modules)), file=sys.__stdout__)
+"""
+
+ASK = """
+import json, sys
+from tailrace.protocol.apis import APIS
+from tailrace.protocol.frames import read_request_header
+
+for key, api in APIS.items():
+    before = set(sys.modules)
+    read_request_header(memoryview(bytes([0, key, 0, api.last_version, 0, 0, 0, 1, 255, 255, 0])))
+    print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+MESSAGES, HANDLERS = "tailrace.protocol.messages.", "tailrace.handlers."
+
+
+def printed(script: str, *arguments: str) -> list[list[str]]:
+    """The lists of modules that a script prints, in an interpreter of its own."""
+    run = subprocess.run(
+        [sys.executable, "-c", script, *arguments], check=True, capture_output=True, text=True
+    )
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[set[str], set[str]]:
+    """The modules of a `tailrace serve` when it is ready, and when it has stopped."""
+    data = tmp_path_factory.mktemp("data")
+    ready, stopped = printed(SERVE, "serve", "--data", str(data), "--listen", "127.0.0.1:0")
+    return set(ready), set(stopped)
+
+
+def test_a_broker_starts_without_any_api(served: tuple[set[str], set[str]]) -> None:
+    """However many APIs there are, none has been imported when a broker is ready."""
+    ready, _ = served
+    assert not [name for name in ready if name.startswith(MESSAGES)]
+    assert [name for name in ready if name.startswith(HANDLERS)] == [f"{HANDLERS}services"]
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "numpy", "numba", "pyarrow", "pandas", "pyspark", "crc32c", "cramjam",
+        "importlib.metadata", "email", "shutil", "difflib", "tailrace.storage.cleaner.rewrite",
+        "tailrace.client", "tailrace.demo", "tailrace.offline", "tailrace.spark",
+        "tailrace.testing", "tailrace.cli.log", "tailrace.cli.pipeline", "tailrace.cli.demo",
+    ],
+)  # fmt: skip
+def test_a_broker_starts_without(served: tuple[set[str], set[str]], prefix: str) -> None:
+    """What only some requests or other commands need has not been imported when it is ready."""
+    ready, _ = served
+    assert not [name for name in ready if name == prefix or name.startswith(f"{prefix}.")]
+
+
+def test_what_every_client_asks_is_loaded_beside_serving(
+    served: tuple[set[str], set[str]],
+) -> None:
+    """Nobody waits on the event loop for what takes long to import: it is there beforehand."""
+    _, stopped = served
+    loaded = {name.removeprefix(HANDLERS) for name in stopped if name.startswith(HANDLERS)}
+    assert loaded == {"services", "topics", "api_versions", "metadata", "produce", "fetch"}
+    assert "crc32c" in stopped
+
+
+def test_the_first_request_of_an_api_imports_its_messages() -> None:
+    """A request loads the messages of its own API, and of no other."""
+    shared = f"{MESSAGES}leadership"
+    for api, loaded in zip(APIS.values(), printed(ASK), strict=True):
+        found = {name for name in loaded if name.startswith(MESSAGES)}
+        assert found - {shared} == {f"{MESSAGES}{api.key.module}"}
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.key.title)
+def test_every_served_api_has_a_handler(api: Api) -> None:
+    """The handler takes the services, the header and the request, under the API's name."""
+    assert len(signature(load_handler(api.key)).parameters) == 3
