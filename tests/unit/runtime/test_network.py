@@ -6,13 +6,8 @@ import struct
 
 import pytest
 
-from tailrace.runtime.network import (
-    AcceptedSocket,
-    ListenError,
-    Socket,
-    SocketNetwork,
-    without_front,
-)
+from tailrace.errors import ListenError
+from tailrace.runtime.network import AcceptedSocket, Socket, SocketNetwork, without_front
 
 
 async def connected(
