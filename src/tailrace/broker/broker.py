@@ -22,7 +22,7 @@ from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
 from tailrace.broker.loading import Loading
 from tailrace.broker.schedule import Housekeeping, Schedule
 from tailrace.broker.wiring import find_handlers
-from tailrace.cluster.changes import Changes
+from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
 from tailrace.cluster.store import LocalStore
 from tailrace.errors import DirectoryError, TailraceError

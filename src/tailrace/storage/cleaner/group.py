@@ -40,9 +40,9 @@ from tailrace.storage.cleaner.batches import (
     rewritten,
 )
 from tailrace.storage.cleaner.errors import SegmentOverflowError
-from tailrace.storage.cleaner.output import Output, discard, open_cleaned
-from tailrace.storage.cleaner.passes import Pace, SegmentPass, Source
-from tailrace.storage.cleaner.run import KEEPS_ALL, Choice, Run
+from tailrace.storage.cleaner.output import CleanedSegmentWriter, discard, open_cleaned
+from tailrace.storage.cleaner.passes import Pace, SegmentPass, SourceSegment
+from tailrace.storage.cleaner.run import KEEPS_ALL, RetainedRecords, Run
 from tailrace.storage.cleaner.transactions import CleanedTransactions
 from tailrace.storage.config import LogConfig
 from tailrace.storage.producers import ProducerStates
