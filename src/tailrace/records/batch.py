@@ -1,8 +1,8 @@
 """`Batch`, a view of one whole record batch in memory, and the reader that cuts bytes into them.
 
-Nothing is copied: a batch keeps a memoryview of its bytes. Nothing here looks into the records; see
-`checks` and `columns` for that. Reading is cheap because it verifies only the frame: whether the
-bytes are those that were written is what `Batch.check` finds out.
+Nothing is copied: a batch keeps a memoryview of its bytes. The records are read elsewhere
+(`checks`, `columns`). Reading a batch is cheap because it verifies only the frame; `Batch.check`
+verifies the checksum.
 
 Invariant: a `Batch` always has its whole 61-byte header and as many bytes as the header says.
 """
@@ -24,7 +24,7 @@ class CorruptBatchError(CorruptionError):
 
 
 class UnsupportedMagicError(FatalError, ValueError):
-    """A batch of message format v0 or v1, where only v2 is taken."""
+    """A batch has message format v0 or v1, and only v2 is accepted."""
 
     def __init__(self, magic: int, *, position: int) -> None:
         self.magic = magic
@@ -56,7 +56,7 @@ class LegacyEntry(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Who has set the timestamp; in v0, which has none, CreateTime."""
+        """Whether the producer or the broker has set the timestamp; CreateTime if there is none."""
         if self.magic and self.attributes & layout.LOG_APPEND_TIME_FLAG:
             return TimestampType.LOG_APPEND_TIME
         return TimestampType.CREATE_TIME
@@ -185,7 +185,7 @@ class Batch:
         return decompress(self.codec, payload, limit)
 
     def check(self) -> None:
-        """Finds out whether the batch is what was written; the records are not looked into.
+        """Checks that the batch is what was written; the records are not read.
 
         Raises:
             CorruptBatchError: the stored CRC-32C is not that of the bytes, the size is not what

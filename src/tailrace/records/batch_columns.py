@@ -1,8 +1,8 @@
-"""Columns whose value follows from the header of a record's batch: made once for all its records.
+"""Columns that come from the header of a record's batch, such as its codec or producer id.
 
-Not here: what stands in the records themselves (`columns`).
+Not here: the fields of the records (`columns`).
 
-Invariant: nothing is done by record in Python; a batch's value is repeated by numpy.
+Invariant: Python does nothing for each record; numpy repeats a batch's value for all its records.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -21,7 +21,7 @@ from tailrace.records.runs import Field
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 _NO_TIMESTAMP_TYPE: Final = -1
-"""Of format v0, as Kafka's clients have it."""
+"""The timestamp type of records of format v0, as in Kafka's clients."""
 
 
 class Column(Enum):
@@ -50,11 +50,11 @@ BATCH_TYPES: Final = {
     Column.LEADER_EPOCH: pa.int32(),
     Column.IS_TRANSACTIONAL: pa.bool_(),
 }
-"""The columns that are made here."""
+"""The columns of this module, and their types."""
 
 
 class BatchColumns:
-    """Notes the batches of a chunk, and makes columns of their headers."""
+    """Collects the headers of a chunk's batches, and makes columns of them."""
 
     __slots__ = ("_counts", "_values")
 
@@ -65,19 +65,19 @@ class BatchColumns:
         self._counts: list[tuple[int, int]] = []
 
     def append(self, batch: Batch, count: int) -> None:
-        """Note a batch of which `count` records are in the chunk."""
+        """Adds a batch that has `count` records in the chunk."""
         self._counts.append((count, batch.base_offset))
         for column, values in self._values.items():
             values.append(_VALUE_OF[column](batch))
 
     def append_run(self, headers: Array, counts: Sequence[int]) -> None:
-        """Note the batches of a run, by their `Header`s, with the records that each has there."""
+        """Adds the batches of a run by their `Header`s; `counts` are their records in the chunk."""
         self._counts += zip(counts, headers[:, Field.BASE_OFFSET].tolist(), strict=True)
         for column, values in self._values.items():
             values.extend(_OF_HEADERS[column](headers).tolist())
 
     def array(self, column: Column, offsets: Array) -> pa.Array:
-        """The column; `offsets` are those of the chunk's rows, and are looked at for `sequence`."""
+        """The column; `offsets` are those of the chunk's rows, which `sequence` needs."""
         counts, bases = np.array(self._counts, np.int64).reshape(-1, 2).T
         values = np.repeat(np.array(self._values[column], np.int64), counts)
         match column:
@@ -118,7 +118,7 @@ _OF_HEADERS: Final[dict[Column, Callable[[Array], Array]]] = {
     Column.LEADER_EPOCH: lambda headers: headers[:, Field.LEADER_EPOCH],
     Column.IS_TRANSACTIONAL: lambda headers: _flags(headers, layout.TRANSACTIONAL_FLAG),
 }
-"""The same of all headers of a run."""
+"""The values of a column for all headers of a run."""
 
 
 def _flags(headers: Array, flag: int) -> Array:

@@ -1,7 +1,7 @@
-"""Batches from Python records and back: the public edge, where a record is an object.
+"""Builds batches from Python objects, and reads the records of a batch as objects.
 
-Bulk data does not come this way (see `columns`). `BatchBuilder` writes what a producer, a
-coordinator or a test has at hand; `records_of` reads a batch for a caller who asked for objects.
+Bulk data takes another way (`columns`). `BatchBuilder` is for producers, coordinators and tests
+with a few records; `records_of` is for callers that need objects.
 
 Invariant: a built batch passes `Batch.check` and `check_records`, and its offsets are consecutive
 unless the caller has given them.
@@ -57,8 +57,8 @@ _NULL: Final = zigzag(-1)
 
 
 RECORD_OVERHEAD_MAX = 36
-"""Of a record besides key, value and headers: its size, offset delta, two sizes and the number of
-headers, of five bytes at most each; a timestamp delta, of ten; and one byte of attributes."""
+"""Most bytes of a record without key, value and headers: five each for its size, offset delta, key
+size, value size and header count, ten for its timestamp delta, and one for its attributes."""
 
 
 def _varint(number: int) -> bytes:

@@ -1,7 +1,8 @@
-"""Whether the records of a batch are what the format allows, without making an object of any.
+"""Checks the records of a batch against the rules of the format, without objects.
 
-`Batch.check` says that the bytes are those that were written; this says that they were worth
-writing. A broker asks before it appends; `tailrace verify` asks of a whole directory.
+`Batch.check` finds bytes that have changed since they were written; the functions here find records
+that a wrong writer has made. A broker checks each batch before it appends it, and `tailrace log
+verify` checks a whole directory.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ hold 150 000."""
 
 
 class CorruptRecordError(CorruptBatchError):
-    """A record that breaks a rule of the format; the `rule` names it by its index."""
+    """A record breaks a rule of the format; the `rule` names it by its index."""
 
     def __init__(
         self,
@@ -32,12 +33,12 @@ class CorruptRecordError(CorruptBatchError):
     ) -> None:
         super().__init__(rule, path=path, position=position, offset=offset)
         self.fault = fault
-        """Which rule."""
+        """The broken rule."""
         self.index = index
-        """Place of the record in its batch; None where the batch as a whole is at fault."""
+        """Index of the record in its batch; None if no single record is at fault."""
 
     def located(self, *, path: str, position: int | None = None) -> "CorruptRecordError":
-        """The same finding with the file it was found in."""
+        """A copy of this error that names the file and the position of the batch."""
         found = CorruptRecordError(
             self.rule,
             path=path,
@@ -50,13 +51,13 @@ class CorruptRecordError(CorruptBatchError):
 
 
 class RecordTotals(NamedTuple):
-    """What one walk over the records of a batch has found."""
+    """The result of one walk over the records of a batch."""
 
     records: int
     is_consecutive: bool
     """Whether the offset deltas are 0, 1, 2 and so on."""
     last_offset_delta: int
-    """Of the last record; -1 without records."""
+    """Offset delta of the last record; -1 if there is no record."""
     null_keys: int
     timestamp_delta_min: int
     timestamp_delta_max: int
@@ -64,7 +65,7 @@ class RecordTotals(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRecord:
-    """A record that a log may not take."""
+    """A record that a log refuses."""
 
     index: int
     reason: Refusal
@@ -74,14 +75,14 @@ class RefusedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRecords:
-    """The records of a batch that a log may not take."""
+    """The records of a batch that a log refuses."""
 
     count: int
-    """All of them, also beyond those listed."""
+    """How many records are refused, listed or not."""
     has_timestamps: bool
-    """Whether one of them is refused for its timestamp."""
+    """Whether a record is refused for its timestamp."""
     listed: tuple[RefusedRecord, ...]
-    """The first `REFUSED_LISTED_MAX` of them."""
+    """The first `REFUSED_LISTED_MAX` refused records."""
 
 
 def check_records(batch: Batch) -> RecordTotals:
@@ -113,11 +114,12 @@ def check_decompressed(batch: Batch, view: memoryview) -> RecordTotals:
 def list_refused(
     batch: Batch, view: memoryview, *, needs_keys: bool, allowed: tuple[int, int] | None
 ) -> RefusedRecords:
-    """The records of a batch that a log may not take; `check_decompressed` has found them sound.
+    """The records of a batch that a log refuses; `check_decompressed` has found them sound.
 
-    Those are the records whose offset is not the next one, those without a key if `needs_keys`,
-    and those with a timestamp outside of `allowed`: the earliest and the latest in milliseconds,
-    none at all if they are the wrong way round. None allows any, and a timestamp of -1 is none.
+    A record is refused if its offset is not the next one, if `needs_keys` and it has no key, or if
+    its timestamp is outside of `allowed`, the earliest and the latest timestamp in milliseconds. If
+    the earliest is larger than the latest, every timestamp is refused. None allows all timestamps.
+    A timestamp of -1 means that the record has none.
     """
     base, keeps_deltas = batch.base_timestamp, 1
     if allowed is None:

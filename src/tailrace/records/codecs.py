@@ -8,12 +8,12 @@
     zstd    RFC 8878
 
 The lz4 frame is put together here because the one-shot compressor of cramjam links its blocks,
-which Kafka's Java reader refuses, and its streaming one holds the interpreter lock. Levels are only
-to be had from the streaming one, which adds a checksum to each block (flags 70); a topic that asks
-for another level than the default pays with the lock.
+which Kafka's Java reader refuses, and its streaming one holds the interpreter lock. Only
+the streaming one supports levels, and it adds a checksum to each block (flags 70); a topic with
+another level than the default holds the lock for longer.
 
-A batch that gives more than the limit is sound: Kafka has no such limit. Whoever meets one says so,
-and names the setting (`DecompressedTooLargeError`); it is never damage.
+A batch that decompresses to more than the limit is sound, because Kafka has no such limit. It is
+not reported as damage, but as a `DecompressedTooLargeError`, which names the setting.
 
 Invariant: decompression never allocates more than `limit` bytes of output, nor more than what the
 compressed bytes at hand could become by the format's own rules. A size that a header merely claims
@@ -89,11 +89,11 @@ _LZ4_EXPANSION_MAX: Final = 255
 
 
 class CorruptCompressionError(CorruptionError):
-    """A payload that is not what its codec writes."""
+    """A payload is not valid in the format of its codec."""
 
 
 class DecompressedTooLargeError(RecordTooLargeError):
-    """A payload that decompresses to more than is allowed; up to there it was sound.
+    """A payload decompresses to more bytes than the limit; up to the limit it was sound.
 
     A producer gets MESSAGE_TOO_LARGE. On that error Java's client and ours split the batch and send
     the halves, each of which decompresses to about half the size.
@@ -377,9 +377,9 @@ def _decompress_into(
 
 
 def _buffer(size: int) -> memoryview:
-    """Zeroed memory; a large one comes from the system without being touched.
+    """Zeroed memory; large memory is mapped, and the system fills it with zeros when it is used.
 
-    To write zeros into 128 MiB takes 0.2 seconds, in which the interpreter runs no other thread.
+    Writing zeros to 128 MiB takes 0.2 seconds, in which the interpreter runs no other thread.
     """
     return memoryview(LargeMemory(size) if size >= _LARGE_BYTES_MIN else bytearray(size))
 

@@ -1,8 +1,8 @@
-"""The growing buffers that kernels fill with columns, in Arrow's layout.
+"""Growing buffers in Arrow's layout, which kernels fill with columns.
 
-Not here: which columns are wanted, and Arrow itself (`columns`).
+Not here: the choice of columns, and Arrow itself (`columns`).
 
-Invariant: what has been kept is never changed; `undo` and a fault leave it as it was.
+Invariant: rows that were kept do not change, even after `undo` or a fault.
 """
 
 from typing import Any, TypeAlias
@@ -18,8 +18,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 class RowBuffers:
     """The buffers that `decode_records` fills, and how far they are filled.
 
-    Rows have one capacity and keys and values another, which both have alone: memory that a short
-    key column never touches is never given by the system.
+    All columns have room for `count_max` rows, and keys and values for `size_max` bytes each. Room
+    that is never written costs no memory, because the system gives memory at the first write.
     """
 
     __slots__ = (
@@ -75,11 +75,11 @@ class RowBuffers:
 
     @property
     def has_new_headers(self) -> bool:
-        """Whether a record that the kernel has written since `keep` has headers."""
+        """Whether a record that was written since `keep` has headers."""
         return bool(self.cursors[3] != self.kept[3])
 
     def keep(self) -> None:
-        """Takes over what the kernel has written."""
+        """Keeps the rows that the kernel has written."""
         self.kept = self.cursors.tolist()
         self.count, key_end, value_end, _ = self.kept
         self.size = key_end + value_end
@@ -126,7 +126,7 @@ class HeaderBuffers:
     def make_room(self, count: int, size: int) -> None:
         """Room for `count` more rows from a payload of `size` bytes."""
         row, header, key_end, value_end = self.cursors.tolist()
-        # What the records' own fields leave is all that headers can be made of, two bytes each.
+        # Headers can only use the bytes that the records' own fields leave; each takes two or more.
         spare = size - count * kernels.RECORD_SIZE_MIN
         if row + count > self.count_max:
             self.count_max = max(row + count, 2 * self.count_max)
@@ -143,7 +143,7 @@ class HeaderBuffers:
             self._list_outputs()
 
     def decode(self, source: Array, payloads: Array, *, start: int, limit: int) -> int:
-        """The headers of what `decode_records` has appended; 0, or minus a fault and nothing."""
+        """Appends the headers of these batches; 0, or minus a fault, and then none is appended."""
         before = self.cursors.tolist()
         for position, end, count, base_offset, *_ in payloads.reshape(-1, PAYLOAD_WIDTH).tolist():
             self.make_room(count, end - position)
@@ -158,7 +158,7 @@ class HeaderBuffers:
         return 0
 
     def add_none(self, count: int) -> None:
-        """So many records without headers."""
+        """Appends `count` records without headers."""
         self.make_room(count, count * kernels.RECORD_SIZE_MIN)
         row, header = self.cursors[:2].tolist()
         self.row_ends[row + 1 : row + count + 1] = header
@@ -177,7 +177,7 @@ def _empty(count: int, dtype: type) -> Array:
 
 
 def _grown(array: Array, used: int, count_max: int) -> Array:
-    """A larger copy of the `used` items."""
+    """An array of `count_max` items that begins with the first `used` items of `array`."""
     larger = np.empty(count_max, array.dtype)
     larger[:used] = array[:used]
     return larger

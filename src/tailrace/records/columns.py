@@ -1,7 +1,7 @@
 """`ColumnsBuilder`: the records of many batches as one Arrow record batch, without objects.
 
-Kernels write straight into the buffers that Arrow then owns; the only copies are those of the bytes
-themselves. Columns are those of a record; topic and partition belong to whoever knows them.
+Kernels write into the buffers that Arrow then owns, so each byte is copied once. The columns are
+the fields of a record; the caller adds topic and partition.
 
     key            binary                   null where the record has none
     value          binary                   null for a tombstone
@@ -10,7 +10,7 @@ themselves. Columns are those of a record; topic and partition belong to whoever
                                             what int64 cannot hold becomes its nearest value
     headers        list<struct<key: string, value: binary>>, null where the record has none
 
-and those that follow from the header of its batch; see `batch_columns`:
+and columns from the header of its batch; see `batch_columns`:
 
     timestampType  int32                    0 set by the producer, 1 set by the broker
     codec          string                   none, gzip, snappy, lz4 or zstd
@@ -21,11 +21,10 @@ and those that follow from the header of its batch; see `batch_columns`:
     isTransactional  bool
 
 Invariant: a batch is appended whole or not at all, and no row comes from bytes that break a rule of
-the format. That the bytes are those that were written is for the caller to check (`Batch.check`),
-as is leaving out control batches and aborted transactions.
+the format. The caller has checked each batch (`Batch.check`), and leaves out control batches and
+aborted transactions.
 
-This module, `batch_columns` and `column_buffers` are the only ones of the room that need numpy or
-pyarrow.
+Of this room, only this module, `batch_columns` and `column_buffers` need numpy or pyarrow.
 """
 
 from collections.abc import Collection
@@ -50,10 +49,10 @@ __all__ = ["ARROW_TYPES", "RECORD_COLUMNS", "Column", "ColumnsBuilder", "schema_
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 ROWS_TARGET: Final = 65_536
-"""Rows after which a chunk has no room: enough to make the cost of a chunk small."""
+"""A chunk with this many rows is full; it is large enough for its fixed costs to be small."""
 
 BYTES_TARGET: Final = 8 * 1024 * 1024
-"""Bytes after which a chunk has no room: with all its copies on the way still small."""
+"""A chunk with this many bytes is full; memory for all its copies is still small."""
 
 COLUMN_BYTES_MAX: Final = 2**31 - 1
 """Arrow's `binary` has int32 offsets."""
@@ -172,8 +171,8 @@ class ColumnsBuilder:
     ) -> list[int] | None:
         """Appends the records of a run as `append` those of a batch; returns how many of each.
 
-        None if a record breaks a rule of the format, and nothing was appended: `append` finds out
-        in which batch, and which rule.
+        None if a record breaks a rule of the format; then nothing was appended, and `append` tells
+        the batch and the rule.
 
         Raises:
             OverflowError: as `append`.
@@ -196,7 +195,7 @@ class ColumnsBuilder:
     def _decode(
         self, view: memoryview, payloads: Array, count: int, *, start: int, limit: int
     ) -> int:
-        """Rows appended, or minus a fault, and then nothing was."""
+        """Rows appended, or minus a fault; then nothing was appended."""
         rows, headers = self._rows, self._headers
         source = np.frombuffer(view.toreadonly(), np.uint8)
         rows.make_room(count, len(view))

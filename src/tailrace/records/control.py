@@ -14,8 +14,8 @@ A control batch has the control bit, one record, and no codec. What the record s
 A marker belongs to the producer and the transaction of its batch; a leader change to no producer.
 The values of the other types belong to Kafka's own metadata topic, and are not read here.
 
-Invariant: a version newer than 0 of a key or a marker only adds fields behind those drawn, so it is
-read as version 0 (KIP-98); a type nobody has defined yet is `UNKNOWN`, which a reader passes over.
+Invariant: a newer version of a key or a marker only adds fields after those drawn, so it is read as
+version 0 (KIP-98). A type that is not defined yet is read as `UNKNOWN`, which readers skip.
 """
 
 from dataclasses import dataclass
@@ -60,7 +60,8 @@ class EndTransactionMarker:
     type: ControlType
     """ABORT or COMMIT."""
     coordinator_epoch: int
-    """Of the transaction coordinator that wrote it; an older one than the last is a zombie's."""
+    """Epoch of the transaction coordinator that wrote the marker. If it is smaller than that of an
+    earlier marker, the marker comes from a coordinator that has been replaced."""
 
     def __post_init__(self) -> None:
         assert self.type in _ENDS, f"{self.type.name} does not end a transaction"
@@ -82,9 +83,9 @@ class LeaderChange:
 
     leader_id: int
     voters: tuple[int, ...] = ()
-    """Ids of those who could vote."""
+    """Ids of the voters."""
     granting_voters: tuple[int, ...] = ()
-    """Ids of those who voted for the leader."""
+    """Ids of the voters that voted for the leader."""
 
     @property
     def key(self) -> bytes:
@@ -145,7 +146,7 @@ def read_control_type(key: bytes | None) -> ControlType:
 
 
 def read_end_transaction_marker(key: bytes | None, value: bytes | None) -> EndTransactionMarker:
-    """The marker that a control record of a transactional batch is.
+    """The marker in the key and the value of a control record.
 
     Raises:
         CorruptRecordError: the type is neither ABORT nor COMMIT, the key or the value is missing or

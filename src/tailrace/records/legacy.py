@@ -22,14 +22,13 @@ the last one inside; a wrapper of offset 0 has base 0 whatever is inside, as old
 it. A v1 wrapper's timestamp type counts for all records inside, and with LogAppendTime so does its
 timestamp. KIP-31 and KIP-32 have the reasons.
 
-There is one decoder of records, that of v2: an entry is written anew in memory as a v2 batch with
-the same offsets, holes included, keys, values and timestamps. So columns, searches and checks know
-one format. This is no path for bulk data: one core converts about 100 000 entries/s, and 170 000
-records/s inside of wrappers, of 100 bytes each, where v2 needs no conversion at all. Nothing here
-writes these formats.
+An entry is converted in memory to a v2 batch with the same offsets, gaps included, keys, values and
+timestamps, so that columns, searches and checks know one format. The conversion is slow: one core
+converts about 100 000 entries/s, or 170 000 records/s inside of wrappers, of 100 bytes each.
+Nothing here writes these formats.
 
-Invariant: an entry is converted whole or refused, after the CRC-32 of it and of every entry inside
-was found right; the batch in memory is never larger than the decompressed entry and one header.
+Invariant: an entry is converted whole or refused, after its CRC-32 and that of each entry inside of
+it were checked. The batch in memory is not larger than the decompressed entry and one header.
 """
 
 import zlib
@@ -54,10 +53,10 @@ _TIMESTAMP: Final = Struct(">q")
 _SIZE: Final = Struct(">i")
 
 _ENTRY_SIZE_MIN: Final = (26, 34)
-"""By magic: header, timestamp, and the sizes of an empty key and value."""
+"""Smallest size by magic: header, timestamp, and the size fields of key and value."""
 
 _OFFSET_DELTA_MAX: Final = 2**31 - 1
-"""What a v2 record has room for; indexes have no more for a whole segment."""
+"""Largest offset delta of a v2 record, and of an index entry for a whole segment."""
 
 
 def read_all_batches(view: memoryview) -> BatchReader:
@@ -73,7 +72,7 @@ def read_all_batches(view: memoryview) -> BatchReader:
 
 
 def converted(view: memoryview) -> Batch:
-    """The entry that `view` exactly is, as a batch of format v2 in memory.
+    """A batch of format v2, in memory, with the records of the one entry in `view`.
 
     Raises:
         CorruptBatchError: the entry, or one inside of it, breaks a rule of its format.
@@ -118,7 +117,7 @@ def _base_offset(entry: LegacyEntry, *, first: int, last: int) -> int:
 
 
 def _records_of(entry: LegacyEntry) -> Iterator[LegacyEntry]:
-    """The entry itself or, of a wrapper, those inside, with the offsets that are stored."""
+    """The entry itself, or the entries inside of a wrapper, with their stored offsets."""
     if not entry.codec_number:
         yield entry
         return

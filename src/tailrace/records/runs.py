@@ -1,14 +1,14 @@
-"""`BatchRun`: neighbouring batches taken as one, so that what is done by batch is done less often.
+"""`BatchRun`: neighbouring batches that are decoded by one call.
 
-Producers send 16 KB batches by default, and what Python does for each of them takes longer than the
+Producers send 16 KB batches by default, and Python's work for each batch takes longer than the
 compiled code that decodes its records. Here bytes are cut into runs of up to `RUN_BYTES`, which
-`ColumnsBuilder.append_run` decodes with one call, and into single batches where a run will not do.
+`ColumnsBuilder.append_run` decodes with one call.
 
-Not here: compressed batches, those of transactions and markers, older formats, and damage. They
-come as a `Batch` each, as `legacy.read_all_batches` gives them.
+Compressed batches, batches of transactions, markers, older formats and damaged batches are not part
+of a run. Each of them comes as a `Batch`, as from `legacy.read_all_batches`.
 
-Invariant: each batch of a run is what was written (`Batch.check` holds), and its offsets follow on
-those of the batch before it.
+Invariant: `Batch.check` holds for each batch of a run, and its offsets are larger than those of the
+batch before it.
 """
 
 from collections.abc import Iterator
@@ -23,10 +23,11 @@ from tailrace.records.batch import Batch
 from tailrace.records.legacy import read_all_batches
 
 RUN_BYTES: Final = 512 * 1024
-"""Of a run, plus its last batch: what is checked is still in the processor's cache when decoded."""
+"""A run ends with the batch that reaches this size: small enough for the bytes to be still in the
+processor's cache when they are decoded after the check of the CRC."""
 
 _SINGLE: Final = layout.CODEC_MASK | layout.TRANSACTIONAL_FLAG | layout.CONTROL_FLAG
-"""Attributes of batches that come one by one."""
+"""Attributes of batches that are not part of a run."""
 
 _EMPTY_LENGTH: Final = layout.HEADER_SIZE - layout.LOG_OVERHEAD
 
@@ -53,7 +54,7 @@ class Field(IntEnum):
 
 
 class BatchRun:
-    """Batches of format v2 that stand one behind the other."""
+    """Batches of format v2 that follow each other without a gap of bytes."""
 
     __slots__ = ("base_offset", "headers", "last_offset", "size", "view")
 
@@ -63,9 +64,9 @@ class BatchRun:
         self.headers = headers
         self.size = len(view)
         self.base_offset = headers[0][Field.BASE_OFFSET]
-        """Of the first batch."""
+        """Base offset of the first batch."""
         self.last_offset = _last_offset(headers[-1])
-        """Of the last record of the last batch, also where compaction has removed it."""
+        """Offset of the last record of the last batch, even if compaction has removed it."""
 
     @property
     def next_offset(self) -> int:
@@ -101,7 +102,7 @@ Piece: TypeAlias = Batch | BatchRun
 
 
 def batches_of(piece: Piece, start_offset: int, limit_offset: int) -> Iterator[tuple[int, Batch]]:
-    """Position in the piece and batch, one by one; of a run those with an offset of the range."""
+    """Each batch with its position in the piece; from a run, those with an offset of the range."""
     if isinstance(piece, Batch):
         yield 0, piece
     else:
@@ -171,8 +172,8 @@ def _scan(view: memoryview, position: int) -> tuple[list[Header], int]:
         ):
             break
         if base_offset < next_offset:
-            # Either offset may be the wrong one, so whoever looks into it gets the batch before
-            # this one by itself.
+            # Either offset may be the wrong one, so the batch before this one is taken out of the
+            # run: the caller then checks each of the two by itself.
             if len(headers) > 1:
                 position -= headers.pop()[Field.LENGTH] + layout.LOG_OVERHEAD
             break
