@@ -10,6 +10,7 @@ import numpy as np
 from numba.core import event
 
 from tailrace import kernels
+from tailrace.kernels.compiling import compile_function
 from tailrace.kernels.kernel import WORTH_LOADING_RECORDS, Kernel
 
 FRESH = "import sys; from tailrace import kernels; import tailrace.records.checks; "
@@ -81,7 +82,7 @@ class Levels(event.Listener):  # type: ignore[misc]
 def test_kernels_are_compiled_at_level_1() -> None:
     """The level holds during the compilation and is put back for Numba's other users.
 
-    The function has no source file, so that there is no cache; it is compiled all the same.
+    The function has no source file, so that there is no cache.
     """
     before = numba.config.OPT
     listener = Levels()
@@ -89,10 +90,39 @@ def test_kernels_are_compiled_at_level_1() -> None:
     exec(NOWHERE, scope)
     target = Kernel(scope["double"], ("bytes", "int64"))
     with event.install_listener("numba:compile", listener):
-        target.compile_with(numba, np)
+        target.switch_to(compile_function(target.plain, target.parameters, None), np)
     assert target(b"abc", 4) == target.run_plain(b"abc", 4) == 11
     assert listener.seen == {1}
     assert numba.config.OPT is before
+
+
+def test_only_the_kernels_that_are_named_are_compiled() -> None:
+    """Others go on in plain Python, and are loaded by a later call."""
+    code = """
+kernels.load(kernels.find_timestamp)
+both = kernels.find_timestamp, kernels.walk_records
+print([each.is_compiled for each in both], kernels.is_loaded(both[0]), kernels.is_loaded(*both))
+"""
+    assert fresh(code) == "[True, False] True False"
+
+
+def test_a_helper_is_compiled_once() -> None:
+    """Kernels share the code of their helpers, whatever integers their calls have in them."""
+    code = """
+from numba.core import event
+class Names(event.Listener):
+    def on_start(self, event):
+        names.append(event.data["dispatcher"].py_func.__name__)
+    def on_end(self, event):
+        pass
+names = []
+import os, tempfile
+with tempfile.TemporaryDirectory() as place, event.install_listener("numba:compile", Names()):
+    os.environ["NUMBA_CACHE_DIR"] = place
+    kernels.load(kernels.find_timestamp, kernels.list_refused)
+print(len(names) - len(set(names)), "read_record" in names)
+"""
+    assert fresh(code) == "0 True"
 
 
 def test_every_kernel_has_one_compiled_signature() -> None:

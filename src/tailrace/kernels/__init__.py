@@ -1,10 +1,12 @@
 """Hot loops: buffers and integers in, buffers and integers out.
 
 Importing this room imports neither numpy nor numba; see `tailrace.kernels.kernel` for when they
-come. `tailrace.kernels.showing` and `tailrace.kernels.encoding` are not among these: whoever shows
-or produces records imports them, and nobody else pays for compiling. Not here: objects, I/O,
+are imported. Modules that show or produce records import `tailrace.kernels.showing` and
+`tailrace.kernels.encoding` themselves, so that no other process compiles these. Not here: objects,
 errors with words.
 """
+
+from typing import Final
 
 from tailrace.kernels.cleaning import RECORD_GROWTH_MAX, copy_records
 from tailrace.kernels.kernel import (
@@ -41,8 +43,16 @@ from tailrace.kernels.records import (
     walk_records,
 )
 
+DECODING: Final = (decode_records, decode_headers)
+"""The kernels that make columns of records."""
+
+COMPACTING: Final = (put_keys, choose_records, copy_records)
+"""The kernels of a compaction."""
+
 __all__ = [
     "BATCH_ROW_SIZE",
+    "COMPACTING",
+    "DECODING",
     "GROUP_SIZE",
     "PAYLOAD_WIDTH",
     "RECORD_GROWTH_MAX",

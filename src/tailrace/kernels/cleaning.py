@@ -1,15 +1,12 @@
-"""The kernel that writes the records which a compaction keeps, one behind the other.
+"""The kernel that copies the records which a compaction keeps into one buffer.
 
-The input is what `choose_records` has looked at: batches of v2 records as drawn in
-`tailrace.kernels.records`, and one byte for each record that says whether it stays. A record's
-bytes stay as they are, unless the base timestamp of its batch has moved: then its timestamp delta
-is written anew, and with it its length.
+The input is that of `choose_records`, batches of v2 records as drawn in `tailrace.kernels.records`,
+and its output: one byte for each record that says whether the record stays. The bytes of a record
+do not change unless the base timestamp of its batch does; then its timestamp delta and its length
+are encoded again.
 
-Invariant: nothing outside of the batches is read and nothing beyond the end of `output`
-is written, whatever the bytes are. The caller has had the records checked (`choose_records`).
-
-The helpers that read varints are those of `tailrace.kernels.records`: whoever changes them deletes
-the `.nbi` files of `__pycache__`, as for `copy_bytes`.
+Invariant: nothing outside of the batches is read and nothing beyond the end of `output` is written,
+whatever the bytes are. `choose_records` has checked the records before.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -32,14 +29,14 @@ _RECORD_COUNT: Final = int(RecordFault.RECORD_COUNT)
 _NO_ROOM: Final = int(RecordFault.NO_ROOM)
 
 RECORD_GROWTH_MAX: Final = 13
-"""Most bytes that a new timestamp delta adds to a record: nine of its own, four of the length."""
+"""Most bytes that a new timestamp delta adds to a record: nine for itself, four for the length."""
 
 
 @helper
 def write_varint(output: "Outputs", position: int, number: int) -> int:
-    """Writes a zigzag varint of up to ten bytes; returns the position behind it.
+    """Writes a zigzag varint of up to ten bytes; returns the position after it.
 
-    The sign is taken out first, because doubling a number of 64 bits would leave int64.
+    The sign is removed first, because a doubled 64-bit number would not fit into int64.
     """
     sign = 0
     if number < 0:
@@ -74,7 +71,7 @@ def copy_kept(  # noqa: PLR0917 (a kernel takes its buffers by position)
     data: "Ints", position: int, limit: int, count: int,
     keeps: "Ints", first: int, timestamp_shift: int, output: "Outputs", written: int,
 ) -> int:  # fmt: skip
-    """One batch of `copy_records`: where the output then ends, or minus a `RecordFault`."""
+    """Copies the records of one batch; returns the end of the output, or minus a `RecordFault`."""
     for index in range(first, first + count):
         start = position
         length, body = read_varint(data, start, limit)
@@ -113,10 +110,10 @@ def copy_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
     data: "Ints", count: int, batches: "Outputs",  # noqa: ARG001 (accounted)
     keeps: "Ints", gap: int, output: "Outputs",
 ) -> int:  # fmt: skip
-    """Copies the records that have a 1 in `keeps`, of the batches whose row says so.
+    """Copies the records that have a 1 in `keeps`, from each batch that has IS_COPIED set.
 
-    The row is that of `choose_records`; TIMESTAMP_SHIFT is added to the records' timestamp deltas.
-    Before each batch `gap` bytes are left free, and START and END say where its records are.
+    `batches` are the rows of `choose_records`. TIMESTAMP_SHIFT is added to the timestamp deltas.
+    `gap` bytes are left free before each batch; START and END are set to where its records are.
 
     Returns:
         The bytes written, gaps included, or minus a `RecordFault`.

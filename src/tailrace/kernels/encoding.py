@@ -1,20 +1,20 @@
-"""The kernels of a producer's columns: partitions by key, batches cut by size, records written.
+"""The kernels of a producer: choose partitions by key, cut rows into batches, encode records.
 
-A column of binaries is the bytes of all rows, one behind the other, and where each row's bytes end:
+A column of binaries has the bytes of all rows in one buffer, and the place where each row ends:
 
     data    b"onetwothree"
     ends    0 3 6 ~6 11            "one", "two", null, "three"
 
-`ends` has a place more than there are rows. The first says where row 0 begins; the place of a null
-row is the bitwise complement, which is negative, of where the row before it ends. This is Arrow's
-layout with the validity folded in, and the data may be Arrow's own buffer. No `ends` at all is a
-column of nulls. A record is drawn in `tailrace.kernels.records`.
+`ends` has one entry more than there are rows. The first says where row 0 begins. The entry of a
+null row is negative: the bitwise complement of where the row before it ends. This is Arrow's layout
+with the validity folded in, and the data may be Arrow's own buffer. A column with an empty `ends`
+has only nulls. A record is drawn in `tailrace.kernels.records`.
 
-These kernels are not among the exports of the room: whoever produces imports this module, and a
-broker does not compile them.
+The room does not export these kernels, so that a broker does not compile them; a producer imports
+this module.
 
-Invariant: nothing beyond the end of an output is written. That the ends fit to the data, and the
-rows to the ends, is the caller's business: they are no bytes from outside.
+Invariant: nothing beyond the end of an output is written. The caller makes sure that the ends fit
+the data and the rows fit the ends: neither comes from a peer or a file.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -33,7 +33,7 @@ _MURMUR_FACTOR: Final = 0x5BD1E995
 
 @helper
 def row_of(ends: "Outputs", row: int) -> tuple[int, int]:
-    """Where the bytes of a row begin, and how many there are; -1 for null."""
+    """Where the bytes of a row begin, and their number; the number is -1 for null."""
     if len(ends) == 0:
         return 0, -1
     end = ends[row + 1]
@@ -57,11 +57,12 @@ def encode_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
 ) -> int:  # fmt: skip
     """Writes `count` records to `output`, from `position` on.
 
-    They are the rows `rows[start]`, `rows[start + 1]` and so on; without `rows`, rows `start` and
-    on. Headers are columns of `encode_headers`. Without `timestamps` (ms) all have the base.
+    The records are the rows `rows[start]`, `rows[start + 1]` and so on; if `rows` is empty, they
+    are the rows from `start` on. Headers are columns made by `encode_headers`. If `timestamps` (ms)
+    is empty, all records get the base timestamp.
 
     Returns:
-        Where the output then ends, or -1 if it is too small.
+        The end of the output, or -1 if it is too small.
     """
     room = len(output)
     for index in range(count):
@@ -107,14 +108,13 @@ def encode_headers(  # noqa: PLR0917 (a kernel takes its buffers by position)
     keys: "Ints", key_ends: "Outputs", values: "Ints", value_ends: "Outputs",
     row_ends: "Outputs", count: int, output: "Outputs", output_ends: "Outputs",
 ) -> int:  # fmt: skip
-    """Writes a column of `count` rows that are a record's header count and headers as encoded.
+    """Writes a column of `count` rows; each row is the header count and the headers of a record.
 
-    The headers of a row are those between its ends in `row_ends`, none if it is null. Ten bytes for
-    each header and five for each row, besides the keys and values, are room enough in `output`.
+    The headers of a row are those between its ends in `row_ends`; a null row has none. `output`
+    needs room for the keys and values, ten bytes for each header and five bytes for each row.
 
     Returns:
-        Where the output ends, or minus the number, from 1, of the row that has a header whose key
-        is null.
+        The end of the output. If a header key is null: minus the number, from 1, of its row.
     """
     position = 0
     output_ends[0] = 0
@@ -140,7 +140,7 @@ def encode_headers(  # noqa: PLR0917 (a kernel takes its buffers by position)
 
 @helper
 def murmur2(data: "Ints", position: int, size: int) -> int:
-    """The hash that Kafka's clients take of a key, as an unsigned number of 32 bits."""
+    """The hash of a key that Kafka's clients use (murmur2), as an unsigned 32-bit number."""
     digest = _MURMUR_SEED ^ size
     whole = position + (size & ~3)
     for at in range(position, whole, 4):
@@ -167,11 +167,11 @@ def cut_rows(  # noqa: PLR0917 (a kernel takes its buffers by position)
     sizes: "Outputs", rows: "Outputs", partitions: "Outputs", count: int, room: int,
     cuts: "Outputs", cut_sizes: "Outputs",
 ) -> int:  # fmt: skip
-    """Cuts `count` rows into runs of one partition and at most `room` bytes, or a single row.
+    """Cuts `count` rows into runs; a run has one partition and at most `room` bytes, or one row.
 
-    They are the first of `rows`, or the first at all without `rows`; without `partitions` there is
-    one. `cuts` gets the place of each run's first row in that order, and where the last run ends;
-    `cut_sizes` the sum of its rows' `sizes`.
+    The rows are the first `count` entries of `rows`; if `rows` is empty, they are rows 0 to
+    `count` - 1. If `partitions` is empty, there is one partition. `cuts` gets the place of the
+    first row of each run, and the end of the last run; `cut_sizes` gets the sum of `sizes` of each.
 
     Returns:
         The number of runs.
@@ -207,7 +207,7 @@ def choose_partitions(
     Rows that have a partition keep it, and rows without a key keep their -1.
 
     Returns:
-        How many rows have no partition then.
+        How many rows are left without a partition.
     """
     left = 0
     for row in range(count):
@@ -219,3 +219,7 @@ def choose_partitions(
         else:
             partitions[row] = (murmur2(keys, at, size) & _INT32_MAX) % partition_count
     return left
+
+
+ENCODING: Final = (encode_records, encode_headers, choose_partitions, cut_rows)
+"""The kernels that a producer loads."""

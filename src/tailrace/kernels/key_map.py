@@ -1,25 +1,23 @@
-"""The kernels around the map of a compaction: the newest offset of every key, and who stays by it.
+"""The kernels of a compaction's map: note the newest offset of each key, choose records by it.
 
-Two buffers of fixed size, which the caller has made and cleared:
+The map is two buffers of fixed size, which the caller has made and cleared:
 
     slots   pairs of int64      word     31 bits of the key's hash | 32 bits: place in the arena + 1
                                 offset   the largest offset that was put for the key
-            a word of 0 is a free slot; a key stands in the first free one from its hash on
-    arena   bytes               size of a key (1 byte, or 255 and 4 bytes), and the key; and so on
+            a word of 0 is a free slot; a key is in the first free slot from its hash on
+    arena   bytes               for each key: its size (1 byte, or 255 and 4 bytes), then the key
 
-The hash only says where to look. Two keys are the same when their bytes are, which is why the arena
-has them: a map that trusted a hash would one day delete a record that nothing replaces.
+The hash only says where to look. Two keys are equal if their bytes are, and so the arena keeps the
+bytes: a map that trusted a hash would one day delete a record that nothing replaces.
 
-A call takes many batches: `data` has their records, `count` is the number of these in all, and
-`batches` has a row for each batch, whose places `BatchRow` names. Inside of a batch records are
-taken in groups, whose keys `read_group` finds, and has the map's memory come for all at once.
+A call takes many batches: `data` has their records, `count` is the number of all these records, and
+`batches` has a row for each batch; `BatchRow` names the places of a row. The records of a batch are
+taken in groups. `read_group` reads a group, and fetches the map's memory for all of it at once.
 
-Invariant: one slot at least is free, so every search ends; a key that was put is found with its
-largest offset; a record is only ever given up for a record with the same key and a larger offset.
+Invariant: at least one slot is free, so every search ends. A key that was put is found with its
+largest offset. A record is only dropped for a record with the same key and a larger offset.
 
-Hashes are 32 bits wide and multipliers 31, so that no product leaves int64. The helpers that read a
-record are those of `tailrace.kernels.records`: whoever changes them deletes the `.nbi` files of
-`__pycache__`, as for `copy_bytes`.
+Hashes have 32 bits and multipliers 31, so that every product fits into int64.
 """
 
 from enum import IntEnum
@@ -56,11 +54,11 @@ BATCH_ROW_SIZE: Final = 16
 
 GROUP_RECORDS: Final = 128
 """Records that are looked up together: enough for the processor to wait for many slots at once, and
-few enough for all of them to stay in its first cache."""
+few enough for the first-level cache."""
 
 GROUP_SIZE: Final = 8 * GROUP_RECORDS + 1
-"""Places of the `group` that `put_keys` and `choose_records` work in: eight for each record, and
-one for what was read only to have it come."""
+"""Size of the buffer `group` of `put_keys` and `choose_records`: eight places for each record, and
+one that `read_group` writes so that the compiler keeps its reads."""
 
 
 class MapState(IntEnum):
@@ -73,50 +71,51 @@ class MapState(IntEnum):
     KEYS_MAX = 2
     """Slots that may be in use."""
     UNMAPPED = 3
-    """Records so far whose key is larger than the whole arena: they are left out of the map."""
+    """Records so far whose key is larger than the whole arena; they are not in the map."""
     LAST_OFFSET = 4
-    """Offset of the last record that is in the map; as it was, if the call has put none."""
+    """Offset of the last record that was put; unchanged if the call has put none."""
     BATCH = 5
-    """Where the map became full or a fault was found: the batch's index."""
+    """Index of the batch where the map became full or a fault was found."""
     RECORD = 6
-    """And the record's index in it."""
+    """Index of the record in that batch."""
 
 
 class BatchRow(IntEnum):
-    """Places in a row of `batches`; the caller fills those up to KEEPS_TOMBSTONES."""
+    """Places in a row of `batches`; the caller fills the first six, to KEEPS_TOMBSTONES."""
 
     POSITION = 0
     LIMIT = 1
-    """Behind the last record."""
+    """The end of the last record."""
     RECORDS = 2
     BASE_OFFSET = 3
     LATEST_OFFSET = 4
-    """What lies behind it stays."""
+    """Records with a larger offset stay."""
     KEEPS_TOMBSTONES = 5
     KEPT = 6
-    """Records that stay; this and what follows is written by `choose_records`."""
+    """Records that stay. `choose_records` writes this place and those to SIZE."""
     UNKEYED = 7
-    """Records given up because they have no key."""
+    """Records dropped because they have no key."""
     TOMBSTONES = 8
-    """Records without a value among those that stay."""
+    """Records that stay and have no value."""
     TIMESTAMP_DELTA_FIRST = 9
-    """Of the first record that stays."""
+    """Timestamp delta of the first record that stays."""
     TIMESTAMP_DELTA_MAX = 10
-    """Of those that stay."""
+    """Largest timestamp delta of the records that stay."""
     SIZE = 11
-    """Bytes of those that stay."""
+    """Bytes of the records that stay."""
     IS_COPIED = 12
-    """Whether `copy_records` writes the batch's records, and with what."""
+    """1 if `copy_records` is to copy the batch; the caller fills this and the next place for it."""
     TIMESTAMP_SHIFT = 13
+    """Milliseconds that `copy_records` adds to each timestamp delta."""
     START = 14
-    """Where it has written the first of them."""
+    """Where `copy_records` has written the first record."""
     END = 15
-    """Behind the last one."""
+    """The end of the last record that `copy_records` has written."""
 
 
 @helper
 def hash_key(data: "Ints", position: int, size: int) -> int:
-    """32 bits that depend on every byte of the key; multiply and mix, four bytes at a time."""
+    """A 32-bit hash of all bytes of the key; it multiplies and mixes four bytes at a time."""
     mixed = (size * _MULTIPLIER) & _UINT32_MAX
     whole = position + (size & ~3)
     end = position + size
@@ -174,9 +173,9 @@ def is_key_at(data: "Ints", position: int, size: int, arena: "Ints", place: int)
 def find_slot(  # noqa: PLR0917 (a kernel takes its buffers by position)
     data: "Ints", position: int, size: int, mixed: int, slot: int, slots: "Outputs", arena: "Ints"
 ) -> int:
-    """Index in `slots` of the key's word, or of the free one where it belongs.
+    """Index in `slots` of the key's word, or of the free slot where it belongs.
 
-    `mixed` is the key's hash; the search begins with the slot that `read_group` has found.
+    `mixed` is the key's hash; the search begins at `slot`, which `read_group` has found.
     """
     tag = mixed & _TAG_MASK
     while True:
@@ -195,13 +194,13 @@ def read_group(  # noqa: PLR0917 (a kernel takes its buffers by position)
     data: "Ints", position: int, limit: int, count: int,
     slots: "Outputs", arena: "Ints", group: "Outputs",
 ) -> tuple[int, int]:  # fmt: skip
-    """Reads up to `GROUP_RECORDS` records, and says where their keys may stand in the map.
+    """Reads up to `GROUP_RECORDS` records, and finds where their keys may be in the map.
 
     A row of `group` is: end of the record, timestamp delta, offset delta, key position, key size,
     value size, hash, and the first slot that is free or has the hash.
 
-    A map is far larger than any cache, so a search waits for memory twice. Here nothing depends on
-    what is found, so the processor waits for many records at once.
+    A map is far larger than any cache, so each search waits for memory twice. No read in this
+    function depends on the result of another record's, so the processor waits for many at once.
 
     Returns:
         Records read, and 0 or minus a `RecordFault` of the next one.
@@ -240,7 +239,7 @@ def read_group(  # noqa: PLR0917 (a kernel takes its buffers by position)
         group[row + 7] = slot
         if word != 0:
             touched ^= arena[(word & _UINT32_MAX) - 1]
-    # Written down, or the compiler would leave out the reading.
+    # Without this write the compiler would drop the reads.
     group[8 * GROUP_RECORDS] = touched
     return read, 0
 
@@ -273,10 +272,11 @@ def put_keys(  # noqa: PLR0917 (a kernel takes its buffers by position)
     data: "Ints", count: int, start_offset: int, batches: "Outputs",  # noqa: ARG001 (accounted)
     slots: "Outputs", arena: "Outputs", state: "Outputs", group: "Outputs",
 ) -> int:  # fmt: skip
-    """Notes the offset of every record from `start_offset` on that has a key; `count` in all.
+    """Puts the offset of each of `count` records into the map, if it has a key.
 
-    Ends early at the first record whose key has no room; what stands before it is in the map. A key
-    that no empty arena could hold is passed over and counted.
+    Records before `start_offset` are left out. The call ends early at the first record whose key
+    has no room; the records before it are in the map. A key that is larger than the whole arena is
+    counted in UNMAPPED and left out.
 
     Returns:
         1 if all had room, 0 if the map is full, or minus a `RecordFault`.
@@ -332,11 +332,11 @@ def choose_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
     data: "Ints", count: int, batches: "Outputs",  # noqa: ARG001 (accounted)
     slots: "Outputs", arena: "Ints", state: "Outputs", group: "Outputs", keeps: "Outputs",
 ) -> int:  # fmt: skip
-    """Writes 1 to `keeps` for each of `count` records that stays; sums up each batch in its row.
+    """Writes 1 to `keeps` for each of `count` records that stays, else 0; fills each batch's row.
 
-    What lies behind the batch's LATEST_OFFSET, the last that the map knows of, stays. Before it a
-    record goes if it has no key, if its key has a larger offset in the map, or if it is a tombstone
-    and KEEPS_TOMBSTONES is 0. A record whose key no map of this size can hold stays in any case.
+    Records after LATEST_OFFSET, the last offset in the map, stay. Up to it a record is dropped if
+    it has no key, if its key has a larger offset in the map, or if it is a tombstone and
+    KEEPS_TOMBSTONES is 0. A record whose key is larger than the whole arena stays in any case.
 
     Returns:
         0 or minus a `RecordFault`; BATCH and RECORD of `state` then say where.

@@ -1,7 +1,7 @@
 """Loads the kernels beside a running event loop: what takes long is done by another process.
 
 Compiling takes seconds in which the interpreter lock is held for hundreds of milliseconds at a
-time. The other process leaves its machine code in Numba's cache, and what is left to do here takes
+time. The other process leaves its machine code in the cache, and what is left to do here takes
 half a second of short steps. (A machine where no cache can be written compiles here after all.)
 """
 
@@ -9,31 +9,52 @@ import contextlib
 import subprocess
 import sys
 
-from tailrace.kernels.kernel import is_loaded, load, registered_modules
+from tailrace.kernels.kernel import Kernel, is_loaded, load, registered
 
 COMPILE_S_MAX = 120
 """How long the other process may take: twenty times what it does on a laptop."""
 
+_IMPORT_LOAD = "from tailrace.kernels.kernel import load"
 
-def load_beside() -> None:
+
+def load_beside(*wanted: Kernel) -> None:
     """As `kernels.load`, for a thread of a process that has other things to do.
 
     Raises:
         ImportError: numba or numpy is not installed.
     """
-    if is_loaded():
+    if is_loaded(*wanted):
         return
-    names = sorted(registered_modules())
-    script = f"import {', '.join(names)}; from tailrace.kernels.kernel import load; load()"
+    if not is_cached(*wanted):
+        _compile_elsewhere(registered(*wanted))
+    load(*wanted)
+
+
+def is_cached(*wanted: Kernel) -> bool:
+    """Whether these kernels (or all that are imported) need not be compiled any more.
+
+    It does not import Numba, and takes 0.1 seconds the first time.
+
+    Raises:
+        ImportError: numba is not installed.
+    """
+    from tailrace.kernels.caching import has_code_of
+
+    return has_code_of(each.plain.__name__ for each in registered(*wanted))
+
+
+def _compile_elsewhere(wanted: list[Kernel]) -> None:
+    names = [(each.plain.__module__, each.plain.__name__) for each in wanted]
+    imports = "".join(f"from {module} import {name}; " for module, name in names)
+    loads = f"load({', '.join(name for _, name in names)})"
     # If it cannot be started, fails or takes too long, then `load` compiles what is missing.
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         subprocess.run(  # noqa: S603 - this interpreter, and the names of our own modules
             # -P: no module is imported from the working directory, whoever can write there.
-            [sys.executable, "-P", "-c", script],
+            [sys.executable, "-P", "-c", f"{imports}{_IMPORT_LOAD}; {loads}"],
             check=False,
             timeout=COMPILE_S_MAX,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-    load()

@@ -13,11 +13,11 @@ Input is the payload of one batch after decompression: `count` records, one afte
 
 Invariant: whatever the bytes are, nothing outside of `data[position:limit]` is read, nothing beyond
 the end of an output is written, and each kernel ends after at most `count` records with a row count
-or with the negative of a `RecordFault`. Nothing here raises, because compiled code could not tell
-its caller more than a number.
+or with the negative of a `RecordFault`. Nothing here raises, because compiled code returns numbers
+only.
 
-Why one-byte varints stand written out in places: most sizes and all empty header counts are one
-byte long, and in plain Python a call costs more than the rest.
+In some places one-byte varints are decoded without a call: most sizes and all empty header counts
+have one byte, and in plain Python the call would cost more than the rest.
 """
 
 from enum import IntEnum
@@ -102,9 +102,9 @@ class Total(IntEnum):
     """Places in the `totals` of `walk_records`."""
 
     RECORDS = 0
-    """Records that are sound; where the walk failed, also the index of the bad one."""
+    """Records that are sound; if the walk has failed, also the index of the bad record."""
     POSITION = 1
-    """Where the record after those starts."""
+    """Where the record after the sound ones starts."""
     IS_CONSECUTIVE = 2
     """1 if the offset deltas are 0, 1, 2 and so on."""
     LAST_OFFSET_DELTA = 3
@@ -117,17 +117,17 @@ class Payload(IntEnum):
     """Places of a batch in the `payloads` of `decode_records`."""
 
     POSITION = 0
-    """Where its first record starts in the buffer."""
+    """Where the first record of the batch starts in the buffer."""
     LIMIT = 1
-    """Where the last one ends."""
+    """Where the last record ends."""
     RECORD_COUNT = 2
     BASE_OFFSET = 3
     BASE_TIMESTAMP = 4
-    """Of a batch of LogAppendTime, the time of all its records."""
+    """The base timestamp; for a batch of LogAppendTime, the time of all its records."""
     KEEPS_DELTAS = 5
     """0 for a batch of LogAppendTime, else 1."""
     ROWS = 6
-    """Set by the kernel: how many records it has appended."""
+    """How many records of the batch the kernel has appended; the kernel writes it."""
 
 
 PAYLOAD_WIDTH: Final = len(Payload)
@@ -141,10 +141,10 @@ _AT_ROWS: Final = int(Payload.ROWS)
 
 
 class Refusal(IntEnum):
-    """Why a log does not take a record that is sound by its format."""
+    """Why a log refuses a record whose format is right."""
 
     OFFSET = 1
-    """Its offset delta is not its index."""
+    """The record's offset delta is not its index."""
     NO_KEY = 2
     TIMESTAMP = 3
 
@@ -162,7 +162,7 @@ REFUSED_WIDTH: Final = 3
 def read_varint(data: "Ints", position: int, limit: int) -> tuple[int, int]:
     """The 32-bit zigzag varint at `position`, and the position after it or minus a fault.
 
-    Five bytes carry 35 bits; as in Java, those above 32 are dropped.
+    Five bytes carry 35 bits; as in Java, the bits above 32 are dropped.
     """
     if position >= limit:
         return 0, -_TRUNCATED
@@ -189,8 +189,8 @@ def read_varint(data: "Ints", position: int, limit: int) -> tuple[int, int]:
 def read_varlong(data: "Ints", position: int, limit: int) -> tuple[int, int]:
     """The 64-bit zigzag varint at `position`, and the position after it or minus a fault.
 
-    Nine bytes carry 63 bits, which int64 holds. The tenth adds one more, which is set after the
-    shift that undoes the zigzag, where there is room for it.
+    Nine bytes carry 63 bits, which fit into int64. The tenth byte adds one bit. It is set after the
+    shift that undoes the zigzag, when there is room for it.
     """
     value = 0
     shift = 0
@@ -213,7 +213,7 @@ def read_varlong(data: "Ints", position: int, limit: int) -> tuple[int, int]:
 
 @helper
 def wrapping_sum(left: int, right: int) -> int:
-    """`left + right` as int64 arithmetic has it, without ever leaving int64 on the way."""
+    """`left + right` modulo 2^64 as an int64; no intermediate result leaves int64."""
     if left > 0 and right > _INT64_MAX - left:
         return (left - _INT64_MAX - 1) + (right - _INT64_MAX - 1)
     if left < 0 and right < _INT64_MIN - left:
@@ -253,7 +253,7 @@ def refused(fault: int) -> "Frame":
 
 @helper
 def read_record(data: "Ints", position: int, limit: int) -> "Frame":
-    """Where the fields of the record at `position` are; every rule about a record is checked.
+    """The places of the fields of the record at `position`; all rules for a record are checked.
 
     Returns:
         The end of the record or minus a fault, timestamp delta, offset delta, key position, key
@@ -319,7 +319,7 @@ def walk_records(data: "Ints", position: int, limit: int, count: int, totals: "O
     """Checks `count` records and sums them up in `totals`, whose places `Total` names.
 
     Returns:
-        0, or minus a `RecordFault`; then `totals` is about the records before the bad one.
+        0, or minus a `RecordFault`; then `totals` counts the records before the bad one.
     """
     fault = 0
     walked = 0
@@ -363,7 +363,7 @@ def walk_records(data: "Ints", position: int, limit: int, count: int, totals: "O
 
 @helper
 def is_outside(base: int, delta: int, earliest: int, latest: int) -> bool:
-    """Whether `base + delta` is a timestamp and not of that range; one beyond int64 is not."""
+    """Whether the timestamp `base + delta` is refused: outside of the range, or beyond int64."""
     if earliest > latest:
         return True
     if (base > 0 and delta > _INT64_MAX - base) or (base < 0 and delta < _INT64_MIN - base):
@@ -381,14 +381,15 @@ def list_refused(  # noqa: PLR0917 (a kernel takes its buffers by position)
     needs_keys: int, base_timestamp: int, keeps_deltas: int, earliest: int, latest: int,
     totals: "Outputs", refused_records: "Outputs",
 ) -> int:  # fmt: skip
-    """Lists the records that a log may not take, each with the first reason that applies.
+    """Lists the records that a log refuses, each with the first reason that applies.
 
-    `needs_keys` is 1 for a compacted topic. `keeps_deltas` is as in `decode_records`. Every
-    timestamp is refused if `earliest > latest`, else -1 never is. `totals` gets how many records
-    are refused and how many of them for their timestamp, also those that the list has no room for.
+    `needs_keys` is 1 for a compacted topic. `keeps_deltas` is as in `Payload`. If `earliest` is
+    larger than `latest`, every timestamp is refused; otherwise -1 is always accepted. `totals` gets
+    how many records are refused and how many of them for their timestamp, including those that the
+    list has no room for.
 
     Returns:
-        The records listed, or minus a `RecordFault`.
+        How many records are listed, or minus a `RecordFault`.
     """
     if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
         return -_RECORD_COUNT
@@ -440,15 +441,15 @@ def decode_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
 ) -> int:  # fmt: skip
     """Appends the records of `start_offset <= offset < limit_offset` to columns in Arrow's layout.
 
-    `payloads` has `PAYLOAD_WIDTH` places for each batch, as `Payload` says, and `count` is how many
-    records all have. `cursors` holds how many rows, key bytes, value bytes and headers the columns
-    have had; they move only when every payload is sound. There must be room for `count` more rows,
-    also where fewer are kept. `key_ends[0]` is 0 and `key_ends[row + 1]` where the key of `row`
-    ends, as Arrow's offsets are. `wanted` has the `WANT_…` bits of the columns to fill; the others
+    `payloads` has `PAYLOAD_WIDTH` places for each batch, as `Payload` says; `count` is the number
+    of records of all batches. `cursors` has the number of rows, key bytes, value bytes and headers
+    in the columns; they move only if every payload is sound. There must be room for `count` more
+    rows, even if fewer are kept. As in Arrow, `key_ends[0]` is 0 and `key_ends[row + 1]` is where
+    the key of `row` ends. `wanted` has the `WANT_…` bits of the columns to fill; the other columns
     are not touched.
 
     Returns:
-        The rows appended, or minus a `RecordFault`.
+        How many rows were appended, or minus a `RecordFault`.
     """
     row = cursors[0]
     key_end = cursors[1]
@@ -532,14 +533,14 @@ def decode_headers(  # noqa: PLR0917 (a kernel takes its buffers by position)
     key_ends: "Outputs", key_data: "Outputs",
     value_ends: "Outputs", value_valid: "Outputs", value_data: "Outputs",
 ) -> int:  # fmt: skip
-    """Appends the headers of the records that `decode_records` would append, laid out as Arrow.
+    """Appends the headers of the records that `decode_records` would append, in Arrow's layout.
 
-    A row is the list of one record's headers, and null when it has none. `cursors` holds how many
-    rows, headers, header key bytes and header value bytes there are; they move only when the whole
-    payload is sound.
+    A row is the list of one record's headers, and null if it has none. `cursors` has the number of
+    rows, headers, header key bytes and header value bytes; they move only if the whole payload is
+    sound.
 
     Returns:
-        The rows appended, or minus a `RecordFault`.
+        How many rows were appended, or minus a `RecordFault`.
     """
     if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
         return -_RECORD_COUNT
@@ -601,12 +602,12 @@ def find_timestamp(  # noqa: PLR0917 (a kernel takes its buffers by position)
     base_offset: int, base_timestamp: int, keeps_deltas: int, timestamp: int, start_offset: int,
     found: "Outputs",
 ) -> int:  # fmt: skip
-    """The first record at or after both `timestamp` and `start_offset`, for ListOffsets.
+    """Finds the first record at or after both `timestamp` and `start_offset`, for ListOffsets.
 
-    Writes its offset and its timestamp to `found`. `keeps_deltas` is as in `decode_records`.
+    Writes its offset and its timestamp to `found`. `keeps_deltas` is as in `Payload`.
 
     Returns:
-        1 if there is one, 0 if not, or minus a `RecordFault` of a record on the way.
+        1 if there is such a record, 0 if not, or minus a `RecordFault` of a record before it.
     """
     if count < 0 or count > (limit - position) // RECORD_SIZE_MIN:
         return -_RECORD_COUNT

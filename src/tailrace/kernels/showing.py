@@ -1,20 +1,17 @@
 """The kernel that writes records as lines of text, JSON or hexadecimal digits.
 
 The input is a payload of v2 records as drawn in `tailrace.kernels.records`. A line is made of
-literals, which the caller gives, and of what stands between them:
+literals, which the caller gives, and of the fields between them:
 
     literal 0, offset, 1, time, 2, key, 3, value, 4, headers, 9
     headers:  literal 5, name, 6, value, 7; between two of them literal 8
 
-A key or value that is not UTF-8 stands as hexadecimal digits between literals 10 and 11. What this
-kernel cannot write as it should be is left to the caller, record by record: a header name that is
-no UTF-8 and, in text, a character outside of ASCII that `printable` does not have.
+A key or value that is not UTF-8 is written as hexadecimal digits between literals 10 and 11. The
+kernel leaves a record to its caller if a header name is not UTF-8 or, in text, if a character
+outside of ASCII is not in `printable`.
 
 Invariant: nothing outside of `data` is read and nothing beyond the end of `out` is written,
 whatever the bytes are.
-
-The helpers that read records are those of `tailrace.kernels.records`: whoever changes them deletes
-the `.nbi` files of `__pycache__`, as for `copy_bytes` and `count_plain`.
 """
 
 from enum import IntEnum
@@ -37,7 +34,7 @@ class Form(IntEnum):
     """How records are shown."""
 
     NONE = 0
-    """Every chosen record is left to the caller."""
+    """The kernel writes nothing: it leaves each chosen record to the caller."""
     TEXT = 1
     JSON = 2
     HEX = 3
@@ -49,11 +46,11 @@ class Halt(IntEnum):
     WALKED = 0
     """No record is left."""
     ENOUGH = 1
-    """Nothing behind is wanted: the record at hand is too young, or there were enough."""
+    """No later record is wanted: the next one is too young, or there were enough."""
     FULL = 2
-    """The record at hand may not fit into `out`."""
+    """The next record may not fit into `out`."""
     UNSHOWN = 3
-    """The record at hand is chosen, and not shown; the cursors stand behind it."""
+    """The record before the cursors is chosen and not written: the caller has to show it."""
 
 
 class Bound(IntEnum):
@@ -63,22 +60,23 @@ class Bound(IntEnum):
     LIMIT_OFFSET = 1
     """The first offset that is not wanted."""
     EARLIEST = 2
-    """Records that are older (ms) are stepped over."""
+    """Records with an earlier timestamp (ms) are skipped."""
     LATEST = 3
-    """The first record that is as young (ms) ends it all; 2^63 - 1 is no bound."""
+    """The call ends at the first record with this timestamp (ms) or a later one; 2^63 - 1 is no
+    bound."""
     KEYS = 4
-    """`ANY_KEY`, `THIS_KEY` for the one given, or `NO_RECORD` where none is shown at all."""
+    """`ANY_KEY`, `THIS_KEY` for the records with the given key, or `NO_RECORD` for none at all."""
 
 
 class Cursor(IntEnum):
     """Places in the `cursors` of `show_records`."""
 
     INDEX = 0
-    """Records of the payload that are dealt with."""
+    """Records of the payload that are done."""
     POSITION = 1
-    """Where the record after those starts."""
+    """Where the next record starts."""
     END = 2
-    """Bytes that `out` has."""
+    """Bytes written to `out`."""
     LEFT = 3
     """Records that may still be chosen."""
 
@@ -88,19 +86,20 @@ THIS_KEY: Final = 1
 NO_RECORD: Final = 2
 
 ESCAPE_WIDTH: Final = 8
-"""Bytes per byte value in `escapes`: a size, and what stands for the byte; 0 is the byte itself."""
+"""Bytes for each byte value in `escapes`: the size of its escape, and the escape. Size 0 means that
+the byte is written as it is."""
 
 PRINTABLE_CODES: Final = 1 << 16
-"""Size of `printable`; characters beyond are left to the caller."""
+"""Size of `printable`; the caller shows records with characters beyond it."""
 
 TIMESTAMP_MAX: Final = 253_402_300_799_999
 """The last millisecond of the year 9999; younger timestamps are shown as numbers."""
 
 _GROWTH_MAX: Final = 8
-"""Bytes of a line per byte of its record at most, besides the literals: JSON has six for a control
-character, and twelve for the two bytes of an empty header."""
+"""Most bytes of a line for each byte of its record, without the literals: JSON takes six for a
+control character, and twelve for the two bytes of an empty header."""
 _ROOM_MIN: Final = 64
-"""For offset and time of a record."""
+"""Room for the offset and the time of a record."""
 
 # Numba takes module integers as constants, but would give an enum member a type of its own.
 _NONE: Final = int(Form.NONE)
@@ -119,7 +118,7 @@ _DAY_MS: Final = 86_400_000
 def put_literal(
     literals: "Ints", literal_ends: "Ints", number: int, out: "Outputs", end: int
 ) -> int:
-    """Where `out` ends behind this literal."""
+    """Writes a literal; returns the end of `out`."""
     start = literal_ends[number]
     size = literal_ends[number + 1] - start
     copy_bytes(literals, start, out, end, size)
@@ -128,7 +127,7 @@ def put_literal(
 
 @helper
 def put_digits(out: "Outputs", end: int, number: int, width: int) -> int:
-    """Where `out` ends behind the last `width` digits of a number that is not negative."""
+    """Writes the last `width` digits of a number of 0 or more; returns the end of `out`."""
     for place in range(end + width - 1, end - 1, -1):
         following = number // 10
         out[place] = 48 + number - following * 10
@@ -138,7 +137,7 @@ def put_digits(out: "Outputs", end: int, number: int, width: int) -> int:
 
 @helper
 def put_number(out: "Outputs", end: int, number: int) -> int:
-    """Where `out` ends behind a number of 64 bits."""
+    """Writes a 64-bit number; returns the end of `out`."""
     rest = number // 10
     last = number - rest * 10
     if number < 0:
@@ -158,9 +157,10 @@ def put_number(out: "Outputs", end: int, number: int) -> int:
 
 @helper
 def put_time(out: "Outputs", end: int, timestamp: int) -> int:
-    """Where `out` ends behind a time of ISO 8601, a number where no calendar reaches, or `-`.
+    """Writes a time in ISO 8601; returns the end of `out`.
 
-    The days become a date as in Hinnant's `civil_from_days`, whose years begin in March.
+    A time after the year 9999 is written as a number, and a negative one as `-`. Days become a date
+    as in Hinnant's `civil_from_days`, whose years begin in March.
     """
     if timestamp < 0:
         out[end] = 45
@@ -204,7 +204,7 @@ def put_time(out: "Outputs", end: int, timestamp: int) -> int:
 
 @helper
 def read_utf8(data: "Ints", at: int, limit: int) -> tuple[int, int]:
-    """Size and code of the character at `at`, which begins with 128 or more; size 0 for none.
+    """Size and code of the character at `at`, whose first byte is 128 or more; size 0 if invalid.
 
     As strict as Python: no overlong forms, no surrogates, nothing above U+10FFFF.
     """
@@ -231,7 +231,10 @@ def put_characters(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by p
     data: "Ints", at: int, limit: int, form: int,
     escapes: "Ints", printable: "Ints", out: "Outputs", end: int,
 ) -> int:  # fmt: skip
-    """Where `out` ends behind `data[at:limit]` as text; -1 if it is not UTF-8, -2 if not known."""
+    """Writes `data[at:limit]` as text; returns the end of `out`.
+
+    Returns -1 if the bytes are not UTF-8, and -2 if a character is not in `printable`.
+    """
     quote, backslash = (34, 92) if form == _JSON else (0, 0)
     while at < limit:
         start = at
@@ -264,7 +267,7 @@ def put_characters(  # noqa: PLR0917 (a kernel's helpers, too, take buffers by p
 
 @helper
 def put_hex(data: "Ints", at: int, limit: int, out: "Outputs", end: int) -> int:
-    """Where `out` ends behind the digits of `data[at:limit]`."""
+    """Writes `data[at:limit]` as hexadecimal digits; returns the end of `out`."""
     for place in range(at, limit):
         high = data[place] >> 4
         low = data[place] & 15
@@ -280,7 +283,7 @@ def put_field(  # noqa: PLR0917
     literals: "Ints", literal_ends: "Ints", escapes: "Ints", printable: "Ints",
     out: "Outputs", end: int,
 ) -> int:  # fmt: skip
-    """Where `out` ends behind a key, a value or a header name; -1 if the caller must show it."""
+    """Writes a key, a value or a header name; returns the end of `out`, or -1 as `put_record`."""
     if size < 0:
         out[end] = 110
         out[end + 1] = 117
@@ -307,7 +310,7 @@ def put_field(  # noqa: PLR0917
 
 @helper
 def is_equal(data: "Ints", at: int, size: int, key: "Ints") -> bool:
-    """Whether the `size` bytes at `at` are those of `key`; a size of -1 is no key."""
+    """Whether the `size` bytes at `at` are equal to `key`; a size of -1 is no key."""
     if size != len(key):
         return False
     for place in range(size):  # noqa: SIM110 (Numba compiles no generator here)
@@ -322,13 +325,13 @@ def put_record(  # noqa: PLR0917
     literals: "Ints", literal_ends: "Ints", escapes: "Ints", printable: "Ints",
     out: "Outputs", end: int,
 ) -> int:  # fmt: skip
-    """Where `out` ends behind the line of a record; -1 if the caller must show it."""
+    """Writes the line of a record; returns the end of `out`, or -1 if the caller must show it."""
     limit, _, _, key_at, key_size, value_at, value_size, headers_at, headers = frame
     end = put_literal(literals, literal_ends, 0, out, end)
     end = put_number(out, end, offset)
     end = put_literal(literals, literal_ends, 1, out, end)
     end = put_number(out, end, timestamp) if form == _JSON else put_time(out, end, timestamp)
-    # One loop over all fields, because what it calls is inlined at each call.
+    # One loop over all fields, because `put_field` is inlined wherever it is called.
     for field in range(2 + 2 * headers):
         is_name = False
         if field == 0:
@@ -365,7 +368,7 @@ def show_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
     """Writes the chosen records from `cursors` on as lines to `out`, and moves the cursors.
 
     `bounds` has the places of `Bound`, `cursors` those of `Cursor`. `keeps_deltas` is as in
-    `decode_records`. `literal_ends` has 0 and then where each literal ends.
+    `Payload`. `literal_ends` has 0 and then where each literal ends.
 
     Returns:
         A `Halt`, or minus a `RecordFault`; then the lines of the records before are in `out`.

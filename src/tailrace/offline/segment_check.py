@@ -218,9 +218,9 @@ def _with_next(
 
 
 def _check_records(path: str, position: int, batch: Batch) -> Iterator[tuple[Finding, bool]]:
-    """Findings, each with whether it makes the batch unusable."""
-    if kernels.worth_loading():
-        kernels.load()
+    """Findings, and of each whether the batch is unusable for it."""
+    if kernels.worth_loading(kernels.walk_records):
+        kernels.load(kernels.walk_records)
     try:
         totals = check_records(batch)
     except DecompressedTooLargeError as error:

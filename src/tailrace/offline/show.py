@@ -36,9 +36,9 @@ Buffer: TypeAlias = Any
 PAGE_BYTES: Final = 1024 * 1024
 """Small enough to stay in a processor's cache on its way, large enough for a call of the system."""
 
-_PLAIN_RECORDS_MAX: Final = 4096
-"""Records that are shown without compiled kernels: they take a sixth of the time to load them, and
-a reader that wants more mostly wants much more."""
+PLAIN_RECORDS_MAX: Final = 16_384
+"""Most records that plain Python shows, in half a second; for more, the kernel is loaded. A batch
+of one mebibyte mostly has fewer records, so the first lines of a log do not need the kernel."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CONTROL_KEY = struct.Struct(">hh")
@@ -59,8 +59,15 @@ class Page:
     """Collects the lines of chosen records, and gives them out a page at a time."""
 
     __slots__ = (
-        "_cursors", "_form", "_made_for", "_out", "_parts", "_read", "_tables", "is_export",
-    )  # fmt: skip
+        "_cursors",
+        "_form",
+        "_out",
+        "_partition",
+        "_parts",
+        "_plain_records",
+        "_read",
+        "_tables",
+    )
 
     def __init__(self, form: Form, *, records_max: int, is_export: bool = False) -> None:
         """At most `records_max` lines; for an export keys and values are as they are stored.
@@ -74,6 +81,8 @@ class Page:
         self._parts: list[bytes] = []
         self._read = 0
         """Bytes of log since the last page."""
+        self._plain_records = 0
+        """Records, at most, that plain Python has shown."""
         self._cursors = kernels.int64s(len(Cursor))
         self._cursors[Cursor.LEFT] = records_max
         self._made_for: tuple[TopicPartition, TimestampType] | None = None
@@ -103,15 +112,14 @@ class Page:
             CorruptCompressionError: the payload cannot be decompressed.
             UnsupportedCodecError: the attributes have codec 5, 6 or 7.
         """
-        if kernels.plain_records() >= _PLAIN_RECORDS_MAX and not show_records.is_compiled:
-            yield self.take()
-            kernels.load()
-        timestamp_type = batch.timestamp_type
-        if (partition, timestamp_type) != self._made_for:
-            self._made_for = partition, timestamp_type
-            shown_type = timestamp_type if self.is_export else None
-            literals = _literals(partition, self._form, timestamp_type=shown_type)
-            self._tables = (*literals, *_characters(self._form))
+        if not show_records.is_compiled:
+            self._plain_records += min(batch.record_count, self._cursors[Cursor.LEFT])
+            if self._plain_records > PLAIN_RECORDS_MAX:
+                yield self.take()
+                kernels.load(show_records)
+        if partition != self._partition:
+            self._partition = partition
+            self._tables = (*_literals(partition, self._form), *_characters(self._form))
         cursors = self._cursors
         cursors[Cursor.INDEX] = cursors[Cursor.POSITION] = 0
         start, left = cursors[Cursor.END], cursors[Cursor.LEFT]

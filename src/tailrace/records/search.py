@@ -1,7 +1,7 @@
-"""The first record of a batch at or after a timestamp, for ListOffsets; no objects are made.
+"""Finds the first record of a batch at or after a timestamp, for ListOffsets, without objects.
 
-Plain Python walks a mebibyte of records at most, which takes it half a second. A batch that
-decompresses to more may be a bomb, for which it would take minutes: the kernels are loaded first.
+Plain Python walks at most a mebibyte of records, which takes half a second. A larger batch may be a
+decompression bomb, which would take minutes: for such a batch the compiled kernel is loaded first.
 """
 
 from typing import Final, NamedTuple
@@ -14,11 +14,11 @@ from tailrace.records.batch import Batch
 from tailrace.records.checks import record_error
 
 PLAIN_BYTES_MAX: Final = 1024 * 1024
-"""What plain Python may walk in one batch (decision 23)."""
+"""Most bytes of records that plain Python walks in one batch (decision 23)."""
 
 
 class FoundRecord(NamedTuple):
-    """Where a record stands, and when it was written."""
+    """The offset and the timestamp of a record."""
 
     offset: int
     timestamp: int
@@ -26,18 +26,18 @@ class FoundRecord(NamedTuple):
 
 
 def find_timestamp(batch: Batch, timestamp: int, *, start_offset: int) -> FoundRecord | None:
-    """The first record with at least this timestamp and at least this offset, or None.
+    """The first record with this timestamp (ms) or a later one, from `start_offset` on, or None.
 
     The caller has called `batch.check()`.
 
     Raises:
-        CorruptRecordError: a record on the way breaks a rule of the format.
+        CorruptRecordError: a record before it breaks a rule of the format.
         CorruptCompressionError: the payload cannot be decompressed.
         UnsupportedCodecError: the attributes have codec 5, 6 or 7.
     """
     view = batch.records_view()
     if len(view) > PLAIN_BYTES_MAX:
-        load_beside()
+        load_beside(kernels.find_timestamp)
     is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     found = kernels.int64s(2)
     status = kernels.find_timestamp(

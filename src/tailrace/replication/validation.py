@@ -44,7 +44,7 @@ def is_short(records: Buffer, *, before: int = 0) -> bool:
 
     `before` are the bytes of batches that are appended in the same step.
     """
-    size_max = COMPILED_BYTES_MAX if kernels.is_loaded() else PLAIN_BYTES_MAX
+    size_max = COMPILED_BYTES_MAX if kernels.walk_records.is_compiled else PLAIN_BYTES_MAX
     if len(records) < HEADER_SIZE:
         return True  # It is refused because of its size.
     return before + len(records) <= size_max and not records[ATTRIBUTES_POSITION + 1] & CODEC_MASK
@@ -71,7 +71,7 @@ class BatchValidation:
 
 
 def _plan_heavy(log: Log, records: memoryview, *, now_ms: int) -> PlannedAppend:
-    load_beside()
+    load_beside(kernels.walk_records, kernels.list_refused)
     return _plan(log, records, now_ms=now_ms, decompressed_max=None)
 
 

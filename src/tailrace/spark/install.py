@@ -5,8 +5,7 @@
     spark.read.format("tailrace")…
 
 A cluster whose Python environment has `tailrace[spark]` installed needs none of this: Spark finds
-the format by itself. There, compiled kernels are also kept from one application to the next, while
-every application that gets the package by `install` compiles them anew once it reads a lot.
+the format by itself.
 
 What is shipped is this package, which is pure Python. What it stands on cannot be shipped so: the
 Python of the executors must have pyarrow, as Spark's own Arrow functions need it, and numpy,

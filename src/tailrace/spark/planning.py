@@ -45,8 +45,8 @@ CACHED_KERNEL_RECORDS = 50_000
 """Records per core from which compiled kernels pay: plain Python decodes a hundred thousand in a
 second, and reading the kernels from Numba's cache takes half of one."""
 
-UNCACHED_KERNEL_RECORDS = 600_000
-"""The same where they have to be compiled first, which takes six seconds."""
+UNCACHED_KERNEL_RECORDS = 200_000
+"""The same where they have to be compiled first, which takes two seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,7 @@ def read_task(
     """
     settle_worker()
     if task.is_compiled:
-        kernels.load()
+        kernels.load(*kernels.DECODING)
     try:
         for wanted in task.ranges:
             yield from _read_range(
@@ -189,8 +189,8 @@ def _read_range(
                 _append_batch(chunks, each, wanted, skipped=place.skipped)
         if not chunks.builder.has_room:
             yield chunks.finish()
-            if kernels.worth_loading():
-                kernels.load()
+            if kernels.worth_loading(*kernels.DECODING):
+                kernels.load(*kernels.DECODING)
     if chunks.builder.row_count:
         yield chunks.finish()
 

@@ -16,7 +16,6 @@ twice reads the same records twice; a new `load()` sees what came after.
 
 import logging
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -35,7 +34,7 @@ from pyspark.sql.types import (
 
 from tailrace import kernels
 from tailrace.errors import ConfigError
-from tailrace.runtime.threads import usable_core_count
+from tailrace.kernels.loading import is_cached
 from tailrace.spark.corruption import write_report
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import SourceOptions, parse_options
@@ -212,7 +211,7 @@ def plan_ranges(
         ranges,
         core_count=core_count,
         compiled_records=CACHED_KERNEL_RECORDS
-        if _has_compiled_kernels()
+        if is_cached(*kernels.DECODING)
         else UNCACHED_KERNEL_RECORDS,
         task_count_min=options.task_count_min,
         task_records_max=options.task_records_max,
@@ -222,9 +221,9 @@ def plan_ranges(
 
 def partitions_of(tasks: Sequence[ScanTask]) -> list[InputPartition]:
     """The tasks for Spark, with compiled kernels in the cache where they are worth loading."""
-    if any(task.is_compiled for task in tasks) and not _has_compiled_kernels():
+    if any(task.is_compiled for task in tasks) and not is_cached(*kernels.DECODING):
         # Once here, and not in every worker at the same time.
-        kernels.load()
+        kernels.load(*kernels.DECODING)
     return [InputPartition(task) for task in tasks]
 
 
@@ -247,13 +246,3 @@ def schema_faults(schema: StructType) -> list[str]:
         elif not field.nullable:
             faults.append(f"schema: {field.name} may be null here; leave out NOT NULL")
     return faults
-
-
-def _has_compiled_kernels() -> bool:
-    """Whether Numba seems to have its cache beside the kernels.
-
-    If it is stale, or elsewhere because the package cannot be written, some work is done twice;
-    to find out for certain would take as long as loading does.
-    """
-    folder = Path(kernels.__file__).parent / "__pycache__"
-    return any(folder.glob("*.nbi"))

@@ -42,6 +42,7 @@ from tailrace.client.producer.transactions.requests import (
 )
 from tailrace.client.producer.user_code import call_user_code
 from tailrace.errors import TailraceError
+from tailrace.kernels.encoding import ENCODING
 from tailrace.model import TopicPartition
 from tailrace.runtime import Runtime, system_runtime
 
@@ -288,7 +289,7 @@ class AsyncProducer(BaseProducer):
                 await lines.wait_for_topic(ProducerRecord(topic), lines.max_block())
                 summary.row_count += chunk.row_count
                 if is_worth_waiting(summary.row_count):
-                    await asyncio.to_thread(kernels.load)
+                    await asyncio.to_thread(kernels.load, *ENCODING)
                 plan = engine.plan(topic, chunk)
                 summary.refuse(plan.refused)
                 for columns in plan.slices:

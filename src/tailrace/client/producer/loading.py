@@ -1,4 +1,4 @@
-"""Loads the compiled kernels once running pure Python has cost as much time as loading them.
+"""When a producer loads compiled kernels: when plain code has cost as much as loading them does.
 
 Not here: the measurement of that cost, for the whole process (`tailrace.kernels.kernel`).
 """
@@ -7,20 +7,23 @@ import threading
 from typing import Final
 
 from tailrace import kernels
+from tailrace.kernels.encoding import ENCODING
 
 LOAD_ROWS: Final = 60_000
-"""Rows of one `send_many` that take pure Python about half as long as loading the kernels."""
+"""Rows of one `send_many` whose plain code costs about half of what loading the kernels costs."""
 
 _loading = threading.Lock()
-"""Acquired once, by the first caller that starts the loading."""
+"""Taken once, by the first call that finds loading worth while."""
 
 
 def is_worth_waiting(row_count: int) -> bool:
-    """Return whether a call with so many rows should wait until the kernels are loaded."""
-    return row_count >= LOAD_ROWS and not kernels.is_loaded()
+    """Whether so many rows in one call are worth waiting until the kernels are loaded."""
+    return row_count >= LOAD_ROWS and not kernels.is_loaded(*ENCODING)
 
 
 def load_beside() -> None:
-    """Start a thread that loads the kernels, if that pays off by now; returns at once."""
-    if kernels.worth_loading() and _loading.acquire(blocking=False):
-        threading.Thread(target=kernels.load, name="tailrace-kernels", daemon=True).start()
+    """Starts a thread that loads the kernels, if that is worth while by now; returns at once."""
+    if kernels.worth_loading(*ENCODING) and _loading.acquire(blocking=False):
+        threading.Thread(
+            target=kernels.load, args=ENCODING, name="tailrace-kernels", daemon=True
+        ).start()

@@ -43,6 +43,7 @@ from tailrace.client.producer.transactions.requests import (
     OffsetAndMetadata,
 )
 from tailrace.errors import TailraceError
+from tailrace.kernels.encoding import ENCODING
 from tailrace.model import TopicPartition
 from tailrace.runtime.polling import PollingNetwork
 
@@ -144,7 +145,7 @@ class Producer(BaseProducer):
                     self._wait_for_topic(ProducerRecord(topic), deadline)
                 summary.row_count += chunk.row_count
                 if is_worth_waiting(summary.row_count):
-                    kernels.load()
+                    kernels.load(*ENCODING)
                 plan = engine.plan(topic, chunk)
                 summary.refuse(plan.refused)
                 for columns in plan.slices:

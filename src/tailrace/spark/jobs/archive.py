@@ -220,7 +220,7 @@ class _Run:
         items = plan_items(ranges, item_bytes=task.file_bytes)
         if any(each.length >= CACHED_KERNEL_RECORDS for each in ranges):
             # Once here, and not in every worker at the same time.
-            kernels.load()
+            kernels.load(*kernels.DECODING)
         for results in run_in_rounds(
             self._spark, items, partial(write_item, task), core_count=self._core_count
         ):

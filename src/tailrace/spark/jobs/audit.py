@@ -205,7 +205,7 @@ def _check(
     """The two Spark jobs; what they find goes into the listing."""
     pieces = cut([files for _, files in listed.partitions], piece_bytes)
     if any(piece.size >= KERNELS_FROM_BYTES for _, piece in pieces):
-        kernels.load()  # Once here, and not in every worker at the same time.
+        kernels.load(kernels.walk_records)  # Once here, and not in every worker at the same time.
     total, done = sum(piece.size for _, piece in pieces), 0
     # All cores get work, if there is enough of it to be worth their tasks.
     item_bytes = min(total // (ROUNDS * core_count), PIECE_BYTES)

@@ -241,7 +241,7 @@ class _Job:
         self._bytes_to_read += 2 * size
         if size >= LOAD_KERNELS_BYTES:
             # Once here, and not in every worker at the same time.
-            kernels.load()
+            kernels.load(*kernels.COMPACTING)
         self._collect(rounds)
         self._compare(rounds)
         self._rewrite(rounds)

@@ -288,4 +288,4 @@ def _opened(files: Files, sources: Sequence[SourceFile]) -> list[SourceSegment]:
 
 def _load_kernels(group: Group) -> None:
     if group.size_bytes >= LOAD_KERNELS_BYTES:
-        kernels.load()
+        kernels.load(*kernels.COMPACTING)

@@ -265,7 +265,7 @@ def profile_topics(
     check_visible(spark, directories=local, target=None, core_count=core_count)
     ranges = _plan(options)
     if any(each.length >= CACHED_KERNEL_RECORDS for each in ranges):
-        kernels.load()  # Once here, and not in every worker at the same time.
+        kernels.load(*kernels.DECODING)  # Once here, and not in every worker at the same time.
     items = plan_items([each for each in ranges if each.length], item_bytes=item_bytes)
     function = partial(profile_item, options, time.time_ns() // 1_000_000)
     found = {each.partition: LogProfile() for each in ranges}
@@ -315,7 +315,7 @@ def _profile_range(
     place: Place, options: SourceOptions, wanted: OffsetRange, *, now_ms: int
 ) -> LogProfile:
     if wanted.length >= CACHED_KERNEL_RECORDS:
-        kernels.load()
+        kernels.load(*kernels.DECODING)
     found = LogProfile()
     skipped = len(place.skipped or ())
     for chunk in _chunks(place, options, wanted, found=found):
@@ -354,8 +354,8 @@ def _chunks(
         found.add_batch(batch, begins_here=begins_here, records=records, content_bytes=size)
         if not builder.has_room:
             yield builder.finish()
-            if kernels.worth_loading():
-                kernels.load()
+            if kernels.worth_loading(*kernels.DECODING):
+                kernels.load(*kernels.DECODING)
     if builder.row_count:
         yield builder.finish()
 

@@ -33,6 +33,7 @@ from tailrace import kernels
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.settings import CONNECTION_SETTINGS, SECURITY_SETTINGS
 from tailrace.errors import ConfigError, StorageError, TailraceError
+from tailrace.kernels.encoding import ENCODING
 from tailrace.model import TopicPartition
 from tailrace.spark.jobs.folder import open_folder
 from tailrace.spark.jobs.manifest import Manifest, open_manifest
@@ -216,7 +217,7 @@ class _Run:
         self._check_visible(core_count)
         if any(limit - start >= CACHED_KERNEL_RECORDS for start, limit in ranges.values()):
             # Once here, and not in every worker at the same time.
-            kernels.load()
+            kernels.load(*kernels.DECODING, *ENCODING)
         total = sum(each.limit - each.start for each in pending)
         total += sum(each.length for wave in waves for each in wave)
         done, summary = 0, ReplaySummary()

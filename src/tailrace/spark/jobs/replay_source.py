@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from tailrace import kernels
 from tailrace.errors import ConfigError, CorruptionError
+from tailrace.kernels.encoding import ENCODING
 from tailrace.model import TopicPartition
 from tailrace.spark.jobs.archive import FORMAT, ranges_of
 from tailrace.spark.jobs.folder import Folder, open_folder
@@ -171,9 +172,9 @@ def read_tables(source: ReplaySource, wanted: SourceRange) -> Iterator[pa.Table]
     """
     offsets, files = wanted
     is_large = offsets.length >= CACHED_KERNEL_RECORDS
+    if is_large:
+        kernels.load(*ENCODING)
     if source.archive is not None:
-        if is_large:
-            kernels.load()
         folder = open_folder(source.archive)
         tables = merged([_row_groups(folder, name, offsets) for name in files])
     else:

@@ -1,0 +1,200 @@
+"""Compiles a kernel with Numba, or reads its machine code from Numba's cache.
+
+Importing this module imports Numba. Not here: when kernels are compiled (`kernel`), and where the
+machine code is kept (`caching`).
+
+Compiling is slow (half a second for each kernel), so everything is compiled once. A helper is one
+function for all kernels of a process, which inline its code; nothing is made for callers of helpers
+in Python or C, because only kernels call them.
+"""
+
+import contextlib
+import types
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numba
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import cgutils
+from numba.core.registry import CPUDispatcher
+from numba.extending import intrinsic
+
+from tailrace.kernels.kernel import PLAIN_BLOCK, copy_bytes, count_plain, is_helper
+
+Untyped: TypeAlias = Any
+PlainFunction: TypeAlias = Callable[..., Any]
+
+_TYPES: Final = {
+    "bytes": numba.types.Array(numba.uint8, 1, "C", readonly=True),
+    "int64": numba.int64,
+    "int64[:]": numba.int64[::1],
+    "int32[:]": numba.int32[::1],
+    "uint8[:]": numba.uint8[::1],
+}
+
+_OPTIONS: Final = {"no_cfunc_wrapper": True, "error_model": "numpy"}
+"""No wrapper for callers in C, and no code that raises ZeroDivisionError: kernels never raise."""
+
+
+def compile_function(
+    plain: PlainFunction, parameters: tuple[str, ...], folder: Path | None
+) -> Callable[..., int]:
+    """The function as machine code, read from the cache in `folder` or compiled and left there.
+
+    Without a folder, or if it cannot be written or read, the function is compiled for this process
+    alone.
+    """
+    signature = numba.int64(*(_TYPES[kind] for kind in parameters))
+    build: Untyped = partial(numba.njit, [signature], nogil=True, **_OPTIONS)
+    with _configured(folder):
+        compiled: Callable[..., int]
+        if folder is not None:
+            with contextlib.suppress(OSError, RuntimeError):
+                compiled = build(cache=True)(_prepared(plain, folder))
+                return compiled
+        compiled = build()(_prepared(plain, None))
+        return compiled
+
+
+@contextlib.contextmanager
+def _configured(folder: Path | None) -> Iterator[None]:
+    """Numba's settings for kernels; put back because the process may have other users of Numba."""
+    config = numba.config
+    saved = config.OPT, config.CACHE_DIR
+    # At level 1 the varint reader is twice as fast as at Numba's default of 3. The level must be of
+    # Numba's own type (a plain 1 fails inside of Numba 0.68).
+    config.OPT = type(config.OPT)(1)
+    config.CACHE_DIR = str(folder or "")
+    try:
+        yield
+    finally:
+        config.OPT, config.CACHE_DIR = saved
+
+
+def _prepared(plain: PlainFunction, folder: Path | None) -> types.FunctionType:
+    """A copy of `plain` that calls compiled helpers, and whose source file stands in `folder`.
+
+    The module keeps its plain functions, which go on serving until every kernel is ready.
+    """
+    scope = dict(plain.__globals__)
+    for name in plain.__code__.co_names:
+        called = scope.get(name)
+        if called is copy_bytes:
+            scope[name] = _machine_copy()
+        elif called is count_plain:
+            scope[name] = _machine_count()
+        elif isinstance(called, types.FunctionType) and is_helper(called):
+            scope[name] = _compiled_helper(called)
+    code = plain.__code__
+    if folder is not None:
+        code = code.replace(co_filename=str(folder / Path(code.co_filename).name))
+    copy = types.FunctionType(code, scope, plain.__name__)
+    copy.__qualname__ = plain.__qualname__
+    copy.__module__ = plain.__module__
+    return copy
+
+
+class _Helper(CPUDispatcher):  # type: ignore[misc]
+    """A function that is compiled once, and not again for each integer that stands in a call."""
+
+    def get_call_template(self, args: Untyped, kws: Untyped) -> Untyped:
+        """Numba's answer for arguments of these types, literals among them taken as integers."""
+        return super().get_call_template([numba.types.unliteral(each) for each in args], kws)
+
+
+@cache
+def _compiled_helper(plain: types.FunctionType) -> _Helper:
+    return _Helper(
+        _prepared(plain, None),
+        targetoptions={
+            "nopython": True,
+            "boundscheck": None,
+            "forceinline": True,
+            "no_cpython_wrapper": True,
+            **_OPTIONS,
+        },
+    )
+
+
+@cache
+def _machine_copy() -> Untyped:
+    """`copy_bytes` as the machine's memcpy.
+
+    Numba's own slice assignment looks for overlaps and then copies byte by byte; on values of 100
+    bytes it takes longer than all the rest of the decoder.
+    """
+
+    def generate(
+        context: Untyped, builder: Untyped, signature: Untyped, arguments: Untyped
+    ) -> Untyped:
+        source, position, target, start, size = arguments
+        pointers = [
+            builder.gep(context.make_array(kind)(context, builder, value).data, [index])
+            for kind, value, index in (
+                (signature.args[2], target, start),
+                (signature.args[0], source, position),
+            )
+        ]
+        cgutils.raw_memcpy(builder, *pointers, size, 1)
+        return context.get_dummy_value()
+
+    # Numba matches an intrinsic's parameters by name with those of the call, so they are spelled
+    # out, though only the two arrays decide the signature.
+    def copy(  # noqa: PLR0917
+        typing: Untyped,  # noqa: ARG001
+        source: Untyped,
+        position: Untyped,  # noqa: ARG001
+        target: Untyped,
+        start: Untyped,  # noqa: ARG001
+        size: Untyped,  # noqa: ARG001
+    ) -> Untyped:
+        integer = numba.int64
+        return numba.types.void(source, integer, target, integer, integer), generate
+
+    return intrinsic(copy)
+
+
+@cache
+def _machine_count() -> Untyped:
+    """`count_plain` on all bytes at once; Numba's loop over them takes ten times as long."""
+    vector = ir.VectorType(ir.IntType(8), PLAIN_BLOCK)
+
+    def generate(
+        context: Untyped, builder: Untyped, signature: Untyped, arguments: Untyped
+    ) -> Untyped:
+        data, at, *excluded = arguments
+        pointer = builder.gep(
+            context.make_array(signature.args[0])(context, builder, data).data, [at]
+        )
+        block = builder.load(builder.bitcast(pointer, vector.as_pointer()))
+        block.align = 1
+
+        def all_of(byte: Untyped) -> Untyped:
+            one = builder.insert_element(vector(ir.Undefined), byte, ir.IntType(32)(0))
+            lanes = ir.VectorType(ir.IntType(32), PLAIN_BLOCK)([0] * PLAIN_BLOCK)
+            return builder.shuffle_vector(one, vector(ir.Undefined), lanes)
+
+        # As unsigned bytes, those below 32 wrap around and are above 94 too.
+        moved = builder.sub(block, vector([32] * PLAIN_BLOCK))
+        found = builder.icmp_unsigned(">", moved, vector([94] * PLAIN_BLOCK))
+        for byte in excluded:
+            equal = all_of(builder.trunc(byte, ir.IntType(8)))
+            found = builder.or_(found, builder.icmp_unsigned("==", block, equal))
+        bits = builder.zext(builder.bitcast(found, ir.IntType(PLAIN_BLOCK)), ir.IntType(64))
+        # One bit behind the block stops the count there.
+        bits = builder.or_(bits, ir.IntType(64)(1 << PLAIN_BLOCK))
+        return builder.cttz(bits, ir.IntType(1)(1))
+
+    def count(
+        typing: Untyped,  # noqa: ARG001
+        data: Untyped,
+        at: Untyped,  # noqa: ARG001
+        first: Untyped,  # noqa: ARG001
+        second: Untyped,  # noqa: ARG001
+    ) -> Untyped:
+        integer = numba.int64
+        return integer(data, integer, integer, integer), generate
+
+    return intrinsic(count)

@@ -1,0 +1,97 @@
+"""First use is quick: a command compiles nothing before its first output, and little after it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tailrace.model import TopicPartition
+from tests.spark.directories import write_numbered
+
+RUN = """
+import sys
+from tailrace import kernels
+from tailrace.cli import commands
+{before}
+commands(["log", *sys.argv[1:]], standalone_mode=False)
+from tailrace.kernels.kernel import registered
+compiled = sorted(each.plain.__name__ for each in registered() if each.is_compiled)
+print("numba" in sys.modules, *compiled, file=sys.stderr)
+"""
+
+FIRST_PAGE = """
+import sys
+from tailrace.kernels.showing import Form
+from tailrace.offline.cat import Choice, choose_partitions, show_records
+from tailrace.offline.directory import find_partitions
+from tailrace.runtime.files import DiskFiles
+files = DiskFiles()
+partitions = choose_partitions(find_partitions(files, sys.argv[1]), "flights", None)
+pages = show_records(files, partitions, Choice(), form=Form.TEXT)
+print(next(page for page in pages if page).count(b"\\n"), "numba" in sys.modules)
+next(page for page in pages if page)
+print("numba" in sys.modules)
+"""
+
+
+def run(code: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    """What a new process that runs the code has printed."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def imported_by(*arguments: object, before: str = "") -> str:
+    """Whether a command in a new process has imported Numba, and the kernels it has compiled."""
+    return run(RUN.format(before=before), *arguments).stderr.strip()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A log of 4000 records in two batches."""
+    write_numbered(tmp_path, TopicPartition("flights", 0), limit=4000, per_batch=2000)
+    return tmp_path
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A log of 20 000 records."""
+    write_numbered(tmp_path, TopicPartition("flights", 0), limit=20_000)
+    return tmp_path
+
+
+@pytest.mark.parametrize("limit", [(), ("--limit", 1)])
+def test_a_small_log_is_shown_without_a_compiler(small: Path, limit: tuple[object, ...]) -> None:
+    """All of it, or its first record."""
+    assert imported_by("cat", small, "flights", *limit) == "False"
+
+
+def test_the_first_record_of_a_large_log_needs_no_compiler(large: Path) -> None:
+    """How much follows makes no difference."""
+    assert imported_by("cat", large, "flights", "--limit", 1) == "False"
+
+
+def test_the_first_page_of_a_large_log_comes_before_the_compiler(large: Path) -> None:
+    """Records that plain Python has shown are printed before the kernels are loaded."""
+    assert run(FIRST_PAGE, large).stdout.split() == ["16380", "False", "True"]
+
+
+def test_showing_compiles_only_what_shows(large: Path) -> None:
+    """The rest of a large log takes one kernel, and not all that there are."""
+    assert imported_by("cat", large, "flights") == "True show_records"
+
+
+def test_a_small_log_is_verified_without_a_compiler(small: Path) -> None:
+    """Plain Python is done with it before Numba would have been imported."""
+    assert imported_by("verify", small) == "False"
+
+
+def test_verifying_compiles_only_what_verifies(large: Path) -> None:
+    """A log that is worth a compiled kernel takes the one that walks its records."""
+    before = "from tailrace.offline import verify; verify.KERNELS_FROM_BYTES = 1"
+    assert imported_by("verify", large, before=before) == "True walk_records"
