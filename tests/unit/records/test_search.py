@@ -19,7 +19,8 @@ for number in range(count):
     builder.append(None, None, timestamp=number)
 batch = Batch(memoryview(builder.build()))
 found = find_timestamp(batch, count - 1, start_offset=0)
-print(found.offset, len(batch.records_view()) > 2**20, kernels.is_loaded(), kernels.plain_records())
+is_compiled = kernels.find_timestamp.is_compiled
+print(found.offset, len(batch.records_view()) > 2**20, is_compiled, kernels.plain_records())
 """
 
 
@@ -27,7 +28,7 @@ print(found.offset, len(batch.records_view()) > 2**20, kernels.is_loaded(), kern
     ("count", "told"), [(1000, "999 False False 1000"), (150_000, "149999 True True 0")]
 )
 def test_plain_code_walks_a_mebibyte_of_records_at_most(count: int, told: str) -> None:
-    """For more of them the kernels are loaded first, also in a process that has just started."""
+    """For more of them the kernel is loaded first, also in a process that has just started."""
     ended = subprocess.run(
         [sys.executable, "-c", SEARCH, str(count)], check=True, capture_output=True, text=True
     )
