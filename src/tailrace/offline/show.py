@@ -61,12 +61,13 @@ class Page:
     __slots__ = (
         "_cursors",
         "_form",
+        "_made_for",
         "_out",
-        "_partition",
         "_parts",
         "_plain_records",
         "_read",
         "_tables",
+        "is_export",
     )
 
     def __init__(self, form: Form, *, records_max: int, is_export: bool = False) -> None:
@@ -117,9 +118,12 @@ class Page:
             if self._plain_records > PLAIN_RECORDS_MAX:
                 yield self.take()
                 kernels.load(show_records)
-        if partition != self._partition:
-            self._partition = partition
-            self._tables = (*_literals(partition, self._form), *_characters(self._form))
+        timestamp_type = batch.timestamp_type
+        if (partition, timestamp_type) != self._made_for:
+            self._made_for = partition, timestamp_type
+            shown_type = timestamp_type if self.is_export else None
+            literals = _literals(partition, self._form, timestamp_type=shown_type)
+            self._tables = (*literals, *_characters(self._form))
         cursors = self._cursors
         cursors[Cursor.INDEX] = cursors[Cursor.POSITION] = 0
         start, left = cursors[Cursor.END], cursors[Cursor.LEFT]

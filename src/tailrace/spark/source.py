@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 from tailrace import kernels
 from tailrace.errors import ConfigError
 from tailrace.kernels.loading import is_cached
+from tailrace.runtime.threads import usable_core_count
 from tailrace.spark.corruption import write_report
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import SourceOptions, parse_options
