@@ -39,9 +39,9 @@ from benchmarks.measure import Bench, Cost, Figure, cpu_seconds, interleave, sec
 from tailrace.client import BrokerAddress
 from tailrace.records.builder import BatchBuilder
 from tailrace.spark.options import parse_options
-from tailrace.spark.places import open_place
 from tailrace.spark.readers import read_task
 from tailrace.spark.source import plan_scan
+from tailrace.spark.stores import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -290,9 +290,9 @@ def write_parquet(data: Path, parquet: Path) -> None:
     """The topic from the files as Parquet, one file for each task that reads it."""
     options = parse_options({"path": str(data), "subscribe": TOPIC})
     parquet.mkdir()
-    for number, task in enumerate(plan_scan(options, open_place(options), core_count=2)):
+    for number, task in enumerate(plan_scan(options, open_store(options), core_count=2)):
         batches = read_task(
-            task, open_place(options), columns=options.columns, fails_on_data_loss=True
+            task, open_store(options), columns=options.columns, fails_on_data_loss=True
         )
         pq.write_table(pa.Table.from_batches(batches), parquet / f"{number}.parquet")
 

@@ -75,12 +75,12 @@ def require_equal(found: pd.DataFrame, *, expected: pd.DataFrame) -> int:
     if len(found) != len(found_rows):
         differences.append(f"{len(found) - len(found_rows)} rows are doubled")
     compared = 0
-    for place in sorted(found_rows.keys() & expected_rows.keys()):
-        for name, value in expected_rows[place].items():
+    for key in sorted(found_rows.keys() & expected_rows.keys()):
+        for name, value in expected_rows[key].items():
             compared += 1
-            if not _is_equal(found_rows[place][name], value):
+            if not _is_equal(found_rows[key][name], value):
                 differences.append(
-                    f"{name} of {place[0]} at {place[1]}h is {found_rows[place][name]}, "
+                    f"{name} of {key[0]} at {key[1]}h is {found_rows[key][name]}, "
                     f"pandas has {value}"
                 )
     if differences:

@@ -49,7 +49,7 @@ def counted(records: "DataFrame", *, observation: "Observation") -> "DataFrame":
 
 
 def parse(records: "DataFrame", *, schema: str) -> "DataFrame":
-    """The rows in the values of records, each with its record's timestamp and place.
+    """The rows in the values of records, each with its record's timestamp, partition and offset.
 
     A value that is not JSON fails the query when it runs; it does not become nulls.
     """

@@ -33,8 +33,8 @@ SETTINGS = {
     "request.timeout.ms": WAIT_SECONDS_MAX * 1000,
     "delivery.timeout.ms": 2 * WAIT_SECONDS_MAX * 1000,
 }
-"""Of the producer, where they are not Kafka's defaults. Batches that are not as large as they could
-be make a bar that moves."""
+"""Settings of the producer that differ from Kafka's defaults. Smaller batches than possible keep
+the progress bar moving."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Produced:
     records: int
     """Acknowledged in this run."""
     records_kept: int
-    """In the topic before this run."""
+    """Records that were in the topic before this run."""
     bytes: int
     """Keys and values acknowledged in this run, before compression."""
     seconds: float

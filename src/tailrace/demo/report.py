@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tailrace.demo.places import Places
+from tailrace.demo.files import DemoFiles
 from tailrace.demo.produce import Produced
 
 DEFAULT_DIRECTORY = Path("demo-data")
@@ -33,14 +33,14 @@ class ReadFromTopic:
     topic: str
     records: int
     bytes: int
-    """Of keys and values."""
+    """Size of keys and values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """Everything that a run of the demo did, measured."""
 
-    places: Places
+    files: DemoFiles
     produced: list[Produced]
     read: list[ReadFromTopic]
     table: pd.DataFrame
@@ -65,7 +65,7 @@ def summary(outcome: Outcome) -> str:
         _seconds(outcome.seconds),
         _files(outcome),
         _top(outcome),
-        _next(outcome.places.root),
+        _next(outcome.files.root),
     ]
     return "\n\n".join(parts)
 
@@ -92,22 +92,22 @@ def _seconds(seconds: dict[str, float]) -> str:
 
 def _files(outcome: Outcome) -> str:
     """Where everything is, with sizes on disk."""
-    places = outcome.places
+    files = outcome.files
     topics = {made.topic for made in outcome.produced}
     logs = [
         path
-        for directory in places.logs.iterdir()
+        for directory in files.logs.iterdir()
         if directory.name.rpartition("-")[0] in topics
         for path in directory.glob("*.log")
     ]
-    lake = list(places.lake.rglob("*.parquet"))
+    lake = list(files.lake.rglob("*.parquet"))
     lines = [
-        (f"{places.logs}/", f"the topics, in Kafka's own files: {_megabytes(logs)}"),
+        (f"{files.logs}/", f"the topics, in Kafka's own files: {_megabytes(logs)}"),
         (
-            f"{places.lake}/",
+            f"{files.lake}/",
             f"{outcome.lake_rows:,} joined flights as Parquet, by month: {_megabytes(lake)}",
         ),
-        (f"{places.picture}", "the result as a picture"),
+        (f"{files.picture}", "the result as a picture"),
     ]
     width = max(len(path) for path, _ in lines) + 2
     return "\n".join(["Files", *(f"{path:<{width}}{text}" for path, text in lines)])

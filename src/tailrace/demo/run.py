@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 from tqdm import tqdm
 
 from tailrace.demo import check, pipeline
+from tailrace.demo.files import DemoFiles, prepare
 from tailrace.demo.flights import TopicRecords, load_tables, topic_records
 from tailrace.demo.picture import draw_delays
-from tailrace.demo.places import Places, prepare
 from tailrace.demo.produce import Produced, end_offsets, produce
 from tailrace.demo.report import Outcome, ReadFromTopic, summary
 from tailrace.spark import session
@@ -67,16 +67,16 @@ def run(data: Path, *, keep: bool, say: Callable[[str], object] = print) -> Outc
         CheckError: the result is not what pandas computes.
     """
     stages = Stages()
-    places = Places(root=data)
-    is_continued = prepare(places, keep=keep)
+    files = DemoFiles(root=data)
+    is_continued = prepare(files, keep=keep)
     with stages.timed("load the CSV files, write JSON"):
         tables = load_tables()
         topics = topic_records(tables)
     with ExitStack() as cleanup:
         with stages.timed("start the broker"):
-            broker = cleanup.enter_context(_broker(places.logs))
+            broker = cleanup.enter_context(_broker(files.logs))
         address = broker.bootstrap_servers
-        say(f"Broker on {address}, data in {places.logs}/")
+        say(f"Broker on {address}, data in {files.logs}/")
         with stages.timed("produce"):
             produced = fill(topics, bootstrap_servers=address, is_continued=is_continued, say=say)
         say("Starting Spark")
@@ -86,7 +86,7 @@ def run(data: Path, *, keep: bool, say: Callable[[str], object] = print) -> Outc
         table, read = analyse(
             spark,
             read=lambda topic: _topic(spark, topic, bootstrap_servers=address),
-            places=places,
+            files=files,
             stages=stages,
             say=say,
         )
@@ -94,12 +94,12 @@ def run(data: Path, *, keep: bool, say: Callable[[str], object] = print) -> Outc
             cleanup.close()
     with stages.timed("check against pandas"):
         lake_rows = len(tables.flights)
-        check.require_rows(places.lake, expected=lake_rows)
+        check.require_rows(files.lake, expected=lake_rows)
         values_compared = check.require_equal(table, expected=check.truth(tables))
     with stages.timed("draw the picture"):
-        draw_delays(table, airline_names=tables.airline_names, path=places.picture)
+        draw_delays(table, airline_names=tables.airline_names, path=files.picture)
     outcome = Outcome(
-        places=places,
+        files=files,
         produced=produced,
         read=read,
         table=table,
@@ -167,7 +167,7 @@ def analyse(
     spark: "SparkSession",
     *,
     read: Callable[[str], "DataFrame"],
-    places: Places,
+    files: DemoFiles,
     stages: Stages,
     say: Callable[[str], object],
 ) -> tuple["pd.DataFrame", list[ReadFromTopic]]:
@@ -187,10 +187,10 @@ def analyse(
     joined = pipeline.join(rows["flights"], planes=rows["planes"], weather=rows["weather"])
     say("Reading the topics, joining, writing Parquet")
     with stages.timed("read the topics, join, write Parquet"):
-        pipeline.write_lake(joined, directory=places.lake)
+        pipeline.write_lake(joined, directory=files.lake)
     say("Aggregating by airline and hour")
     with stages.timed("aggregate the Parquet"):
-        lake = pipeline.read_lake(spark, directory=places.lake)
+        lake = pipeline.read_lake(spark, directory=files.lake)
         table = pipeline.collect(pipeline.delays(lake))
     counted = [
         ReadFromTopic(topic=topic, records=seen.get["records"], bytes=seen.get["bytes"])

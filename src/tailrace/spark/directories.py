@@ -1,4 +1,4 @@
-"""`DirectoryPlace`: data directories of Tailrace or Apache Kafka, read with no broker.
+"""`DirectoryStore`: data directories of Tailrace or Apache Kafka, read with no broker.
 
     data/flights-0/00000000000000000000.log …       data directories, as paths or as URIs that
     s3://bucket/backup/flights-1/…                   PyArrow's file systems open
@@ -44,7 +44,7 @@ LOST = "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE]"
 """Spark's name for it."""
 
 
-class DirectoryPlace:
+class DirectoryStore:
     """Directories whose partitions are read as if they were in one."""
 
     skipped: list[Skipped] | None
@@ -98,7 +98,7 @@ class DirectoryPlace:
         return found
 
     def offset_at(self, partition: TopicPartition, timestamp: int) -> int | None:
-        """As the broker finds it: by the time indexes, and reading from where they point."""
+        """The offset that a broker would find: by the time indexes, and reading from there."""
         log = self._log(partition)
         with _explaining(log.folder):
             while True:
@@ -108,11 +108,11 @@ class DirectoryPlace:
                     continue  # The log begins later now.
 
     def size_between(self, partition: TopicPartition, start: int, limit: int) -> int:
-        """From the sizes of the segments."""
+        """Bytes of log between two offsets, by the sizes of the segments."""
         return self._log(partition).reader.size_between(start, limit)
 
     def seals(self, partition: TopicPartition, start: int, limit: int) -> tuple[SegmentSeal, ...]:
-        """Of the segments that have these offsets."""
+        """The seals of the segments that have these offsets."""
         log = self._log(partition)
         with _explaining(log.folder):
             while True:
@@ -161,7 +161,7 @@ class DirectoryPlace:
                 at, wanted.limit, partial(_broken_seal, log, wanted, range(at, limit))
             )
             if broken is not None:
-                raise lost(wanted, broken, place=log.folder)
+                raise lost(wanted, broken, where=log.folder)
 
         try:
             check(wanted.limit)
@@ -181,7 +181,7 @@ class DirectoryPlace:
             if at < wanted.limit:
                 check(wanted.limit)
         except OffsetOutOfRangeError as error:
-            raise lost(wanted, str(error), place=log.folder) from error
+            raise lost(wanted, str(error), where=log.folder) from error
 
     def _remaining(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredRun]:
         """What is left of the range; once more where retention was faster than the reading."""
@@ -204,8 +204,8 @@ class DirectoryPlace:
             else:
                 return
 
-    def _visible(self, log: "DirectoryLog", start: int, limit: int) -> Iterator[StoredRun]:
-        """Without the data of aborted transactions, if only committed records are wanted."""
+    def _visible(self, log: "DirectoryLog", start: int, limit: int) -> Iterator[StoredPiece]:
+        """The batches; without aborted transactions if only committed records are wanted."""
         aborted = log.find_aborted(start) if self._is_committed else AbortedRecords([])
         for stored in log.pieces(start, limit):
             if isinstance(stored.piece, BatchRun) or not aborted.has(stored.piece):
@@ -246,10 +246,10 @@ class NoFolderError(DirectoryError):
     """A partition has no folder where the data directories are."""
 
 
-def lost(wanted: OffsetRange, reason: str, *, place: str) -> FatalError:
+def lost(wanted: OffsetRange, reason: str, *, where: str) -> FatalError:
     """The error for a range that was there when the query was planned and is not any more."""
     return FatalError(
-        f"{LOST} {place}: offsets {wanted.start} to {wanted.limit} were planned, but {reason}; "
+        f"{LOST} {where}: offsets {wanted.start} to {wanted.limit} were planned, but {reason}; "
         "retention or compaction may have been at work. Load again, or set failOnDataLoss=false "
         "to read what is there"
     )

@@ -39,7 +39,7 @@ PACKAGES: Final = ("pyspark_tailrace", "tailrace")
 
 _SOURCE_SUFFIXES: Final = (".py", ".properties", ".typed")
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
-"""Of every file in the archive; the earliest that the format can say."""
+"""Date of every file in the archive: the earliest that the format has."""
 
 
 def install(spark: "SparkSession") -> "SparkSession":

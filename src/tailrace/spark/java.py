@@ -66,7 +66,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Name of the place and path of the executable, in the order of preference."""
+    """Where a Java was found and the path of its executable, in the order of preference."""
     if environment.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(environment["JAVA_HOME"], "bin", "java")
     on_path = shutil.which("java", path=environment.get("PATH", ""))

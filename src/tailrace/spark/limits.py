@@ -24,7 +24,7 @@ DELAY_MS_DEFAULT = 900_000
 """`maxTriggerDelay` of Spark's Kafka source: fifteen minutes."""
 
 Backlog: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
-"""By partition the next offset to read and the one after the last that is there."""
+"""The next offset to read and the log's end offset, by partition."""
 
 SizeBetween: TypeAlias = Callable[[TopicPartition, int, int], int]
 """About how many bytes the log has from an offset to a limit; never less for a higher limit."""

@@ -24,7 +24,7 @@ class DataDirectory(NamedTuple):
     files: Files
     path: str
     given: str
-    """As the user wrote it."""
+    """The path or URI as the user wrote it."""
 
 
 def open_directory(given: str) -> DataDirectory:

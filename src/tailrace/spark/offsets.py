@@ -1,4 +1,4 @@
-"""From options and the state of the partitions to explicit ranges of offsets; pure.
+"""Explicit ranges of offsets, from the options and the offsets that the logs have; pure.
 
 The ranges are bound once, when the DataFrame is first used: what is appended later is not read, and
 a task that runs again reads the same. Spark's own Kafka source looks up "latest" in each task.

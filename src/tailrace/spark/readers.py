@@ -35,9 +35,9 @@ from tailrace.offline.partition_reader import Skipped
 from tailrace.records.columns import ARROW_TYPES, Column, ColumnsBuilder
 from tailrace.records.runs import BatchRun
 from tailrace.runtime.memory import keep_large_buffers
-from tailrace.spark.corruption import report_name, undecodable, write_report
-from tailrace.spark.places import Place, PlacedBatch, one_by_one
+from tailrace.spark.corruption import Skipped, report_name, undecodable, write_report
 from tailrace.spark.planning import OffsetRange, ScanTask
+from tailrace.spark.stores import LocatedBatch, LogStore, split_batches
 
 TOPIC: Final = "topic"
 PARTITION: Final = "partition"
@@ -67,18 +67,18 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 
 def read_task(
     task: ScanTask,
-    place: Place,
+    store: LogStore,
     *,
     columns: Sequence[str],
     fails_on_data_loss: bool,
     corruption_report: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a task; closes `place` in the end, also when not all are taken.
+    """The records of a task; closes `store` in the end, also when not all are taken.
 
-    What a place skips because it is damaged is written to the directory `corruption_report`.
+    What a store skips because it is damaged is written to the directory `corruption_report`.
 
     Raises:
-        CorruptionError: a batch is damaged; with its place.
+        CorruptionError: a batch is damaged; with its file and position.
         FatalError: the log no longer has a range, or cannot be read.
         OSError: the report cannot be written.
     """
@@ -88,12 +88,12 @@ def read_task(
     try:
         for wanted in task.ranges:
             yield from _read_range(
-                wanted, place, columns=columns, fails_on_data_loss=fails_on_data_loss
+                wanted, store, columns=columns, fails_on_data_loss=fails_on_data_loss
             )
     finally:
-        place.close()
-        if corruption_report is not None and place.skipped:
-            write_report(corruption_report, report_name(task.ranges[0]), place.skipped)
+        store.close()
+        if corruption_report is not None and store.skipped:
+            write_report(corruption_report, report_name(task.ranges[0]), store.skipped)
 
 
 def settle_worker() -> None:
@@ -126,9 +126,9 @@ class _Chunks:
         self._by_batch: dict[str, list[str | int | None]] = {FILE: [], POSITION: []}
         self._counts: list[int] = []
 
-    def append(self, placed: PlacedBatch, wanted: OffsetRange) -> None:
+    def append(self, located: LocatedBatch, wanted: OffsetRange) -> None:
         """Adds the records of a batch that are within a range; raises as `ColumnsBuilder` does."""
-        batch, path, position = placed
+        batch, path, position = located
         count = self.builder.append(batch, start_offset=wanted.start, limit_offset=wanted.limit)
         self._by_batch[FILE].append(path)
         self._by_batch[POSITION].append(position)
@@ -176,17 +176,17 @@ class _Chunks:
 
 
 def _read_range(
-    wanted: OffsetRange, place: Place, *, columns: Sequence[str], fails_on_data_loss: bool
+    wanted: OffsetRange, store: LogStore, *, columns: Sequence[str], fails_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     chunks = _Chunks(columns, wanted.partition)
-    for placed in place.pieces(wanted, fails_on_data_loss=fails_on_data_loss):
-        piece, path, position = placed
+    for located in store.pieces(wanted, fails_on_data_loss=fails_on_data_loss):
+        piece, path, position = located
         is_taken = isinstance(piece, BatchRun) and chunks.append_run(
             piece, wanted, path=path, position=position
         )
         if not is_taken:
-            for each in one_by_one(placed, wanted):
-                _append_batch(chunks, each, wanted, skipped=place.skipped)
+            for each in split_batches(located, wanted):
+                _append_batch(chunks, each, wanted, skipped=store.skipped)
         if not chunks.builder.has_room:
             yield chunks.finish()
             if kernels.worth_loading(*kernels.DECODING):
@@ -196,13 +196,13 @@ def _read_range(
 
 
 def _append_batch(
-    chunks: _Chunks, placed: PlacedBatch, wanted: OffsetRange, *, skipped: list[Skipped] | None
+    chunks: _Chunks, located: LocatedBatch, wanted: OffsetRange, *, skipped: list[Skipped] | None
 ) -> None:
-    batch, path, position = placed
+    batch, path, position = located
     if batch.is_control:
         return
     try:
-        chunks.append(placed, wanted)
+        chunks.append(located, wanted)
     except CorruptionError as error:
         found = error.located(path=path or str(wanted.partition), position=position)
         if skipped is None:

@@ -5,7 +5,7 @@ its place; retention takes it away. So a seal is a checksum over the first bytes
 ones up to the length that it had: a file that has been rewritten has others, because the base
 offset, the CRC and the length of a batch stand there.
 
-Not here: what is done about a broken seal (`places`).
+Not here: what is done about a broken seal (`directories`).
 """
 
 import zlib

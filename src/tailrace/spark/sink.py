@@ -93,13 +93,13 @@ class TaskAttempt:
     """Which work a task did; what a broker would need to take it once."""
 
     query_id: str | None = None
-    """Of the streaming query, the same after a restart from its checkpoint; None in a batch."""
+    """Id of the streaming query, the same after a restart from its checkpoint; None in a batch."""
     batch_id: int | None = None
-    """Of the micro-batch, the same when it is replayed; None in a batch."""
+    """Number of the micro-batch, the same when it is replayed; None in a batch."""
     partition_id: int = 0
-    """Of the DataFrame's partition."""
+    """Number of the DataFrame's partition."""
     attempt_number: int = 0
-    """From 0; those that failed may have written rows too."""
+    """Number of the attempt, from 0; failed attempts may have written rows too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ class TailraceStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
-        """As `TailraceWriter.write`, for one task of one micro-batch."""
+        """Write the rows of one task of a micro-batch; raises as `TailraceWriter.write`."""
         return write_rows(iterator, self._options)
 
 
@@ -234,13 +234,13 @@ def _by_topic(
             "topic option for setting a topic, or filter such rows out"
         )
     encoded = topics.dictionary_encode()
-    places = encoded.indices.to_numpy()
-    order = np.argsort(places, kind="stable")
+    indexes = encoded.indices.to_numpy()
+    order = np.argsort(indexes, kind="stable")
     rows = table.drop_columns("topic").combine_chunks()
     if len(encoded.dictionary) > 1:
         rows = rows.take(order)
     start = 0
-    for name, count in zip(encoded.dictionary.to_pylist(), np.bincount(places), strict=True):
+    for name, count in zip(encoded.dictionary.to_pylist(), np.bincount(indexes), strict=True):
         yield name, rows.slice(start, count), numbers[order[start : start + count]]
         start += count
 

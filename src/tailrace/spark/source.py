@@ -39,7 +39,6 @@ from tailrace.runtime.threads import usable_core_count
 from tailrace.spark.corruption import write_report
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import SourceOptions, parse_options
-from tailrace.spark.places import Place, measure_ranges, open_place
 from tailrace.spark.planning import (
     CACHED_KERNEL_RECORDS,
     UNCACHED_KERNEL_RECORDS,
@@ -47,6 +46,7 @@ from tailrace.spark.planning import (
     ScanTask,
     plan_tasks,
 )
+from tailrace.spark.stores import LogStore, measure_ranges, open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -168,8 +168,8 @@ class TailraceReader(DataSourceReader):  # type: ignore[misc]  # likewise
             DirectoryError: the directory cannot be read.
             UnreachableBrokerError: no broker of the list answers.
         """
-        core_count = usable_core_count()
-        tasks = plan_scan(self._options, open_place(self._options), core_count=core_count)
+        core_count = len(os.sched_getaffinity(0))
+        tasks = plan_scan(self._options, open_store(self._options), core_count=core_count)
         return partitions_of(tasks)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -180,27 +180,27 @@ class TailraceReader(DataSourceReader):  # type: ignore[misc]  # likewise
         task = partition.value or ScanTask(ranges=(), is_compiled=False)
         return read_task(
             task,
-            open_place(self._options),
+            open_store(self._options),
             columns=self._columns,
             fails_on_data_loss=self._options.fails_on_data_loss,
             corruption_report=self._options.corruption_report,
         )
 
 
-def plan_scan(options: SourceOptions, place: Place, *, core_count: int) -> list[ScanTask]:
-    """The tasks that read what the options say, as the logs stand now; closes `place`.
+def plan_scan(options: SourceOptions, store: LogStore, *, core_count: int) -> list[ScanTask]:
+    """The tasks that read what the options say, as the logs stand now; closes `store`.
 
     Raises:
         ConfigError: topics that do not exist, offsets that the logs do not have.
     """
     try:
-        chosen = choose_partitions(options.selection, place.partitions(options.selection))
-        found = resolve_ranges(options, place.extents(chosen), offset_at=place.offset_at)
-        ranges = measure_ranges(place, found)
+        chosen = choose_partitions(options.selection, store.partitions(options.selection))
+        found = resolve_ranges(options, store.extents(chosen), offset_at=store.offset_at)
+        ranges = measure_ranges(store, found)
     finally:
-        place.close()
+        store.close()
     if options.corruption_report is not None:
-        write_report(options.corruption_report, "log-ends.jsonl", place.skipped or ())
+        write_report(options.corruption_report, "log-ends.jsonl", store.skipped or ())
     return plan_ranges(options, ranges, core_count=core_count)
 
 

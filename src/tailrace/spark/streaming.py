@@ -37,7 +37,6 @@ from tailrace.errors import FatalError, RetriableError
 from tailrace.runtime.threads import usable_core_count
 from tailrace.spark.limits import Backlog, cap_bytes, cap_offsets, is_worth_a_batch
 from tailrace.spark.options import SourceOptions
-from tailrace.spark.places import measure_ranges
 from tailrace.spark.progress import (
     INITIAL,
     DataLossError,
@@ -51,6 +50,7 @@ from tailrace.spark.progress import (
     plan_batch,
 )
 from tailrace.spark.source import TailraceReader, partitions_of, plan_ranges
+from tailrace.spark.stores import measure_ranges
 from tailrace.spark.watch import LogWatch
 
 if TYPE_CHECKING:
@@ -149,8 +149,8 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logger.warning("Skipped: [KAFKA_DATA_LOSS.%s", loss)
         tasks = plan_ranges(
             self._options,
-            measure_ranges(self._watch.place, plan.ranges),
-            core_count=usable_core_count(),
+            measure_ranges(self._watch.store, plan.ranges),
+            core_count=len(os.sched_getaffinity(0)),
         )
         return partitions_of(tasks)
 

@@ -10,7 +10,7 @@ know all of its topics, or how far they reach.
 
 Not here: what a look means for the stream (`progress`, `streaming`).
 
-Invariant: the place stays open between looks, but nothing of the last look is taken for the next.
+Invariant: the store stays open between looks, but nothing of the last look is taken for the next.
 """
 
 import time
@@ -23,9 +23,9 @@ from tailrace.spark.corruption import write_report
 from tailrace.spark.limits import Backlog, SizeBetween
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import Partitions, Selection, SourceOptions, Topics
-from tailrace.spark.places import Place, open_place, placed_batches
 from tailrace.spark.planning import RECORD_BYTES_MIN, OffsetRange
 from tailrace.spark.progress import Extents, Positions, ends_of, plan_batch
+from tailrace.spark.stores import LogStore, open_store, single_batches
 
 if TYPE_CHECKING:
     from tailrace.offline.partition_reader import Skipped
@@ -66,9 +66,9 @@ class LogWatch:
         self._told: list[Skipped] = []
 
     @cached_property
-    def place(self) -> Place:
+    def store(self) -> LogStore:
         """Where the logs are; opened when first used, because Spark pickles unused watches."""
-        return open_place(self._options)
+        return open_store(self._options)
 
     def wait_for_turn(self) -> None:
         """Pause until the next look may be taken."""
@@ -88,11 +88,11 @@ class LogWatch:
         try:
             if self._options.directories:
                 # A directory remembers its logs as they were; a broker keeps only connections.
-                self.place.close()
+                self.store.close()
             selection = self._options.selection
-            self._there = self.place.partitions(selection)
+            self._there = self.store.partitions(selection)
             chosen = choose_partitions(_narrowed(selection, self._there), self._there)
-            self.seen = self.place.extents(chosen)
+            self.seen = self.store.extents(chosen)
             self.seen_at = self.clock()
             self._report_damage()
         finally:
@@ -101,7 +101,7 @@ class LogWatch:
         return self.seen
 
     def look_from(self, known: Positions) -> Extents:
-        """As `look`, and again if records after `known` seem to be lost."""
+        """What `look` returns; looks again if records after `known` seem to be lost."""
         for _ in range(LOSS_LOOKS - 1):
             seen = self.look()
             if not plan_batch(known, ends_of(seen), seen).losses:
@@ -124,7 +124,7 @@ class LogWatch:
             ConfigError: topics that do not exist, offsets that the logs do not have.
         """
         self.check_selected({})
-        found = resolve_ranges(self._options, extents, offset_at=self.place.offset_at)
+        found = resolve_ranges(self._options, extents, offset_at=self.store.offset_at)
         return {partition: start for partition, (start, _) in found.items()}
 
     def size_between(self, backlog: Backlog) -> SizeBetween:
@@ -133,8 +133,8 @@ class LogWatch:
         A directory knows them from its segments. A broker does not tell; there, the first batch
         of a topic's longest backlog is fetched and taken as typical of the bytes an offset has.
         """
-        if any(self.place.size_between(each, *span) for each, span in backlog.items()):
-            return self.place.size_between
+        if any(self.store.size_between(each, *span) for each, span in backlog.items()):
+            return self.store.size_between
         longest: dict[str, tuple[int, OffsetRange]] = {}
         for partition, (start, limit) in backlog.items():
             wanted = OffsetRange(partition=partition, start=start, limit=limit, size=0)
@@ -145,25 +145,25 @@ class LogWatch:
 
     def close(self) -> None:
         """Close connections; the next look opens them again."""
-        self.place.close()
+        self.store.close()
 
     def _bytes_per_offset(self, wanted: OffsetRange) -> int:
-        placed = next(placed_batches(self.place, wanted, fails_on_data_loss=False), None)
-        if placed is None:
+        located = next(single_batches(self.store, wanted, fails_on_data_loss=False), None)
+        if located is None:
             return RECORD_BYTES_MIN
-        batch, _, _ = placed
+        batch, _, _ = located
         size: int = batch.size // (batch.next_offset - batch.base_offset)
         return max(size, 1)
 
     def _report_damage(self) -> None:
         """Write down what is damaged behind the ends of the logs, if it is not what it was."""
-        found = list(self.place.skipped or ())
+        found = list(self.store.skipped or ())
         if found != self._told:
             assert self._options.corruption_report is not None, "damage is an error otherwise"
             write_report(self._options.corruption_report, "log-ends.jsonl", found)
             self._told = found
-        if self.place.skipped is not None:
-            self.place.skipped.clear()
+        if self.store.skipped is not None:
+            self.store.skipped.clear()
 
 
 def _narrowed(selection: Selection, there: set[TopicPartition]) -> Selection:

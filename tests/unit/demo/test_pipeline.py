@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from tailrace.demo import pipeline
 from tailrace.demo.check import require_equal, require_rows, truth
+from tailrace.demo.files import DemoFiles
 from tailrace.demo.flights import Tables, TopicRecords, topic_records
-from tailrace.demo.places import Places
 from tailrace.demo.run import Stages, analyse
 
 pytestmark = pytest.mark.spark
@@ -44,15 +44,15 @@ def test_the_result_is_that_of_pandas(spark: SparkSession, tables: Tables, tmp_p
     topics = {records.topic: records for records in topic_records(tables)}
     topics["weather"] = twice(topics["weather"])
     paths = {topic: write_records(records, directory=tmp_path) for topic, records in topics.items()}
-    places, stages, said = Places(root=tmp_path), Stages(), list[str]()
+    files, stages, said = DemoFiles(root=tmp_path), Stages(), list[str]()
     table, read = analyse(
         spark,
         read=lambda topic: spark.read.parquet(paths[topic]),
-        places=places,
+        files=files,
         stages=stages,
         say=said.append,
     )
-    require_rows(places.lake, expected=len(tables.flights))
+    require_rows(files.lake, expected=len(tables.flights))
     expected = truth(tables)
     assert require_equal(table, expected=expected) == 8 * len(expected)
     assert {seen.topic: (seen.records, seen.bytes) for seen in read} == {

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.demo.check import truth
+from tailrace.demo.files import DemoFiles
 from tailrace.demo.flights import Tables
-from tailrace.demo.places import Places
 from tailrace.demo.produce import Produced
 from tailrace.demo.report import DEFAULT_DIRECTORY, Outcome, ReadFromTopic, summary
 
@@ -20,7 +20,7 @@ def an_outcome(tables: Tables, *, root: Path) -> Outcome:
     (root / "flights-0").mkdir(parents=True, exist_ok=True)
     (root / "flights-0" / "00000000000000000000.log").write_bytes(bytes(2_500_000))
     return Outcome(
-        places=Places(root=root),
+        files=DemoFiles(root=root),
         produced=[
             Produced(topic="flights", records=1000, records_kept=23, bytes=1_500_000, seconds=1.0)
         ],

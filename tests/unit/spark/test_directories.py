@@ -18,10 +18,10 @@ from tailrace.records.builder import BatchBuilder, Record
 from tailrace.runtime.files import DiskFiles
 from tailrace.spark.options import parse_options
 from tailrace.spark.options.names import METADATA
-from tailrace.spark.places import open_place
 from tailrace.spark.planning import ScanTask
 from tailrace.spark.readers import arrow_schema, read_task
 from tailrace.spark.source import plan_scan
+from tailrace.spark.stores import open_store
 from tailrace.storage.log import Log
 from tests.kraft import DIRECTORY as KRAFT
 from tests.spark.directories import batch_of, numbered, write_numbered, write_segment
@@ -49,7 +49,7 @@ class Query:
             given = {"path": str(directories[0])}
         given |= {"subscribe": "t", "columns": "offset"}
         self.options = parse_options(given | options)
-        self.tasks = plan_scan(self.options, open_place(self.options), core_count=1)
+        self.tasks = plan_scan(self.options, open_store(self.options), core_count=1)
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows, task by task."""
@@ -63,7 +63,7 @@ class Query:
         """The record batches of a task, as declared."""
         for batch in read_task(
             task,
-            open_place(self.options),
+            open_store(self.options),
             columns=self.options.columns,
             fails_on_data_loss=self.options.fails_on_data_loss,
             corruption_report=self.options.corruption_report,
@@ -160,11 +160,11 @@ def test_a_uri_names_what_a_path_names(tmp_path: Path) -> None:
     write_numbered(tmp_path, T0, limit=10)
     for uri in (f"file://{tmp_path}", f"file:{tmp_path}"):
         options = parse_options({"path": uri, "subscribe": "t"})
-        [task] = plan_scan(options, open_place(options), core_count=1)
-        [batch] = read_task(task, open_place(options), columns=["offset"], fails_on_data_loss=True)
+        [task] = plan_scan(options, open_store(options), core_count=1)
+        [batch] = read_task(task, open_store(options), columns=["offset"], fails_on_data_loss=True)
         assert batch.num_rows == 10
     with pytest.raises(ConfigError, match="path: floppy://a/b cannot be opened"):
-        open_place(parse_options({"path": "floppy://a/b", "subscribe": "t"}))
+        open_store(parse_options({"path": "floppy://a/b", "subscribe": "t"}))
 
 
 def test_an_object_store_is_read_like_a_directory(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_an_object_store_is_read_like_a_directory(tmp_path: Path) -> None:
             {"startingOffsets": '{"t": {"0": 33, "1": 4}}'},
         ):
             given = {"subscribe": "t", "columns": "topic,partition,offset,value"} | options
-            found = [_rows(given | {"path": place}) for place in (uri, str(tmp_path))]
+            found = [_rows(given | {"path": path}) for path in (uri, str(tmp_path))]
             assert found[0] == found[1]
         name = f"data/t-0/{path.name}"
         position = objects[name].index(batch_of(numbered(20, 30)))
@@ -200,9 +200,9 @@ def _rows(given: dict[str, str]) -> list[dict[str, Any]]:
     options = parse_options(given)
     return [
         row
-        for task in plan_scan(options, open_place(options), core_count=1)
+        for task in plan_scan(options, open_store(options), core_count=1)
         for batch in read_task(
-            task, open_place(options), columns=options.columns, fails_on_data_loss=True
+            task, open_store(options), columns=options.columns, fails_on_data_loss=True
         )
         for row in batch.to_pylist()
     ]
@@ -536,16 +536,16 @@ def test_a_time_is_found_by_the_index(tmp_path: Path, monkeypatch: pytest.Monkey
     """Older segments are not read, even damaged ones; short or missing indexes give the same."""
     monkeypatch.chdir(tmp_path)
     stop_cleanly(filled(DiskFiles(), 40))
-    place = open_place(parse_options({"path": "data", "subscribe": "flights"}))
+    store = open_store(parse_options({"path": "data", "subscribe": "flights"}))
 
     def found() -> list[int | None]:
-        return [place.offset_at(PARTITION, NOW + number) for number in range(42)]
+        return [store.offset_at(PARTITION, NOW + number) for number in range(42)]
 
     assert found() == [*range(40), None, None]
     first = Path(path(0, ".log"))
     whole = first.read_bytes()
     first.write_bytes(whole[:-1] + b"!")
-    assert place.offset_at(PARTITION, NOW + 30) == 30
+    assert store.offset_at(PARTITION, NOW + 30) == 30
     first.write_bytes(whole)
     indexes = sorted(Path(FOLDER).glob("*.timeindex"))
     for index in indexes:
@@ -562,12 +562,12 @@ def test_kafkas_metadata_log_is_read_by_name_only(tmp_path: Path) -> None:
     for folder in ("events-0", "other-0", "__consumer_offsets-0"):
         shutil.rmtree(other / folder)
     options = parse_options({"path": str(KRAFT), "subscribePattern": ".*"})
-    listed = open_place(options).partitions(options.selection)
+    listed = open_store(options).partitions(options.selection)
     assert {each.topic for each in listed} == {"__consumer_offsets", "events", "other"}
     assert len(Query(KRAFT, other, subscribe="events").offsets()) == 60
     assert len(Query(KRAFT, subscribe=METADATA_TOPIC).offsets()) > 20
     named = json.dumps({METADATA_TOPIC: [0]})
     options = parse_options({"path": str(KRAFT), "assign": named})
-    assert open_place(options).partitions(options.selection) >= {TopicPartition(METADATA_TOPIC, 0)}
+    assert open_store(options).partitions(options.selection) >= {TopicPartition(METADATA_TOPIC, 0)}
     with pytest.raises(ConfigError, match="a partition has one log"):
         Query(KRAFT, other, subscribe=METADATA_TOPIC)

@@ -7,10 +7,10 @@ import pytest
 from tailrace.errors import FatalError
 from tailrace.model import IsolationLevel
 from tailrace.records.builder import records_of
-from tailrace.spark.directories import LOST, DirectoryPlace
+from tailrace.spark.directories import LOST, DirectoryStore
 from tailrace.spark.logs import DataDirectory
-from tailrace.spark.places import measure_ranges, one_by_one
 from tailrace.spark.planning import OffsetRange
+from tailrace.spark.stores import measure_ranges, split_batches
 from tailrace.storage.listing import list_segment_files
 from tailrace.testing import ChangingFiles
 from tests.unit.storage.beside import (
@@ -25,27 +25,27 @@ from tests.unit.storage.beside import (
 from tests.unit.storage.builders import FOLDER, PARTITION
 
 
-def place(
+def store(
     files: ChangingFiles, monkeypatch: pytest.MonkeyPatch, **options: object
-) -> DirectoryPlace:
+) -> DirectoryStore:
     """A place on a disk that changes."""
     directory = DataDirectory(files, "data", "data")
     monkeypatch.setattr("tailrace.spark.directories.open_directory", lambda _: directory)
-    return DirectoryPlace("data", **options)  # type: ignore[arg-type]
+    return DirectoryStore("data", **options)  # type: ignore[arg-type]
 
 
-def plan(at: DirectoryPlace) -> OffsetRange:
+def plan(at: DirectoryStore) -> OffsetRange:
     """All that the log has, as a driver plans it."""
     extent = at.extents([PARTITION])[PARTITION]
     [wanted] = measure_ranges(at, {PARTITION: (extent.start, extent.end)})
     return wanted
 
 
-def rows_of(at: DirectoryPlace, wanted: OffsetRange, *, fails: bool) -> Rows:
+def rows_of(at: DirectoryStore, wanted: OffsetRange, *, fails: bool) -> Rows:
     """What a task reads of a range."""
     found: Rows = []
-    for placed in at.pieces(wanted, fails_on_data_loss=fails):
-        for batch, _, _ in one_by_one(placed, wanted):
+    for located in at.pieces(wanted, fails_on_data_loss=fails):
+        for batch, _, _ in split_batches(located, wanted):
             if not batch.is_control:
                 found += [(record.offset, record.value) for record in records_of(batch)]
     return found
@@ -60,7 +60,7 @@ def test_what_is_left_is_read_where_loss_is_no_failure(
     known = change()
 
     def once(files: ChangingFiles) -> None:
-        at = place(files, monkeypatch, skips_damage=skips)
+        at = store(files, monkeypatch, skips_damage=skips)
         rows = rows_of(at, plan(at), fails=False)
         if known.start:
             assert set(rows) >= set(known.after)
@@ -82,7 +82,7 @@ def test_a_task_reads_all_that_was_planned_or_says_what_has_become_of_it(
     lost = []
 
     def once(files: ChangingFiles) -> None:
-        at = place(files, monkeypatch)
+        at = store(files, monkeypatch)
         wanted = plan(at)
         is_planned_before = not files.has_changed
         try:
@@ -108,7 +108,7 @@ def test_a_range_that_ends_inside_of_a_segment_is_whole_or_an_error(
 ) -> None:
     """A task with a reader of its own, which opens files after the compaction of some of them."""
     known = change()
-    driver = place(ChangingFiles(known.states, at=10**9, to=0), monkeypatch)
+    driver = store(ChangingFiles(known.states, at=10**9, to=0), monkeypatch)
     for segment in list_segment_files(known.states[0], FOLDER)[0][1:]:
         limit = segment.base_offset + 1
         [wanted] = measure_ranges(driver, {PARTITION: (0, limit)})
@@ -118,7 +118,7 @@ def test_a_range_that_ends_inside_of_a_segment_is_whole_or_an_error(
             files: ChangingFiles, wanted: OffsetRange = wanted, planned: Rows = planned
         ) -> None:
             try:
-                rows = rows_of(place(files, monkeypatch), wanted, fails=True)
+                rows = rows_of(store(files, monkeypatch), wanted, fails=True)
             except FatalError as error:
                 if LOST not in str(error):
                     raise
@@ -134,7 +134,7 @@ def test_no_aborted_record_is_read_beside_the_cleaner(monkeypatch: pytest.Monkey
     change = cleaning_transactions()
 
     def once(files: ChangingFiles) -> None:
-        at = place(files, monkeypatch, isolation=IsolationLevel.READ_COMMITTED)
+        at = store(files, monkeypatch, isolation=IsolationLevel.READ_COMMITTED)
         rows = rows_of(at, plan(at), fails=False)
         offsets = {offset for offset, _ in rows}
         assert not offsets & change.aborted
@@ -149,7 +149,7 @@ def test_a_time_is_found_beside_retention_and_the_cleaner(monkeypatch: pytest.Mo
     for change in (cleaning(), deletion()):
 
         def once(files: ChangingFiles) -> None:
-            found = place(files, monkeypatch).offset_at(PARTITION, 0)
+            found = store(files, monkeypatch).offset_at(PARTITION, 0)
             assert found in {offset for offset, _ in change.before}  # noqa: B023 - called at once
 
         for _ in every_moment(change, once):

@@ -66,10 +66,10 @@ def test_names_are_found_in_any_case() -> None:
 
 def test_topics_are_selected_in_three_ways() -> None:
     """By list, by expression, and by partition."""
-    place = {"kafka.bootstrap.servers": "host:1"}
-    assert parse_options(place | {"subscribe": "b, a"}).selection == Topics(("b", "a"))
-    assert parse_options(place | {"subscribePattern": "a.*"}).selection == Pattern("a.*")
-    assigned = parse_options(place | {"assign": '{"a": [1, 0, 1]}'})
+    location = {"kafka.bootstrap.servers": "host:1"}
+    assert parse_options(location | {"subscribe": "b, a"}).selection == Topics(("b", "a"))
+    assert parse_options(location | {"subscribePattern": "a.*"}).selection == Pattern("a.*")
+    assigned = parse_options(location | {"assign": '{"a": [1, 0, 1]}'})
     assert assigned.selection == Partitions((A0, A1))
     assert assigned.bootstrap == "host:1"
 

@@ -13,10 +13,10 @@ from tailrace.model import Codec, TopicPartition
 from tailrace.records import layout
 from tailrace.records.builder import Record
 from tailrace.spark.options import parse_options
-from tailrace.spark.places import DirectoryPlace, open_place
 from tailrace.spark.planning import OffsetRange, ScanTask
 from tailrace.spark.readers import arrow_schema, read_task
 from tailrace.spark.source import plan_scan
+from tailrace.spark.stores import DirectoryStore, open_store
 from tests.spark.directories import batch_of, numbered, write_numbered, write_segment
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -30,10 +30,10 @@ def read(data: Path, *columns: str, tasks: int = 1, **options: str) -> list[dict
         {"path": str(data), "subscribe": "t", "minPartitions": str(tasks)} | options
     )
     rows = []
-    for task in plan_scan(parsed, open_place(parsed), core_count=1):
+    for task in plan_scan(parsed, open_store(parsed), core_count=1):
         batches = read_task(
             task,
-            open_place(parsed),
+            open_store(parsed),
             columns=columns,
             fails_on_data_loss=parsed.fails_on_data_loss,
             corruption_report=parsed.corruption_report,
@@ -52,7 +52,7 @@ def read_range(data: Path, start: int, limit: int, *, fails_on_data_loss: bool =
     )
     batches = read_task(
         task,
-        DirectoryPlace(str(data)),
+        DirectoryStore(str(data)),
         columns=("offset",),
         fails_on_data_loss=fails_on_data_loss,
     )
@@ -209,9 +209,9 @@ def test_large_data_comes_in_chunks(tmp_path: Path) -> None:
     )
     write_segment(tmp_path, T0, 0, content)
     parsed = parse_options({"path": str(tmp_path), "subscribe": "t"})
-    [task] = plan_scan(parsed, DirectoryPlace(str(tmp_path)), core_count=1)
-    place = DirectoryPlace(str(tmp_path))
-    batches = list(read_task(task, place, columns=("topic", "value"), fails_on_data_loss=True))
+    [task] = plan_scan(parsed, DirectoryStore(str(tmp_path)), core_count=1)
+    store = DirectoryStore(str(tmp_path))
+    batches = list(read_task(task, store, columns=("topic", "value"), fails_on_data_loss=True))
     assert sum(batch.num_rows for batch in batches) == 40
     assert len(batches) == 2
     assert max(batch.nbytes for batch in batches) < 12 * 1024 * 1024

@@ -41,8 +41,8 @@ from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
 from tailrace.spark.offsets import choose_partitions
 from tailrace.spark.options import SourceOptions, parse_options
 from tailrace.spark.options.names import COLUMNS, HEADERS, METADATA
-from tailrace.spark.places import measure_ranges, open_place
 from tailrace.spark.planning import CACHED_KERNEL_RECORDS, OffsetRange
+from tailrace.spark.stores import measure_ranges, open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +53,8 @@ FORMAT: Final = "tailrace.archive/1"
 LOSSLESS: Final = tuple(
     name for name in (*COLUMNS, HEADERS, *METADATA) if name not in {"topic", "file", "position"}
 )
-"""Columns of an archive: all of the source's but the topic, which is in the path, and the place."""
+"""Columns of an archive: all of the source's but the topic, which is in the path, and the log file
+and position."""
 
 CODECS: Final = ("zstd", "snappy", "gzip", "lz4", "none")
 
@@ -77,7 +78,7 @@ class ArchiveSettings:
     codec: str = "zstd"
     """One of `CODECS`."""
     value_schema: str | None = None
-    """Of JSON values: Spark's DDL or JSON, or `infer`; None: values are not looked into."""
+    """Schema of JSON values: Spark's DDL or JSON, or `infer`; None: values are not parsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,7 @@ class ArchiveSummary:
 
     rows: int = 0
     bytes: int = 0
-    """Of Parquet."""
+    """Size of the Parquet files."""
     files: int = 0
     dead_letters: int = 0
     """Rows whose value is not what the schema says."""
@@ -203,7 +204,7 @@ class _Run:
         )
 
     def once(self, progress: Progress | None) -> ArchiveSummary:
-        """From the end of the archive to the end of the logs."""
+        """Archive what the logs have behind the end of the archive."""
         began = time.monotonic()
         ranges = self._ranges()
         lost = [
@@ -235,17 +236,17 @@ class _Run:
 
     def _ranges(self) -> list[OffsetRange]:
         options = self._task.options
-        place = open_place(options)
+        store = open_store(options)
         try:
-            chosen = choose_partitions(options.selection, place.partitions(options.selection))
+            chosen = choose_partitions(options.selection, store.partitions(options.selection))
             found = archive_ranges(
-                options, place.extents(chosen), ends=self._ends, offset_at=place.offset_at
+                options, store.extents(chosen), ends=self._ends, offset_at=store.offset_at
             )
-            ranges = measure_ranges(place, found)
+            ranges = measure_ranges(store, found)
         finally:
-            place.close()
+            store.close()
         if options.corruption_report is not None:
-            write_report(options.corruption_report, "log-ends.jsonl", place.skipped or ())
+            write_report(options.corruption_report, "log-ends.jsonl", store.skipped or ())
         return ranges
 
     def _commit(self, staged: Sequence[Staged], lost: Sequence[RangeFiles]) -> None:

@@ -33,9 +33,9 @@ from tailrace.spark.jobs.folder import Folder, open_folder
 from tailrace.spark.jobs.json_values import BadValue, parse_values
 from tailrace.spark.jobs.manifest import attempt_name
 from tailrace.spark.options import SourceOptions
-from tailrace.spark.places import open_place
 from tailrace.spark.planning import CACHED_KERNEL_RECORDS, OffsetRange, ScanTask
 from tailrace.spark.readers import arrow_schema, read_task
+from tailrace.spark.stores import open_store
 
 JSON: Final = "json"
 """The column with the typed fields of a JSON value, a struct."""
@@ -82,7 +82,7 @@ class ArchiveTask:
     """`date` or `hour`."""
     file_bytes: int
     codec: str
-    """Of Parquet."""
+    """Compression of the Parquet files."""
     value_types: Mapping[str, pa.StructType] = field(default_factory=dict)
     """Types of JSON values by topic; a topic that is not named has no column `json`."""
 
@@ -100,7 +100,7 @@ def write_item(task: ArchiveTask, item: tuple[OffsetRange, ...]) -> list[Staged]
     """Write the files of a work item under names of this attempt.
 
     Raises:
-        CorruptionError: a batch is damaged; with its place.
+        CorruptionError: a batch is damaged; with its file and position.
         FatalError: the log no longer has a range, or cannot be read.
         OSError: the target cannot be written.
     """
@@ -115,7 +115,7 @@ def row_groups(task: ArchiveTask, wanted: OffsetRange) -> Iterator[pa.Table]:
     scan = ScanTask(ranges=(wanted,), is_compiled=wanted.length >= CACHED_KERNEL_RECORDS)
     for batch in read_task(
         scan,
-        open_place(task.options),
+        open_store(task.options),
         columns=task.columns,
         fails_on_data_loss=task.options.fails_on_data_loss,
         corruption_report=task.options.corruption_report,

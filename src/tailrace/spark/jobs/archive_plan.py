@@ -57,7 +57,7 @@ class DataFile:
     """The offset of its first row."""
     last: int
     digest: str
-    """Of its lossless columns, by `tailrace.spark.jobs.digests`."""
+    """Digest of its lossless columns, by `tailrace.spark.jobs.digests`."""
 
 
 def archive_ranges(

@@ -59,7 +59,7 @@ SCHEMA: Final = (
     "topic string, partition int, severity string, rule string, sentence string, file string, "
     "position bigint, offset bigint"
 )
-"""Of the findings as a DataFrame; a finding about a directory has no topic and no partition."""
+"""Schema of the findings as a DataFrame; one about a directory has no topic and partition."""
 
 Progress = Callable[[int, int], None]
 """Takes how many bytes of log are done, and how many there are."""
@@ -79,9 +79,9 @@ class AuditReport:
 
     directories: tuple[str, ...]
     partitions: tuple[tuple[TopicPartition, PartitionFiles], ...]
-    """As they were listed; replicas in two directories are two entries."""
+    """The partitions as they were listed; replicas in two directories are two entries."""
     findings: tuple[AuditFinding, ...]
-    """In the order of the partitions; of one rule in one file at most 20, and how many more."""
+    """Findings in the order of the partitions; for a rule and a file 20, then their number."""
     seconds: float
 
     @property
@@ -99,7 +99,7 @@ class AuditReport:
 
     @property
     def exit_code(self) -> int:
-        """As of `tailrace log verify`.
+        """The exit code of `tailrace log verify`.
 
         0: clean. 1: errors or warnings. 2: neither, but not all could be looked at.
         """

@@ -12,7 +12,7 @@ from tailrace.spark.jobs.audit import AuditReport, ComparedPartition, replicas_t
 from tailrace.storage import names
 
 _CELLS_MAX: Final = 200
-"""Of a strip; more segments share a cell, which has the colour of the worst."""
+"""Cells of a strip; segments share a cell where there are more, in the colour of the worst."""
 _FINDINGS_MAX: Final = 2000
 _STRIPS_MAX: Final = 500
 """Partitions that are drawn: those with the worst findings first."""
@@ -72,8 +72,8 @@ def _strips(report: AuditReport) -> Iterator[html.Markup]:
         folder, _, name = each.finding.path.rpartition("/")
         parsed = names.parse_segment_file_name(name)
         rank = _RANK.index(each.finding.severity)
-        for place in ((folder, parsed[0] if parsed else None), (folder, -1)):
-            worst[place] = min(worst[place], rank)
+        for key in ((folder, parsed[0] if parsed else None), (folder, -1)):
+            worst[key] = min(worst[key], rank)
     ordered = sorted(report.partitions, key=lambda each: worst[each[1].folder, -1])
     for partition, files in ordered[:_STRIPS_MAX]:
         rank = worst[files.folder, -1]

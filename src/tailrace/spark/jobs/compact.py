@@ -101,12 +101,12 @@ class CompactionSummary:
 
     @property
     def bytes_before(self) -> int:
-        """Of all partitions, in the part that was cleaned."""
+        """Bytes of all partitions before, in the part that was cleaned."""
         return sum(each.bytes_before for each in self.partitions)
 
     @property
     def bytes_after(self) -> int:
-        """Of all partitions."""
+        """Bytes of all partitions after, in the part that was cleaned."""
         return sum(each.bytes_after for each in self.partitions)
 
 
@@ -210,7 +210,7 @@ class _LogRound:
         )
 
     def summary(self) -> PartitionSummary:
-        """Of a round that has come to its end."""
+        """The summary of a round that has come to its end."""
         return PartitionSummary(
             partition=self.log.partition,
             cleaned_to=self.round.plan.first_uncleanable,

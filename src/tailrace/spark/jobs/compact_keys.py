@@ -132,7 +132,7 @@ class PieceChooser:
         self._first_dirty = first_dirty
 
     def choose(self, run: Run) -> None:
-        """As `KeyMap.choose`; runs come in order, cut as those of the maps.
+        """Choose records as `KeyMap.choose` does; runs come in order, cut as those of the maps.
 
         Raises:
             CorruptRecordError: a record breaks a rule of the format; it has the position.
@@ -152,10 +152,10 @@ def _settle(key_map: KeyMap, *, superseded: Int64s, first_dirty: int) -> None:
     slots = np.frombuffer(key_map.slots, np.int64).reshape(-1, 2)
     used = np.flatnonzero(slots[:, 0])
     newest = slots[used, 1]
-    places = np.searchsorted(superseded, newest)
+    indexes = np.searchsorted(superseded, newest)
     is_superseded = np.zeros(len(newest), np.bool_)
-    inside = places < len(superseded)
-    is_superseded[inside] = superseded[places[inside]] == newest[inside]
+    inside = indexes < len(superseded)
+    is_superseded[inside] = superseded[indexes[inside]] == newest[inside]
     slots[used, 1] = np.where(
         is_superseded, INT64_MAX, np.where(newest < first_dirty, NO_OFFSET, newest)
     )
@@ -168,13 +168,13 @@ def entries_of(key_map: KeyMap) -> pa.RecordBatch:
     """
     slots = np.frombuffer(key_map.slots, np.int64).reshape(-1, 2)
     used = slots[slots[:, 0] != 0]
-    places = (used[:, 0] & _PLACE_MASK) - 1
-    by_place = np.argsort(places)
-    bounds = np.append(places[by_place], len(key_map.entries)).astype(np.int32)
+    entry_indexes = (used[:, 0] & _PLACE_MASK) - 1
+    by_entry = np.argsort(entry_indexes)
+    bounds = np.append(entry_indexes[by_entry], len(key_map.entries)).astype(np.int32)
     entries = pa.Array.from_buffers(
         pa.binary(), len(used), [None, pa.py_buffer(bounds), pa.py_buffer(key_map.entries)]
     )
-    tags, offsets = used[by_place, 0] >> 32, used[by_place, 1]
+    tags, offsets = used[by_entry, 0] >> 32, used[by_entry, 1]
     by_tag = np.argsort(tags)
     arrays = [pa.array(tags[by_tag]), entries.take(pa.array(by_tag)), pa.array(offsets[by_tag])]
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)

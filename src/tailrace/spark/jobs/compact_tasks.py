@@ -78,7 +78,7 @@ class Group:
 
     @property
     def size_bytes(self) -> int:
-        """Of the logs."""
+        """Bytes of the log files."""
         return sum(each.size_bytes for each in self.sources)
 
 
@@ -107,7 +107,7 @@ class TagRange:
     paths: tuple[str, ...]
     """The entries of all pieces."""
     tags: tuple[int, int]
-    """From the first up to below the second."""
+    """The first tag, and the one after the last."""
     first_dirty: int
     scratch: str
 

@@ -40,7 +40,7 @@ class Digest:
                 self._take(name, chunk)
 
     def hexdigest(self) -> str:
-        """Of all rows so far."""
+        """The digest of all rows so far."""
         whole = hashlib.sha256()
         for leaf, each in sorted(self._leaves.items()):
             whole.update(leaf.encode() + b"\0" + each.digest())

@@ -27,7 +27,7 @@ class Folder(Protocol):
     """A directory; every method raises OSError as the system does."""
 
     path: str
-    """As it was given, absolute if it is local."""
+    """The path or URI that was given; a local path is absolute."""
 
     def names(self) -> list[str]:
         """All files below, sorted; none if the directory is not there."""
@@ -74,7 +74,7 @@ class Folder(Protocol):
         ...
 
     def unlock(self) -> None:
-        """Let others have it."""
+        """Give the lock back."""
         ...
 
 
@@ -87,11 +87,11 @@ class DiskFolder:
         self._lock: Any = None
 
     def names(self) -> list[str]:
-        """By walking through it; links to directories are followed."""
+        """The names of all files below, found by walking; links to directories are followed."""
         return sorted(self._below("")) if self._files.is_directory(self.path) else []
 
     def size(self, name: str) -> int:
-        """As the system has it now."""
+        """The size of the file now."""
         file = self._files.open(self._full(name), read_only=True)
         try:
             return file.size()
@@ -99,7 +99,7 @@ class DiskFolder:
             file.close()
 
     def read(self, name: str) -> bytes:
-        """A copy."""
+        """The content of a file, as a copy."""
         file = self._files.open(self._full(name), read_only=True)
         try:
             return file.read(0, file.size())
@@ -107,7 +107,7 @@ class DiskFolder:
             file.close()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Written beside it, flushed and renamed."""
+        """Write a new file beside it, flush that to the device and rename it."""
         unfinished = name + UNFINISHED
         self._files.make_directory(posixpath.dirname(self._full(name)))
         file = self._files.open(self._full(unfinished), create=True)
@@ -120,24 +120,24 @@ class DiskFolder:
         self.publish({unfinished: name})
 
     def remove(self, name: str) -> None:
-        """The name is away at once, and on the device when something next is published there."""
+        """Remove the name at once; the device has that after the next `publish`."""
         self._files.remove(self._full(name))
 
     def source(self, name: str) -> Any:  # noqa: ANN401
-        """Read by calls: a device that refuses a mapped page would kill the process."""
+        """A file read by calls: a device that refuses a mapped page would kill the process."""
         import pyarrow as pa
 
         return pa.OSFile(self._full(name), "rb")
 
     def sink(self, name: str) -> Any:  # noqa: ANN401
-        """Directories above it are made."""
+        """A new file; makes the directories above it."""
         import pyarrow as pa
 
         self._files.make_directory(posixpath.dirname(self._full(name)))
         return pa.OSFile(self._full(name), "wb")
 
     def seal(self, name: str) -> None:
-        """One flush of the device."""
+        """Flush a file to the device."""
         file = self._files.open(self._full(name))
         try:
             file.sync()
@@ -145,7 +145,7 @@ class DiskFolder:
             file.close()
 
     def publish(self, renamed: Mapping[str, str]) -> None:
-        """All names are flushed in the end, with the directories that had to be made for them."""
+        """Rename all files, then flush their directories and the new directories above them."""
         for name in {posixpath.dirname(final) for final in renamed.values()}:
             self._files.make_directory(self._full(name))
         for written, final in renamed.items():
@@ -154,7 +154,7 @@ class DiskFolder:
             self._files.sync_directory(self._full(name))
 
     def lock(self, name: str) -> None:
-        """A lock of the system, which goes with the process."""
+        """Take a lock of the operating system, which ends with the process."""
         self._files.make_directory(posixpath.dirname(self._full(name)))
         try:
             self._lock = self._files.lock(self._full(name))
@@ -162,7 +162,7 @@ class DiskFolder:
             raise StorageError(f"{self.path}: another run is writing to it") from error
 
     def unlock(self) -> None:
-        """Without effect if it is not held."""
+        """Release the lock; does nothing if it is not held."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -182,7 +182,7 @@ class DiskFolder:
 class ArrowFolder:
     """A directory behind a URI: HDFS, an object store.
 
-    Not here: a lock, which such stores do not have. Whoever starts two runs at once has to know.
+    Not here: a lock, which such stores do not have. Do not start two runs on one folder at once.
     """
 
     def __init__(self, uri: str) -> None:
@@ -193,7 +193,7 @@ class ArrowFolder:
             self._filesystem, self._root = fs.FileSystem.from_uri(uri)
 
     def names(self) -> list[str]:
-        """By one listing."""
+        """The names of all files below, by one listing."""
         from pyarrow import fs
 
         chosen = fs.FileSelector(self._root, recursive=True, allow_not_found=True)
@@ -201,51 +201,51 @@ class ArrowFolder:
         return sorted(posixpath.relpath(each.path, self._root) for each in found if each.is_file)
 
     def size(self, name: str) -> int:
-        """As the store tells it."""
+        """The size that the object store tells."""
         size = self._filesystem.get_file_info(self._full(name)).size
         if size is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._full(name))
         return int(size)
 
     def read(self, name: str) -> bytes:
-        """In one request."""
+        """The content of a file, by one request."""
         with self._filesystem.open_input_stream(self._full(name), compression=None) as stream:
             return bytes(stream.readall())
 
     def replace(self, name: str, data: bytes) -> None:
-        """Written beside it and moved."""
+        """Write another file and move it over this one."""
         unfinished = name + UNFINISHED
         with self.sink(unfinished) as stream:
             stream.write(data)
         self.publish({unfinished: name})
 
     def remove(self, name: str) -> None:
-        """As the store does it."""
+        """Delete a file of the object store."""
         self._filesystem.delete_file(self._full(name))
 
     def source(self, name: str) -> Any:  # noqa: ANN401
-        """Read by ranges."""
+        """A file that is read by ranges."""
         return self._filesystem.open_input_file(self._full(name))
 
     def sink(self, name: str) -> Any:  # noqa: ANN401
-        """Directories above it are made where the store has any."""
+        """A new file; makes directories above it where the store has any."""
         self._filesystem.create_dir(posixpath.dirname(self._full(name)), recursive=True)
         return self._filesystem.open_output_stream(self._full(name), compression=None)
 
     def seal(self, name: str) -> None:
-        """Nothing: what is closed is stored."""
+        """Do nothing: a closed file is stored."""
 
     def publish(self, renamed: Mapping[str, str]) -> None:
-        """Moved one by one."""
+        """Move the files one by one."""
         for written, final in renamed.items():
             self._filesystem.create_dir(posixpath.dirname(self._full(final)), recursive=True)
             self._filesystem.move(self._full(written), self._full(final))
 
     def lock(self, name: str) -> None:
-        """Nothing."""
+        """Do nothing: there is no lock."""
 
     def unlock(self) -> None:
-        """Nothing."""
+        """Do nothing: there is no lock."""
 
     def _full(self, name: str) -> str:
         return posixpath.join(self._root, name)

@@ -37,7 +37,7 @@ class BadValue(NamedTuple):
     """A value that is not what its schema says."""
 
     row: int
-    """From 0 on."""
+    """The row's number, from 0."""
     reason: str
 
 
@@ -51,10 +51,10 @@ def parse_values(
     rows = pa.chunked_array(pieces, _read_type(kind)).combine_chunks().cast(kind)
     bad = [BadValue(present[each.row].as_py(), each.reason) for each in bad]
     if values.null_count:
-        places = pc.if_else(
+        indexes = pc.if_else(
             pc.is_valid(values), pc.cumulative_sum(pc.is_valid(values).cast(pa.int64())), None
         )
-        rows = rows.take(pc.subtract(places, 1))
+        rows = rows.take(pc.subtract(indexes, 1))
     return rows, bad
 
 

@@ -48,7 +48,7 @@ class Manifest:
         self.settings: dict[str, Any] = {}
         """What holds for the whole directory; {} while nothing was ever added."""
         self.entries: list[Entry] = []
-        """In the order in which they were added."""
+        """The entries in the order in which they were added."""
         self._form = form
         self._count = 0
         self._read()

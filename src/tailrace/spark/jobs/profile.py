@@ -11,7 +11,7 @@ Not here: control batches are counted and not looked into. Records of aborted tr
 unless the option `kafka.isolation.level` is `read_committed`.
 
 Invariant: every number that is not called an estimate is exact, however the work was cut. Only of
-damaged places, two ranges may count the same one.
+damaged stretches, two ranges may count the same one.
 """
 
 import time
@@ -42,8 +42,8 @@ from tailrace.spark.jobs.sketches import (
 from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import SourceOptions, parse_options
-from tailrace.spark.places import Place, measure_ranges, open_place, placed_batches
 from tailrace.spark.planning import CACHED_KERNEL_RECORDS, OffsetRange
+from tailrace.spark.stores import LogStore, measure_ranges, open_store, single_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ FUTURE_MS: Final = 24 * 3_600_000
 """A record that is by so much ahead of the driver's clock has a wrong time."""
 
 SIZE_CLASSES: Final = 33
-"""Of record sizes: class n has those of 2**(n-1) to 2**n - 1 bytes, class 0 those of none."""
+"""Classes of record sizes: class n has 2**(n-1) to 2**n - 1 bytes, class 0 has none."""
 
 _COLUMNS: Final = (Column.KEY, Column.VALUE, Column.TIMESTAMP)
 
@@ -69,7 +69,7 @@ SCHEMA: Final = (
     "distinctKeysError double, superseded bigint, firstTimestamp bigint, lastTimestamp bigint, "
     "outOfOrder bigint, withoutTime bigint, inFuture bigint, controlBatches bigint, damaged bigint"
 )
-"""Of a profile as a DataFrame, with a row for each partition; timestamps are milliseconds."""
+"""Schema of a profile as a DataFrame, a row for each partition; timestamps in milliseconds."""
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class CodecUse:
     records: int = 0
     stored_bytes: int = 0
     content_bytes: int = 0
-    """Of keys and values, uncompressed."""
+    """Size of keys and values, uncompressed."""
 
 
 @dataclass(slots=True)
@@ -89,13 +89,13 @@ class Counters:
 
     records: int = 0
     batches: int = 0
-    """With records; control batches are not among them."""
+    """Batches with records; control batches are not counted here."""
     control_batches: int = 0
     transactional_batches: int = 0
     stored_bytes: int = 0
-    """Of batches as they stand in the log, headers included."""
+    """Size of the batches in the log, with their headers."""
     content_bytes: int = 0
-    """Of keys and values, uncompressed."""
+    """Size of keys and values, uncompressed."""
     null_keys: int = 0
     tombstones: int = 0
     """Records with a key and without a value."""
@@ -104,7 +104,7 @@ class Counters:
     out_of_order: int = 0
     """Records that are older than the one before in their partition, where both have a time."""
     damaged: int = 0
-    """Places that were left out, with `onCorruption=skip`."""
+    """Damaged stretches that were left out, with `onCorruption=skip`."""
 
     def add(self, other: "Counters") -> None:
         """Count what another one has counted."""
@@ -114,21 +114,21 @@ class Counters:
 
 @dataclass(slots=True)
 class LogProfile:
-    """Of a range of a partition, of a partition, or of a topic."""
+    """What a range of offsets, a partition or a topic holds."""
 
     counters: Counters = field(default_factory=Counters)
     codecs: dict[str, CodecUse] = field(default_factory=dict)
     keys: DistinctCount = field(default_factory=DistinctCount)
     hitters: HeavyHitters = field(default_factory=HeavyHitters)
     times: TimeHistogram = field(default_factory=TimeHistogram)
-    """Of records that have a time which is not in the future."""
+    """Records by time, without those that have no time or one in the future."""
     size_classes: Array = field(default_factory=lambda: np.zeros(SIZE_CLASSES, np.int64))
     """Records by the bytes of key and value; see `SIZE_CLASSES`."""
     oldest: int | None = None
     """Smallest timestamp (ms) of a record that has one, also of those in the future."""
     newest: int | None = None
     first_timestamp: int | None = None
-    """Of the first record that has one, in the order of the log."""
+    """Timestamp of the first record that has one, in the order of the log."""
     last_timestamp: int | None = None
 
     @property
@@ -223,7 +223,7 @@ class LogProfile:
 class Profile:
     """The profiles of all partitions."""
 
-    place: str
+    source: str
     """What was read: directories, or a broker."""
     partitions: Mapping[TopicPartition, LogProfile]
     seconds: float
@@ -278,7 +278,7 @@ def profile_topics(
         if progress is not None:
             progress(done, total)
     return Profile(
-        place=", ".join(options.directories) or str(options.bootstrap),
+        source=", ".join(options.directories) or str(options.bootstrap),
         partitions=dict(sorted(found.items())),
         seconds=time.monotonic() - began,
     )
@@ -290,37 +290,37 @@ def profile_item(
     """Runs in a task: a profile of each range.
 
     Raises:
-        CorruptionError: a batch is damaged; with its place.
+        CorruptionError: a batch is damaged; with its file and position.
         FatalError: the log no longer has a range, or cannot be read.
         OSError: the report of what was skipped cannot be written.
     """
-    place = open_place(options)
+    store = open_store(options)
     try:
-        return [_profile_range(place, options, wanted, now_ms=now_ms) for wanted in item]
+        return [_profile_range(store, options, wanted, now_ms=now_ms) for wanted in item]
     finally:
-        place.close()
+        store.close()
 
 
 def _plan(options: SourceOptions) -> list[OffsetRange]:
-    place = open_place(options)
+    store = open_store(options)
     try:
-        chosen = choose_partitions(options.selection, place.partitions(options.selection))
-        found = resolve_ranges(options, place.extents(chosen), offset_at=place.offset_at)
-        return measure_ranges(place, found)
+        chosen = choose_partitions(options.selection, store.partitions(options.selection))
+        found = resolve_ranges(options, store.extents(chosen), offset_at=store.offset_at)
+        return measure_ranges(store, found)
     finally:
-        place.close()
+        store.close()
 
 
 def _profile_range(
-    place: Place, options: SourceOptions, wanted: OffsetRange, *, now_ms: int
+    store: LogStore, options: SourceOptions, wanted: OffsetRange, *, now_ms: int
 ) -> LogProfile:
     if wanted.length >= CACHED_KERNEL_RECORDS:
         kernels.load(*kernels.DECODING)
     found = LogProfile()
-    skipped = len(place.skipped or ())
-    for chunk in _chunks(place, options, wanted, found=found):
+    skipped = len(store.skipped or ())
+    for chunk in _chunks(store, options, wanted, found=found):
         found.add_records(chunk, now_ms=now_ms)
-    told = (place.skipped or [])[skipped:]
+    told = (store.skipped or [])[skipped:]
     found.counters.damaged += len(told)
     if options.corruption_report is not None:
         write_report(options.corruption_report, report_name(wanted), told)
@@ -328,12 +328,12 @@ def _profile_range(
 
 
 def _chunks(
-    place: Place, options: SourceOptions, wanted: OffsetRange, *, found: LogProfile
+    store: LogStore, options: SourceOptions, wanted: OffsetRange, *, found: LogProfile
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range; its batches are counted on the way."""
     builder = ColumnsBuilder(_COLUMNS)
-    for batch, path, position in placed_batches(
-        place, wanted, fails_on_data_loss=options.fails_on_data_loss
+    for batch, path, position in single_batches(
+        store, wanted, fails_on_data_loss=options.fails_on_data_loss
     ):
         begins_here = batch.base_offset >= wanted.start
         if batch.is_control:
@@ -344,9 +344,9 @@ def _chunks(
             records = builder.append(batch, start_offset=wanted.start, limit_offset=wanted.limit)
         except CorruptionError as error:
             damaged = error.located(path=path or str(wanted.partition), position=position)
-            if place.skipped is None:
+            if store.skipped is None:
                 raise damaged from error
-            place.skipped.append(undecodable(batch, wanted, damaged))
+            store.skipped.append(undecodable(batch, wanted, damaged))
             continue
         except UnsupportedCodecError as error:
             raise FatalError(f"{wanted.partition}, {batch!r}: {error}") from error

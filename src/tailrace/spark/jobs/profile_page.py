@@ -13,9 +13,9 @@ _TOPICS_MAX: Final = 200
 _ROWS_MAX: Final = 5000
 _HITTERS_SHOWN: Final = 20
 _COLUMNS_MAX: Final = 300
-"""Of a chart over time; more buckets share one."""
+"""Bars of a chart over time; buckets share a bar where there are more."""
 _SHOWN_BYTES: Final = 60
-"""Of a key."""
+"""Bytes of a key that the page shows."""
 _YEAR_10000_MS: Final = 253_402_300_800_000
 
 _UNITS: Final = {60_000: "minute", 3_600_000: "hour", 86_400_000: "day"}
@@ -49,7 +49,7 @@ def profile_page(profile: Profile) -> str:
         of_topic = [p for partition, p in profile.partitions.items() if partition.topic == name]
         parts += _topic(name, each, superseded=sum(p.superseded for p in of_topic))
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return html.page("Profile", f"{profile.place}; {when}", parts)
+    return html.page("Profile", f"{profile.source}; {when}", parts)
 
 
 def profile_lines(profile: Profile) -> Iterator[str]:
@@ -149,9 +149,9 @@ def _rates(times: TimeHistogram) -> Iterator[html.Markup]:
     step = -(-span // _COLUMNS_MAX)
     counted = [[0, 0] for _ in range(-(-span // step))]
     for each in buckets:
-        place = counted[(each.start_ms - first) // width // step]
-        place[0] += each.records
-        place[1] += each.bytes
+        totals = counted[(each.start_ms - first) // width // step]
+        totals[0] += each.records
+        totals[1] += each.bytes
     unit = _UNITS.get(width, f"{width // 86_400_000} day")
     unit = unit if step == 1 else f"{step} {unit}s"
     labels = [_time(first + number * step * width) for number in range(len(counted))]

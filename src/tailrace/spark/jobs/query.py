@@ -34,7 +34,7 @@ from tailrace.spark.jobs.manifest import Manifest
 from tailrace.spark.jobs.value_schema import arrow_type
 from tailrace.spark.offsets import choose_partitions
 from tailrace.spark.options import SourceOptions, parse_options
-from tailrace.spark.places import open_place
+from tailrace.spark.stores import open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,14 +101,14 @@ def _cut(
     options: SourceOptions, ends: Mapping[TopicPartition, int]
 ) -> tuple[set[TopicPartition], Ranges]:
     """The partitions that are selected, and what of them is read from the log."""
-    place = open_place(options)
+    store = open_store(options)
     try:
-        in_log = place.partitions(options.selection)
+        in_log = store.partitions(options.selection)
         chosen = choose_partitions(options.selection, in_log | ends.keys())
-        extents = place.extents([each for each in chosen if each in in_log])
-        return set(chosen), archive_ranges(options, extents, ends=ends, offset_at=place.offset_at)
+        extents = store.extents([each for each in chosen if each in in_log])
+        return set(chosen), archive_ranges(options, extents, ends=ends, offset_at=store.offset_at)
     finally:
-        place.close()
+        store.close()
 
 
 def _value_schema(manifest: Manifest, topics: Iterable[str]) -> str | None:

@@ -45,7 +45,7 @@ def remaining_ranges(
 
 
 def cut_evenly(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    """As many pieces of equal length, or one for each offset if there are fewer."""
+    """The range cut into `count` ranges of equal length, or into single offsets if it has fewer."""
     count = min(count, whole.length)
     borders = [whole.start + whole.length * index // count for index in range(count + 1)]
     return [whole.part(start, limit) for start, limit in pairwise(borders)]

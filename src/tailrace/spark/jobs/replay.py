@@ -15,7 +15,8 @@ run that was killed; `replay_send` says how, and on which conditions. Others may
 meanwhile. A replay with another offset map is another replay, and writes all again.
 
 Not here: making topics. A replay's records are as old as in the source, and retention of a topic
-with Kafka's defaults would delete them within minutes; whoever makes the target has to decide.
+with Kafka's defaults would delete them within minutes; so the user makes the target, and chooses
+its retention.
 Nor transactions: logs are read with `read_committed` unless the options say otherwise, and what was
 in one transaction is not in one any more. Header names that are not UTF-8 get replacement
 characters, and timestamps after the year 294247 become its last millisecond.
@@ -89,11 +90,11 @@ class ReplaySummary:
     """What one run did."""
 
     records: int = 0
-    """In the target now, by this run or by what it took up."""
+    """Records that this run put into the target, or found there from an interrupted run."""
     found: int = 0
-    """Of these, the ones that an interrupted attempt had sent."""
+    """Records that an interrupted attempt had sent; they are counted in `records` too."""
     bytes: int = 0
-    """Of the batches that were sent."""
+    """Size of the batches that were sent."""
     ranges: int = 0
     seconds: float = 0.0
 

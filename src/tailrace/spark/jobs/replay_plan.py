@@ -46,7 +46,7 @@ class PlannedRange:
     target: str
     """The topic that it goes to."""
     partition_count: int
-    """Of the target when this was planned: the keys are spread over so many."""
+    """Partitions of the target when this was planned; keys are spread over so many."""
     keeps_partition: bool
     producer_id: int
     producer_epoch: int
@@ -69,11 +69,11 @@ class SentRange:
     limit: int
     records: int
     bytes: int
-    """Of the batches that the last attempt sent."""
+    """Size of the batches that the last attempt sent."""
     found: int
     """Records that an earlier attempt had sent."""
     file: str | None
-    """Of the offset map; None: the range has no records."""
+    """File of the offset map; None: the range has no records."""
 
 
 def entry_of(each: PlannedRange | SentRange) -> Entry:

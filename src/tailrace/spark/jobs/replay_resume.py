@@ -36,9 +36,9 @@ class Placed(NamedTuple):
     """Records that follow on each other in the target."""
 
     sequence: int
-    """Of the first."""
+    """Sequence number of the first."""
     offset: int
-    """Of the first."""
+    """Offset of the first."""
     records: int
 
 
@@ -52,7 +52,7 @@ class Arrived:
     sequences: Array
     """Numbers of those that are there."""
     digest: str
-    """Of those that are there, as `tailrace.spark.jobs.digests` makes it of `COLUMNS`."""
+    """Digest of the records that are there: `tailrace.spark.jobs.digests` over `COLUMNS`."""
 
 
 NOTHING: Final = Arrived(
@@ -117,18 +117,18 @@ class _Content:
         self._sequences: list[Array] = []
 
     def append(self, batch: Batch) -> None:
-        """Takes the next one."""
+        """Take the next batch."""
         self._builder.append(batch, start_offset=batch.base_offset, limit_offset=batch.next_offset)
         if not self._builder.has_room:
             self._take()
 
     def sequences(self) -> Array:
-        """Of all records."""
+        """The sequence numbers of all records."""
         self._take()
         return np.concatenate([NOTHING.sequences, *self._sequences])
 
     def hexdigest(self) -> str:
-        """Of all records."""
+        """The digest of all records."""
         self._take()
         return self._digest.hexdigest()
 

@@ -201,9 +201,9 @@ class Walk:
 
     def __init__(self, planned: PlannedRange, target: Target, settings: TargetSettings) -> None:
         self.records = 0
-        """Of the range."""
+        """Records of the range."""
         self.bytes = 0
-        """Of the batches that this walk sent."""
+        """Size of the batches that this walk sent."""
         self.found = 0
         """Records that were in the target before."""
         self._planned = planned

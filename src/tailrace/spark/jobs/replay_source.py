@@ -28,9 +28,9 @@ from tailrace.spark.jobs.folder import Folder, open_folder
 from tailrace.spark.jobs.manifest import Manifest
 from tailrace.spark.offsets import Extent, choose_partitions
 from tailrace.spark.options import SourceOptions
-from tailrace.spark.places import measure_ranges, open_place
 from tailrace.spark.planning import CACHED_KERNEL_RECORDS, OffsetRange, ScanTask
 from tailrace.spark.readers import read_task
+from tailrace.spark.stores import measure_ranges, open_store
 
 if TYPE_CHECKING:
     from tailrace.spark.jobs.archive_plan import RangeFiles
@@ -82,18 +82,18 @@ class LogSource:
 
     def __init__(self, options: SourceOptions) -> None:
         self._selection = options.selection
-        self._place = open_place(options)
-        self.offset_at: Callable[[TopicPartition, int], int | None] = self._place.offset_at
-        self.close: Callable[[], None] = self._place.close
+        self._store = open_store(options)
+        self.offset_at: Callable[[TopicPartition, int], int | None] = self._store.offset_at
+        self.close: Callable[[], None] = self._store.close
 
     def extents(self) -> dict[TopicPartition, Extent]:
-        """As the logs have them now."""
-        known = self._place.partitions(self._selection)
-        return self._place.extents(choose_partitions(self._selection, known))
+        """The offsets that the logs have now."""
+        known = self._store.partitions(self._selection)
+        return self._store.extents(choose_partitions(self._selection, known))
 
     def measure(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> list[SourceRange]:
-        """With sizes and seals."""
-        return [(each, ()) for each in measure_ranges(self._place, ranges)]
+        """The ranges with their sizes and seals."""
+        return [(each, ()) for each in measure_ranges(self._store, ranges)]
 
 
 class ArchiveSource:
@@ -114,7 +114,7 @@ class ArchiveSource:
             self._ranges.setdefault(TopicPartition(each.topic, each.partition), []).append(each)
 
     def extents(self) -> dict[TopicPartition, Extent]:
-        """From the first archived offset to the last."""
+        """The first archived offset and the one after the last, by partition."""
         return {
             partition: Extent(self._ranges[partition][0].start, self._ranges[partition][-1].limit)
             for partition in choose_partitions(self._selection, self._ranges.keys())
@@ -130,7 +130,7 @@ class ArchiveSource:
         raise ConfigError([f"{partition}: an archive has no index by time; say offsets instead"])
 
     def measure(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> list[SourceRange]:
-        """With the files, whose sizes are those of Parquet."""
+        """The ranges with their files; sizes are those of Parquet."""
         return [
             self._measured(partition, start, limit) for partition, (start, limit) in ranges.items()
         ]
@@ -184,7 +184,7 @@ def read_tables(source: ReplaySource, wanted: SourceRange) -> Iterator[pa.Table]
                 [batch]
                 for batch in read_task(
                     ScanTask(ranges=(offsets,), is_compiled=is_large),
-                    open_place(source.options),
+                    open_store(source.options),
                     columns=(*COLUMNS, "offset"),
                     fails_on_data_loss=source.options.fails_on_data_loss,
                     corruption_report=source.options.corruption_report,

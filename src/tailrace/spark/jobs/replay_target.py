@@ -55,11 +55,11 @@ class TargetSettings:
 
     bootstrap: str
     client_settings: Mapping[str, str] = field(repr=False)
-    """Of the connections, under Kafka's names; there may be a password among them."""
+    """Settings of the connections by Kafka's names; there may be a password among them."""
     batch_size: int
     """Bytes that a batch is filled up to."""
     request_size_max: int
-    """Of a batch with one record."""
+    """Bytes that a batch with one record may have."""
     codec: Codec
     level: int | None
 
@@ -131,11 +131,11 @@ class BrokerTarget:
         return self._cluster.retrying(ask)
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """As ListOffsets answers."""
+        """The first offset and the one after the last, as ListOffsets answers."""
         return self._cluster.log_range(partition)
 
     def batches(self, partition: TopicPartition, start: int, limit: int) -> Iterator[Batch]:
-        """As Fetch answers."""
+        """The batches of a range, as Fetch answers."""
         try:
             yield from fetch_batches(
                 self._cluster, partition, start_offset=start, limit_offset=limit
@@ -149,7 +149,7 @@ class BrokerTarget:
     def send(
         self, partition: TopicPartition, batch: memoryview, placed: Callable[[int], None]
     ) -> None:
-        """With acks=all; waits for the oldest one when `IN_FLIGHT_MAX` are under way."""
+        """Send with acks=all; waits for the oldest batch when `IN_FLIGHT_MAX` are under way."""
         leader = self._cluster.leader(partition)
         request = _request(partition, batch)
         if len(self._under_way) >= IN_FLIGHT_MAX:
@@ -162,7 +162,7 @@ class BrokerTarget:
         self._under_way.append(_Sent(partition, pending, Batch(batch).max_timestamp, placed))
 
     def settle(self) -> None:
-        """In the order in which they were sent."""
+        """Wait for all batches, in the order in which they were sent."""
         while self._under_way:
             self._settle_one()
 

@@ -37,11 +37,12 @@ HITTER_BYTES_MAX: Final = 256
 """Longer values are counted by so many of their first bytes, so that memory is bounded."""
 
 BUCKETS_MAX: Final = 1500
-"""Of a `TimeHistogram` with any records in them."""
+"""Buckets with records that a `TimeHistogram` may have."""
 
 _HOUR_MS: Final = 3_600_000
 WIDTHS_MS: Final = (60_000, _HOUR_MS, 24 * _HOUR_MS, 30 * 24 * _HOUR_MS, 360 * 24 * _HOUR_MS)
-"""Of buckets: a minute, an hour, a day, 30 days, 360 days. Each is a multiple of the one before."""
+"""Widths of buckets: a minute, an hour, a day, 30 days, 360 days; each a multiple of the one
+before."""
 
 _LONG_BYTES: Final = 4096
 _BLOCK_BYTES: Final = 1024 * 1024
@@ -86,8 +87,8 @@ def _short_hashes(values: pa.Array, lengths: Array) -> Array:
         limit = min(max(limit, first + 1), len(values))
         block = content[ends[first] : ends[limit]]
         starts = ends[first:limit] - ends[first]
-        places = np.arange(len(block)) - np.repeat(starts, lengths[first:limit])
-        terms = _OF_BYTE[block] * _POWERS[places]
+        positions = np.arange(len(block)) - np.repeat(starts, lengths[first:limit])
+        terms = _OF_BYTE[block] * _POWERS[positions]
         running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
         sums[first:limit] = running[ends[first + 1 : limit + 1] - ends[first]] - running[starts]
         first = limit
@@ -160,7 +161,7 @@ def _raise_registers(registers: Array, hashes: Array) -> None:
     """Each register has the longest run of zeros, plus one, of the hashes that fall to it."""
     numbers = (hashes >> np.uint64(64 - _PRECISION)).astype(np.int64)
     rest = hashes << np.uint64(_PRECISION) | np.uint64(1 << (_PRECISION - 1))
-    # Halves are exact as floats, so their exponents are the places of the highest bits.
+    # Halves are exact as floats, so their exponents tell the highest bits.
     high, low = (rest >> np.uint64(32)).astype(np.float64), (rest & np.uint64(0xFFFFFFFF))
     exponents = np.where(high > 0, np.frexp(high)[1] + 32, np.frexp(low.astype(np.float64))[1])
     np.maximum.at(registers, numbers, (65 - exponents).astype(np.uint8))
@@ -180,7 +181,7 @@ class HeavyHitters:
     def __init__(self) -> None:
         self._counted = _counted(pa.array([], pa.binary()), np.empty(0, np.int64))
         self.error = 0
-        """By so much a count is too low at most; a value that is not listed came no more often."""
+        """How much too low a count may be; a value that is not listed came at most so often."""
 
     def add(self, values: pa.Array) -> None:
         """Count the values of a binary array without nulls."""
@@ -235,7 +236,7 @@ class TimeHistogram:
 
     @property
     def width_ms(self) -> int:
-        """Of a bucket."""
+        """Milliseconds of a bucket."""
         return WIDTHS_MS[self._level]
 
     def add(self, timestamps_ms: Array, sizes: Array) -> None:
@@ -257,12 +258,12 @@ class TimeHistogram:
         records = np.concatenate([self._records, records])
         sizes = np.concatenate([self._bytes, sizes])
         while True:
-            starts, places = np.unique(times // self.width_ms, return_inverse=True)
+            starts, positions = np.unique(times // self.width_ms, return_inverse=True)
             if len(starts) <= BUCKETS_MAX or self._level + 1 == len(WIDTHS_MS):
                 break
             self._level += 1
         self._starts = starts * self.width_ms
         # As floats these sums are exact up to 2**53.
         self._records, self._bytes = (
-            np.bincount(places, each, len(starts)).astype(np.int64) for each in (records, sizes)
+            np.bincount(positions, each, len(starts)).astype(np.int64) for each in (records, sizes)
         )

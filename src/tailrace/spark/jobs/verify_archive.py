@@ -47,14 +47,14 @@ from tailrace.spark.jobs.manifest import Manifest, uncounted
 from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
 from tailrace.spark.offsets import Extent, choose_partitions
 from tailrace.spark.options import SourceOptions
-from tailrace.spark.places import open_place
 from tailrace.spark.planning import OffsetRange
+from tailrace.spark.stores import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FINDINGS_MAX: Final = 20
-"""Of one file; more of the same say no more."""
+"""Findings that are told of one file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +71,8 @@ class ArchiveFinding:
     """What does not hold, with its values."""
 
     def __str__(self) -> str:
-        place = self.path if self.offset is None else f"{self.path}, offset {self.offset}"
-        return f"{place}: {self.sentence} [{self.rule}]"
+        location = self.path if self.offset is None else f"{self.path}, offset {self.offset}"
+        return f"{location}: {self.sentence} [{self.rule}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,12 +192,12 @@ def _stray_findings(manifest: Manifest) -> Iterator[ArchiveFinding]:
 
 def _extents(options: SourceOptions) -> dict[TopicPartition, Extent]:
     """What the logs have of the partitions that are read."""
-    place = open_place(options)
+    store = open_store(options)
     try:
-        known = place.partitions(options.selection)
-        return place.extents(choose_partitions(options.selection, known))
+        known = store.partitions(options.selection)
+        return store.extents(choose_partitions(options.selection, known))
     finally:
-        place.close()
+        store.close()
 
 
 def _in_log(entry: RangeFiles, extents: Mapping[TopicPartition, Extent]) -> tuple[int, int] | None:

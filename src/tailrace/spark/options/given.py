@@ -23,7 +23,7 @@ class GivenOptions:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self.values = {name.lower(): value for name, value in given.items()}
-        """By the name in lower case."""
+        """Values by the name in lower case."""
         self.faults: list[str] = []
 
     def fault(self, name: str, rule: str) -> None:
@@ -35,7 +35,7 @@ class GivenOptions:
         return self.values.get(name.lower())
 
     def named(self, names: tuple[str, ...]) -> list[str]:
-        """Those of the names that were given."""
+        """The names that were given."""
         return [name for name in names if self.text(name) is not None]
 
     def words(self, name: str) -> tuple[str, ...]:

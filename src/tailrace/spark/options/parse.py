@@ -109,12 +109,12 @@ def _client_settings(read: GivenOptions) -> dict[str, str]:
 
 
 def _directories(read: GivenOptions) -> tuple[str, ...]:
-    """Those of `path` or `paths`; checks that there are some, or else a broker."""
-    places = ("path", "paths", "kafka.bootstrap.servers")
-    named = [name for name in places if read.text(name)]
+    """The directories that `path` or `paths` names; a fault unless exactly one store is named."""
+    choices = ("path", "paths", "kafka.bootstrap.servers")
+    named = [name for name in choices if read.text(name)]
     if len(named) != 1:
         read.fault(
-            ", ".join(places),
+            ", ".join(choices),
             f"give exactly one, data directories or a broker; there {_are(named)}",
         )
         return ()

@@ -19,7 +19,7 @@ class PointKind(Enum):
 
 
 class Point(NamedTuple):
-    """A place in a partition's log where a range begins or ends."""
+    """A position in a partition's log where a range begins or ends."""
 
     kind: PointKind
     value: int = 0
@@ -94,6 +94,6 @@ class SourceOptions:
     task_records_max: int
     task_bytes_max: int
     limits: RateLimits
-    """Of a stream's micro-batches; a batch has none."""
+    """Limits of a stream's micro-batches; a batch has none."""
     client_settings: Mapping[str, str] = field(repr=False)
-    """Of the client of brokers, under Kafka's names; there may be a password among them."""
+    """Settings of the client of brokers by Kafka's names; there may be a password among them."""

@@ -42,7 +42,9 @@ CHECKPOINT = "data/cleaner-offset-checkpoint"
 CONFIG = settings(cleanup_policy="compact", min_cleanable_dirty_ratio=0)
 
 
-def one_by_one(items: Sequence[Item], function: Callable[[Item], Result]) -> Iterator[list[Result]]:
+def split_batches(
+    items: Sequence[Item], function: Callable[[Item], Result]
+) -> Iterator[list[Result]]:
     """Runs each item by itself, as pickled as a task would get it."""
     for item in items:
         yield [function(pickle.loads(pickle.dumps(item)))]
@@ -59,7 +61,7 @@ def compact_here(
     """The job on this thread, over the directory of a house that was left."""
     given_settings = SETTINGS | {name.replace("_", "."): value for name, value in changed.items()}
     return compact_with(
-        one_by_one,
+        split_batches,
         files,
         "data",
         topics=topics,
@@ -104,10 +106,10 @@ def transact(
     log: Log, producer_id: int, keys: bytes, *, is_commit: bool, sequence: int = 0
 ) -> None:
     """A transaction of a record for each key, with its marker."""
-    for place, key in enumerate(keys):
+    for number, key in enumerate(keys):
         data = batch(
             b"of a transaction", key=bytes([key]), producer_id=producer_id, producer_epoch=0,
-            base_sequence=sequence + place, is_transactional=True,
+            base_sequence=sequence + number, is_transactional=True,
         )  # fmt: skip
         follow(log, data)
     follow(log, build_end_marker(
@@ -325,7 +327,7 @@ def test_the_directory_does_not_look_stopped_in_order_while_the_job_is_at_work()
         items: Sequence[Item], function: Callable[[Item], Result]
     ) -> Iterator[list[Result]]:
         seen.append(files.exists("data/.kafka_cleanshutdown"))
-        return one_by_one(items, function)
+        return split_batches(items, function)
 
     compact_with(
         watched, files, "data", topics=None, settings=SETTINGS, map_bytes=1 << 20, now_ms=NOW
@@ -339,7 +341,7 @@ def test_progress_ends_when_all_bytes_were_read_twice() -> None:
     files = left(filled())
     told: list[tuple[int, int]] = []
     summary = compact_with(
-        one_by_one, files, "data", topics=None, settings=SETTINGS, map_bytes=1 << 20, now_ms=NOW,
+        split_batches, files, "data", topics=None, settings=SETTINGS, map_bytes=1 << 20, now_ms=NOW,
         progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
     assert told == sorted(told)

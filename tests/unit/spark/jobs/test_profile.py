@@ -142,7 +142,7 @@ def test_damage_is_an_error_with_its_place_or_is_counted(data: Path, tmp_path: P
 def test_topics_are_their_partitions_together(data: Path) -> None:
     """Order between partitions means nothing, so it is not counted."""
     parts = {TopicPartition("t", number): profiled(data) for number in range(3)}
-    profile = Profile(place="data", partitions=parts, seconds=1.0)
+    profile = Profile(source="data", partitions=parts, seconds=1.0)
     topic = profile.topics()["t"]
     assert topic.counters.records == 300
     assert topic.counters.out_of_order == 6
@@ -158,7 +158,7 @@ def test_the_page_has_the_facts_and_no_markup_of_keys(data: Path) -> None:
     one = OffsetRange(partition=TopicPartition("u", 0), start=0, limit=1, size=0)
     [named] = profile_item(options, NOW_MS, [one])
     profile = Profile(
-        place="data",
+        source="data",
         partitions={PARTITION: found, TopicPartition("u", 0): named},
         seconds=1.0,
     )
@@ -174,5 +174,5 @@ def test_the_page_has_the_facts_and_no_markup_of_keys(data: Path) -> None:
 
 def test_the_page_of_nothing_is_a_page() -> None:
     """A topic without records has no charts over time, and no division by nothing."""
-    profile = Profile(place="data", partitions={PARTITION: LogProfile()}, seconds=0.0)
+    profile = Profile(source="data", partitions={PARTITION: LogProfile()}, seconds=0.0)
     assert "t-0" in Page(profile_page(profile)).text

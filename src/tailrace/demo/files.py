@@ -33,7 +33,7 @@ OWN_DIRECTORY = re.compile(r"lake|(flights|weather|planes|__[a-z_]+)-\d+(\.[0-9a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class DemoFiles:
     """The demo's directory, and the paths in it."""
 
     root: Path
@@ -59,7 +59,7 @@ class Places:
         return self.root / MARKER
 
 
-def prepare(places: Places, *, keep: bool) -> bool:
+def prepare(files: DemoFiles, *, keep: bool) -> bool:
     """The directory made ready; True if it holds the data of an earlier demo.
 
     Without `keep` what an earlier demo left is removed first.
@@ -67,33 +67,33 @@ def prepare(places: Places, *, keep: bool) -> bool:
     Raises:
         FatalError: the directory is in the way: not the demo's own, or in use by a broker.
     """
-    root = places.root
+    root = files.root
     if root.exists() and not root.is_dir():
         raise FatalError(f"{root} is not a directory; give the demo another one with --data")
     is_used = root.is_dir() and any(root.iterdir())
     if is_used:
-        _refuse_foreign(places)
-        _refuse_locked(places.logs)
+        _refuse_foreign(files)
+        _refuse_locked(files.logs)
         if not keep:
-            _remove(places)
+            _remove(files)
     root.mkdir(parents=True, exist_ok=True)
-    places.marker.write_text(MARKER_TEXT, encoding="utf-8")
+    files.marker.write_text(MARKER_TEXT, encoding="utf-8")
     return is_used and keep
 
 
-def _refuse_foreign(places: Places) -> None:
+def _refuse_foreign(files: DemoFiles) -> None:
     """Raises FatalError if the directory has anything that a demo would not have made."""
     advice = "Nothing was changed. Give the demo another directory with --data"
-    if not places.marker.is_file():
-        raise FatalError(f"{places.root} was not made by the demo: it has no {MARKER}. {advice}")
+    if not files.marker.is_file():
+        raise FatalError(f"{files.root} was not made by the demo: it has no {MARKER}. {advice}")
     foreign = sorted(
         entry.name
-        for entry in places.logs.iterdir()
+        for entry in files.logs.iterdir()
         if entry.is_dir() and not OWN_DIRECTORY.fullmatch(entry.name)
     )
     if foreign:
         raise FatalError(
-            f"{places.logs} has more than the demo's data: {', '.join(foreign[:5])}. {advice}"
+            f"{files.logs} has more than the demo's data: {', '.join(foreign[:5])}. {advice}"
         )
 
 
@@ -109,13 +109,13 @@ def _refuse_locked(logs: Path) -> None:
             ) from error
 
 
-def _remove(places: Places) -> None:
+def _remove(files: DemoFiles) -> None:
     """Empty the directory, the proof of ownership last."""
-    for entry in places.root.iterdir():
-        if entry == places.marker:
+    for entry in files.root.iterdir():
+        if entry == files.marker:
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         else:
             entry.unlink()
-    places.marker.unlink()
+    files.marker.unlink()

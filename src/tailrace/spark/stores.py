@@ -1,4 +1,4 @@
-"""Where a scan reads from: data directories with no broker, or a broker.
+"""`LogStore`: what a scan reads from, data directories with no broker or a broker.
 
 Both answer the same questions for the plan on the driver, and give the same batches to a task.
 What they cost differs: a directory knows its sizes, a broker is asked over the network.
@@ -15,33 +15,34 @@ from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
 from tailrace.offline.partition_reader import Skipped
 from tailrace.records.batch import Batch
 from tailrace.records.runs import Piece, batches_of
-from tailrace.spark.directories import DirectoryPlace, lost
+from tailrace.spark.corruption import Skipped
+from tailrace.spark.directories import DirectoryStore, lost
 from tailrace.spark.offsets import Extent
 from tailrace.spark.options import Partitions, Pattern, Selection, SourceOptions, Topics
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.seals import SegmentSeal
 
 __all__ = [
-    "BrokerPlace",
-    "DirectoryPlace",
-    "Place",
-    "PlacedBatch",
-    "PlacedPiece",
+    "BrokerStore",
+    "DirectoryStore",
+    "LocatedBatch",
+    "LocatedBatches",
+    "LogStore",
     "measure_ranges",
-    "one_by_one",
-    "open_place",
-    "placed_batches",
+    "open_store",
+    "single_batches",
+    "split_batches",
 ]
 
 
-PlacedBatch: TypeAlias = tuple[Batch, str | None, int | None]
+LocatedBatch: TypeAlias = tuple[Batch, str | None, int | None]
 """A batch with its log file and its position there, which a broker does not tell."""
 
-PlacedPiece: TypeAlias = tuple[Piece, str | None, int | None]
-"""A batch or a run of them, with the place of its first byte."""
+LocatedBatches: TypeAlias = tuple[Piece, str | None, int | None]
+"""A batch or a run of them, with its log file and the position of its first byte there."""
 
 
-class Place(Protocol):
+class LogStore(Protocol):
     """Directories or a broker."""
 
     skipped: list[Skipped] | None
@@ -64,10 +65,10 @@ class Place(Protocol):
         ...
 
     def seals(self, partition: TopicPartition, start: int, limit: int) -> tuple[SegmentSeal, ...]:
-        """By what `batches` will know that the files are still the same; none for a broker."""
+        """Checksums that tell whether the segments of a range have changed; none for a broker."""
         ...
 
-    def pieces(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[PlacedPiece]:
+    def pieces(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[LocatedBatches]:
         """The checked batches that hold an offset of the range; a run may reach beyond it.
 
         Raises:
@@ -82,7 +83,7 @@ class Place(Protocol):
         ...
 
 
-class BrokerPlace:
+class BrokerStore:
     """A cluster that is asked over the network."""
 
     skipped: list[Skipped] | None = None
@@ -98,7 +99,7 @@ class BrokerPlace:
         self._isolation = isolation
 
     def partitions(self, selection: Selection) -> set[TopicPartition]:
-        """Those of the topics that are named, or all of the cluster's for a pattern."""
+        """The partitions of the topics that are named, or all of the cluster's for a pattern."""
         match selection:
             case Topics(names):
                 found = self._cluster.partitions(set(names))
@@ -111,7 +112,7 @@ class BrokerPlace:
         return {TopicPartition(topic, number) for topic, each in found.items() for number in each}
 
     def extents(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Extent]:
-        """From the first offset to the high watermark, or to the last stable offset."""
+        """First offset and high watermark, or last stable offset for read_committed."""
         list_offsets = self._cluster.list_offsets
         starts = list_offsets(dict.fromkeys(partitions, SpecialTimestamp.EARLIEST))
         ends = list_offsets(
@@ -120,7 +121,7 @@ class BrokerPlace:
         return {each: Extent(starts[each], ends[each]) for each in partitions}
 
     def offset_at(self, partition: TopicPartition, timestamp: int) -> int | None:
-        """As ListOffsets answers."""
+        """The offset that ListOffsets answers, or None."""
         offset = self._cluster.list_offsets({partition: timestamp}, isolation=self._isolation)[
             partition
         ]
@@ -136,7 +137,7 @@ class BrokerPlace:
         del partition, start, limit
         return ()
 
-    def pieces(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[PlacedPiece]:
+    def pieces(self, wanted: OffsetRange, *, fails_on_data_loss: bool) -> Iterator[LocatedBatches]:
         """The batches of a range, as views of the answers."""
         start, limit = wanted.start, wanted.limit
         if not fails_on_data_loss:
@@ -152,51 +153,51 @@ class BrokerPlace:
             ):
                 yield piece, None, None
         except OffsetOutOfRangeError as error:
-            raise lost(wanted, str(error), place=str(wanted.partition)) from error
+            raise lost(wanted, str(error), where=str(wanted.partition)) from error
 
     def close(self) -> None:
         """Close the connections."""
         self._cluster.close()
 
 
-def placed_batches(
-    place: Place, wanted: OffsetRange, *, fails_on_data_loss: bool
-) -> Iterator[PlacedBatch]:
-    """The pieces of a place batch by batch; raises as `Place.pieces`."""
-    for placed in place.pieces(wanted, fails_on_data_loss=fails_on_data_loss):
-        yield from one_by_one(placed, wanted)
+def single_batches(
+    store: LogStore, wanted: OffsetRange, *, fails_on_data_loss: bool
+) -> Iterator[LocatedBatch]:
+    """The batches of a range one by one; raises as `LogStore.pieces`."""
+    for located in store.pieces(wanted, fails_on_data_loss=fails_on_data_loss):
+        yield from split_batches(located, wanted)
 
 
-def one_by_one(placed: PlacedPiece, wanted: OffsetRange) -> Iterator[PlacedBatch]:
-    """The batches of a piece that hold an offset of the range, each with its own place."""
-    piece, path, start = placed
+def split_batches(located: LocatedBatches, wanted: OffsetRange) -> Iterator[LocatedBatch]:
+    """The single batches that hold an offset of the range, each with its own position."""
+    piece, path, start = located
     for position, batch in batches_of(piece, wanted.start, wanted.limit):
         yield batch, path, None if start is None else start + position
 
 
-def open_place(options: SourceOptions) -> Place:
-    """The place that the options name; nothing is read or connected yet.
+def open_store(options: SourceOptions) -> LogStore:
+    """The store that the options name; nothing is read or connected yet.
 
     Raises:
         ConfigError: the broker list is malformed, or a URI has no file system.
         DirectoryError: the file system of a URI cannot be opened.
     """
     if options.directories:
-        return DirectoryPlace(
+        return DirectoryStore(
             *options.directories,
             isolation=options.isolation,
             skips_damage=options.corruption_report is not None,
         )
     if options.bootstrap is None:
         raise ConfigError(["path, paths, kafka.bootstrap.servers: give exactly one"])
-    return BrokerPlace(
+    return BrokerStore(
         ClusterReader(options.bootstrap, settings=options.client_settings),
         isolation=options.isolation,
     )
 
 
 def measure_ranges(
-    place: Place, ranges: Mapping[TopicPartition, tuple[int, int]]
+    store: LogStore, ranges: Mapping[TopicPartition, tuple[int, int]]
 ) -> list[OffsetRange]:
     """Ranges with their sizes and seals, as `plan_tasks` takes them."""
     return [
@@ -204,8 +205,8 @@ def measure_ranges(
             partition=partition,
             start=start,
             limit=limit,
-            size=place.size_between(partition, start, limit),
-            seals=place.seals(partition, start, limit),
+            size=store.size_between(partition, start, limit),
+            seals=store.seals(partition, start, limit),
         )
         for partition, (start, limit) in ranges.items()
     ]
