@@ -12,9 +12,12 @@ Python of the executors must have pyarrow, as Spark's own Arrow functions need i
 numba, crc32c and cramjam, in wheels of their machine; and the Python of the driver, or of the
 Connect server, must have them too, since the source plans there.
 
-Not here: settings of a session (`session`). A cluster has its own; of those that `session` makes,
-`spark.python.unix.domain.socket.enabled` and `spark.sql.execution.arrow.maxRecordsPerBatch` are
-worth having everywhere.
+A local session needs it too where its Python workers are not this Python, as in a program that was
+started as `/path/venv/bin/python program.py`; see `environment`.
+
+Not here: settings of a session (`session`). A cluster has its own. Two settings of `session` are
+worth having everywhere: `spark.python.unix.domain.socket.enabled` and
+`spark.sql.execution.arrow.maxRecordsPerBatch`.
 
 Invariant: the same sources give the same archive, byte for byte, and so the same name of it.
 """
@@ -30,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tailrace.errors import FatalError
+from tailrace.spark.environment import check_pyspark, use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,12 +49,13 @@ _DATE: Final = (1980, 1, 1, 0, 0, 0)
 def install(spark: "SparkSession") -> "SparkSession":
     """Ship this package to where the session computes, and register the format `tailrace`.
 
-    The session may be a classic one, to which executors of a cluster belong, or one of Spark
-    Connect. A local session, whose workers share this Python's packages, gets the registration
-    only. Again with the same session it does nothing new. Returns the session.
+    The session may be a classic one with the executors of a cluster, or one of Spark Connect. A
+    local session gets no package: its workers become this Python, unless the user chose another
+    one, and so find it. A second call with the same session changes nothing. Returns the session.
 
     Raises:
-        FatalError: what is given is no session that runs.
+        FatalError: PySpark is older than 4.0; what is given is not a running session; the Python
+            that the user chose for the workers of a local session cannot import this package.
     """
     kind = type(spark)
     if kind.__name__ != "SparkSession" or not kind.__module__.startswith("pyspark.sql."):
@@ -61,7 +66,8 @@ def install(spark: "SparkSession") -> "SparkSession":
         spark.addArtifacts(str(_archive()), pyfile=True)
     else:
         _ship(spark)
-    # Spark asks the class for its name, and so PySpark's modules are needed from here on.
+    check_pyspark()
+    # Spark asks the class for its name, so PySpark's modules are needed from here on.
     from tailrace.spark.source import TailraceDataSource
 
     spark.dataSource.register(TailraceDataSource)
@@ -73,6 +79,7 @@ def _ship(spark: "SparkSession") -> None:
     if context._jsc is None:
         raise FatalError("the session is stopped; make a new one and install into that")
     if context.master == "local" or context.master.startswith("local["):
+        use_this_python(context)
         return
     archive = _archive()
     if not any(address.endswith(f"/{archive.name}") for address in context.listFiles):

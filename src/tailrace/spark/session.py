@@ -21,7 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tailrace.runtime.extras import check_extra
+from tailrace.spark.environment import check_pyspark
+from tailrace.spark.install import install
 from tailrace.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -56,22 +57,22 @@ def session(
     """A running local session: quiet, in UTC, with the Python that runs this code.
 
     Sets JAVA_HOME to a Java that can run Spark, and PYSPARK_PYTHON to `sys.executable` unless
-    it is set. If the process has a session already, that one is returned with `settings`
-    applied as far as Spark can change them.
+    it is set. If the process has a session already, that one is returned, with `settings` applied
+    as far as Spark can change them and with the format registered as by `install`.
 
     Raises:
-        MissingExtraError: PySpark, or what it needs, is not installed.
-        FatalError: there is no Java 17 or later.
+        FatalError: there is no Java that this PySpark runs on, or no PySpark of 4.0 or later.
 
     Example:
         >>> spark = session(settings={"spark.driver.memory": "4g"})
         >>> spark.read.format("tailrace").option("path", "demo-data").load()
     """
-    check_extra("spark", "a Spark session")
+    check_pyspark()
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    if SparkContext._gateway is None:
+    has_jvm = SparkContext._gateway is not None
+    if not has_jvm:
         os.environ["JAVA_HOME"] = str(find_java(os.environ).home)
     # Workers start as `python3` from PATH otherwise, which is not this virtual environment.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -89,7 +90,8 @@ def session(
     with _deferred_interrupt(), warnings.catch_warnings():
         # PySpark looks for pandas when it starts, and warns of every major version after 2.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+    return install(spark) if has_jvm else spark
 
 
 @contextmanager

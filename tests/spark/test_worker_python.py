@@ -1,0 +1,95 @@
+"""Sessions of users who run `/path/venv/bin/python program.py` and activate no environment.
+
+The `python3` on PATH is another Python then, one that has neither this package nor PyArrow. Each
+program runs in a process of its own, since the workers' Python is chosen when Spark starts.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tailrace.model import TopicPartition
+from tailrace.spark.java import find_java
+from tests.spark.directories import write_numbered
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+PLAIN = """
+import sys
+from pyspark.sql import SparkSession
+from tailrace.spark import install
+spark = install(SparkSession.builder.master("local[1]").getOrCreate())
+"""
+
+OURS = """
+import sys
+from pyspark.sql import SparkSession
+from tailrace.spark import session
+if "beside" in sys.argv:
+    SparkSession.builder.master("local[1]").getOrCreate()
+spark = session(master="local[1]")
+"""
+
+COUNT = """
+print(spark.read.format("tailrace").option("subscribe", "t").load(sys.argv[1]).count())
+"""
+
+
+def run(program: str, data: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a program where `python3` is another Python."""
+    programs = data.parent / "programs"
+    programs.mkdir(exist_ok=True)
+    other = programs / "python3"
+    # Without site-packages it has what Spark gives to it, and nothing else.
+    other.write_text(f"#!/bin/sh\nunset PYTHONPATH\nexec '{sys.executable}' -S \"$@\"\n")
+    other.chmod(0o755)
+    environment = {
+        "HOME": str(data.parent),
+        "JAVA_HOME": str(find_java(os.environ).home),
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        **variables,
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program + COUNT, str(data), *arguments],
+        capture_output=True,
+        check=False,
+        cwd=data.parent,
+        env=environment,
+        text=True,
+        timeout=280,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory with seven records."""
+    write_numbered(tmp_path / "data", TopicPartition("t", 0), limit=7)
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"), [(PLAIN, ()), (OURS, ()), (OURS, ("beside",))], ids=str
+)
+def test_a_topic_is_read_though_python3_is_another(
+    data: Path, program: str, arguments: tuple[str, ...]
+) -> None:
+    """By `install`, by `session`, and by `session` beside a session of the user's own."""
+    code, output, errors = run(program, data, *arguments)
+    assert (code, output) == (0, "7\n"), errors
+
+
+def test_a_python_that_cannot_work_is_named_in_one_sentence(data: Path) -> None:
+    """The user chose it, so it is kept; the message says which one to set."""
+    chosen = str(data.parent / "programs" / "python3")
+    code, _, errors = run(PLAIN, data, PYSPARK_PYTHON=chosen)
+    assert code == 1
+    assert errors.splitlines()[-1] == (
+        f"tailrace.errors.FatalError: Spark starts its Python workers with {chosen}, which cannot "
+        f"import tailrace; set PYSPARK_PYTHON={sys.executable} before the session starts"
+    )

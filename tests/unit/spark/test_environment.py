@@ -1,0 +1,66 @@
+"""What Spark needs of this machine, before it is started."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import FatalError
+from tailrace.spark.environment import check_pyspark, check_pyspark_version, use_this_python
+
+
+class Context:
+    """What of a SparkContext tells the workers' Python, as Spark starts it without any choice."""
+
+    def __init__(self, **settings: str) -> None:
+        self.pythonExec = "python3"
+        self._settings = settings
+
+    def getConf(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+        """Settings of the session."""
+        return self._settings
+
+
+@pytest.mark.parametrize("chosen", ["", sys.executable])
+def test_workers_of_a_running_session_become_this_python(
+    monkeypatch: pytest.MonkeyPatch, chosen: str
+) -> None:
+    """Also if PYSPARK_PYTHON was set to it after the session had started."""
+    monkeypatch.setenv("PYSPARK_PYTHON", chosen)
+    context = Context()
+    use_this_python(context)
+    assert context.pythonExec == sys.executable
+
+
+def test_a_chosen_python_without_the_package_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message has its path, and what to set instead."""
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
+    with pytest.raises(FatalError) as caught:
+        use_this_python(Context())
+    assert str(caught.value) == (
+        f"Spark starts its Python workers with {other}, which cannot import tailrace; "
+        f"set PYSPARK_PYTHON={sys.executable} before the session starts"
+    )
+
+
+@pytest.mark.parametrize("version", ["3.5.7", "3.4.0", "2.4.8"])
+def test_an_old_pyspark_is_refused_in_one_sentence(version: str) -> None:
+    """It names the version that is there, and the command that installs one that works."""
+    with pytest.raises(FatalError) as caught:
+        check_pyspark_version(version)
+    assert str(caught.value) == (
+        f"tailrace needs PySpark 4.0 or later, and this is PySpark {version}. "
+        "Run: pip install --upgrade 'pyspark>=4.0'"
+    )
+
+
+@pytest.mark.parametrize("version", ["4.0.0", "4.3.0", "4.4.0.dev1", "5.0.0"])
+def test_a_new_pyspark_is_taken(version: str) -> None:
+    """Every version since 4.0."""
+    check_pyspark_version(version)
+    check_pyspark()
