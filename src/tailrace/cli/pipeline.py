@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from tailrace.cli.arguments import data_directory, split_directories
+from tailrace.cli.flags import errors_in_flags
+from tailrace.cli.on_spark import progress_bar, say, start_spark, whole_time
 from tailrace.config import parse_assignments
 from tailrace.errors import ConfigError, CorruptionError, DirectoryError
 from tailrace.runtime.extras import check_extra
@@ -132,6 +133,7 @@ def pipeline() -> None:
 @click.option("--verify", is_flag=True, help="Write nothing; hold the archive against the logs.")
 @_on_spark
 @_advising()
+@errors_in_flags()
 def archive(
     *, target: str, by: str, codec: str, schema: str | None, follow: bool, verify: bool,
     master: str, assignments: tuple[str, ...], **place: str | None,
@@ -143,17 +145,20 @@ def archive(
 
     Exit code 0: done, or nothing found. 1: an error, or findings.
     """
-    from tailrace.spark.jobs.archive import ArchiveSettings, check_arguments
-    from tailrace.spark.session import session
+    from tailrace.spark.jobs.archive import ArchiveSettings, check_archive, check_arguments
+    from tailrace.spark.jobs.verify_archive import check_verification
 
     settings = ArchiveSettings(by=by, codec=codec, value_schema=schema)
     options = _source_options(**place) | parse_assignments(assignments)
     if follow and verify:
         raise click.UsageError("--follow and --verify exclude each other")
-    if options or not verify:
-        # All faults at once, and before Spark takes its seconds to start.
-        check_arguments(options, target, settings)
-    spark = session(name="tailrace pipeline", master=master)
+    _say_broker(options)
+    if verify:
+        parsed = check_arguments(options, target, settings) if options else None
+        check_verification(parsed, target)
+    else:
+        check_archive(check_arguments(options, target, settings), target, settings)
+    spark = start_spark(master)
     if verify:
         _verify(spark, options or None, target)
     elif follow:
@@ -181,16 +186,16 @@ def audit(*, data: str, replica: str | None, page: str | None, master: str) -> N
     looked at.
     """
     from tailrace.spark.jobs.audit import audit as audit_directories
-    from tailrace.spark.jobs.audit import compare, replicas_told
+    from tailrace.spark.jobs.audit import check_directories, compare, replicas_told
     from tailrace.spark.jobs.audit_page import audit_page
-    from tailrace.spark.session import session
 
     directories = split_directories(data)
     if replica is not None and len(directories) != 1:
-        raise click.UsageError("--compare takes one --data DIR to hold against the other")
-    spark = session(name="tailrace pipeline", master=master)
+        raise click.UsageError("--compare takes one DIR to hold against the other")
     try:
-        with _progress("auditing") as step:
+        check_directories(directories if replica is None else (*directories, replica))
+        spark = start_spark(master)
+        with progress_bar("auditing") as step:
             report = audit_directories(spark, directories, progress=step)
         compared = [] if replica is None else compare(spark, directories[0], replica)
     except DirectoryError as error:
@@ -209,7 +214,8 @@ def audit(*, data: str, replica: str | None, page: str | None, master: str) -> N
     count = len(report.partitions)
     click.echo(
         f"{count} {'partition' if count == 1 else 'partitions'}, {report.size} bytes of log, "
-        f"{report.seconds:.1f} s: {told or ('no findings' if different else 'clean')}{replicas}"
+        f"{report.seconds:.1f} s, {whole_time()}: "
+        f"{told or ('no findings' if different else 'clean')}{replicas}"
     )
     sys.exit(_EXIT_FINDINGS if different else report.exit_code)
 
@@ -235,13 +241,11 @@ def compact(
     from tailrace.runtime.files import DiskFiles
     from tailrace.spark.jobs.compact import compact as compact_topics
     from tailrace.spark.jobs.compact_log import choose_configs
-    from tailrace.spark.session import session
 
     chosen, settings = topics or None, parse_assignments(assignments)
-    # All faults at once, and before Spark takes its seconds to start.
     choose_configs(DiskFiles(), directory, topics=chosen, settings=settings)
-    spark = session(name="tailrace pipeline", master=master)
-    with _progress("compacting") as step:
+    spark = start_spark(master)
+    with progress_bar("compacting") as step:
         summary = compact_topics(spark, directory, topics=chosen, settings=settings, progress=step)
     for each in summary.partitions:
         click.echo(
@@ -250,7 +254,7 @@ def compact(
         )
     click.echo(
         f"{len(summary.partitions)} partitions compacted, {summary.bytes_before} bytes to "
-        f"{summary.bytes_after}, {summary.seconds:.1f} s"
+        f"{summary.bytes_after}; {summary.seconds:.1f} s, {whole_time()}"
     )
 
 
@@ -261,21 +265,21 @@ def compact(
 )
 @_on_spark
 @_advising()
+@errors_in_flags()
 def profile(
     *, page: str | None, assignments: tuple[str, ...], master: str, **place: str | None
 ) -> None:
     """Say what topics hold: sizes, rates, keys, times, compression. The report has charts."""
-    from tailrace.spark.jobs.profile import profile_topics
+    from tailrace.spark.jobs.profile import plan_profile, profile_topics
     from tailrace.spark.jobs.profile_page import profile_lines, profile_page
     from tailrace.spark.options import parse_options
-    from tailrace.spark.session import session
 
     options = _source_options(**place) | parse_assignments(assignments)
-    parse_options(options)  # All faults at once, and before Spark takes its seconds to start.
-    with _progress("profiling") as step:
-        found = profile_topics(
-            session(name="tailrace pipeline", master=master), options, progress=step
-        )
+    _say_broker(options)
+    plan_profile(parse_options(options))
+    spark = start_spark(master)
+    with progress_bar("profiling") as step:
+        found = profile_topics(spark, options, progress=step)
     if page is not None:
         Path(page).write_text(profile_page(found), encoding="utf-8")
     for line in profile_lines(found):
@@ -289,6 +293,7 @@ def profile(
 @click.option("--rows", type=click.IntRange(1), default=20, show_default=True, help="To print.")
 @_on_spark
 @_advising()
+@errors_in_flags()
 def query(
     *, sql: str, archive: str, rows: int, assignments: tuple[str, ...], master: str,
     **place: str | None,
@@ -297,16 +302,18 @@ def query(
 
     Each record is in it once: from the archive as far as it goes, and from there on from the log.
     """
+    from tailrace.spark.jobs.query import check_query
     from tailrace.spark.jobs.query import query as query_topics
     from tailrace.spark.jobs.work import told
     from tailrace.spark.options import parse_options
-    from tailrace.spark.session import session
 
     options = _source_options(**place) | parse_assignments(assignments)
-    parse_options(options)  # All faults at once, and before Spark takes its seconds to start.
-    spark = session(name="tailrace pipeline", master=master)
+    _say_broker(options)
+    check_query(parse_options(options), archive)
+    spark = start_spark(master)
     from pyspark.errors import PySparkException
 
+    say("running the query")
     try:
         query_topics(spark, archive, options, sql=sql).show(rows, truncate=False)
     except PySparkException as error:
@@ -332,6 +339,7 @@ def query(
 )  # fmt: skip
 @_on_spark
 @_advising()
+@errors_in_flags()
 def replay(
     *, archive: str | None, target: str, offset_map: str, renamed: tuple[str, ...],
     keep_partitions: bool, assignments: tuple[str, ...], settings: tuple[str, ...], master: str,
@@ -342,26 +350,25 @@ def replay(
     A run takes up where the last one ended or was killed, by the offset map. The topics that are
     written must exist; their retention counts from the records' own timestamps.
     """
-    from tailrace.spark.jobs.replay import ReplaySettings, check_arguments
+    from tailrace.spark.jobs.replay import ReplaySettings, check_arguments, check_replay
     from tailrace.spark.jobs.replay import replay as replay_topics
-    from tailrace.spark.session import session
 
     options = _source_options(**place) | parse_assignments(assignments)
     if archive is not None:
         options["archive"] = archive
     producer = parse_assignments(settings) | {"bootstrap.servers": target}
     chosen = ReplaySettings(topics=parse_assignments(renamed), keeps_partitions=keep_partitions)
-    # All faults at once, and before Spark takes its seconds to start.
-    check_arguments(options, producer, offset_map=offset_map, settings=chosen)
-    spark = session(name="tailrace pipeline", master=master)
-    with _progress("replaying") as step:
+    _say_broker({"kafka.bootstrap.servers": target})
+    check_replay(check_arguments(options, producer, offset_map=offset_map, settings=chosen), chosen)
+    spark = start_spark(master)
+    with progress_bar("replaying") as step:
         summary = replay_topics(
             spark, options, producer, offset_map=offset_map, settings=chosen, progress=step
         )
     found = f"; {summary.found} were there already" if summary.found else ""
     click.echo(
         f"{summary.records} records in {summary.ranges} ranges, {summary.bytes} bytes; "
-        f"{summary.seconds:.1f} s, {summary.records_per_second} records/s{found}"
+        f"{summary.seconds:.1f} s, {summary.records_per_second} records/s, {whole_time()}{found}"
     )
 
 
@@ -375,14 +382,21 @@ def _source_options(
     return {name: value for name, value in named.items() if value is not None}
 
 
+def _say_broker(options: Mapping[str, str]) -> None:
+    """Tell which broker is asked next; one that does not answer is asked for some seconds."""
+    broker = options.get("kafka.bootstrap.servers")
+    if broker is not None:
+        say(f"asking the broker at {broker}")
+
+
 def _archive(
     spark: "SparkSession", options: Mapping[str, str], target: str, *, settings: "ArchiveSettings"
 ) -> None:
     from tailrace.spark.jobs.archive import archive as archive_topics
 
-    with _progress("archiving") as step:
+    with progress_bar("archiving") as step:
         summary = archive_topics(spark, options, target, settings=settings, progress=step)
-    click.echo(_summary_line(summary))
+    click.echo(f"{_summary_line(summary)}; {whole_time()}")
 
 
 def _follow(
@@ -398,7 +412,7 @@ def _follow(
 def _verify(spark: "SparkSession", options: Mapping[str, str] | None, target: str) -> None:
     from tailrace.spark.jobs.verify_archive import verify_archive
 
-    with _progress("verifying") as step:
+    with progress_bar("verifying") as step:
         report = verify_archive(spark, options, target, progress=step)
     for finding in report.findings:
         click.echo(str(finding))
@@ -407,7 +421,7 @@ def _verify(spark: "SparkSession", options: Mapping[str, str] | None, target: st
     ahead = f", {report.ahead} not archived yet" if report.ahead else ""
     click.echo(
         f"{report.rows} rows in {report.files} files{compared}{ahead}, "
-        f"{report.seconds:.1f} s: {told}"
+        f"{report.seconds:.1f} s, {whole_time()}: {told}"
     )
     if report.findings:
         sys.exit(_EXIT_FINDINGS)
@@ -423,18 +437,3 @@ def _summary_line(summary: "ArchiveSummary") -> str:
     if summary.lost:
         parts.append(f"{summary.lost} offsets were gone before they were archived")
     return "; ".join(parts)
-
-
-@contextmanager
-def _progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Draw a bar from the work done and the work in total, if stderr is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    with click.progressbar(length=1, label=label, file=sys.stderr) as bar:
-
-        def step(done: int, total: int) -> None:
-            bar.length = total
-            bar.update(done - bar.pos)
-
-        yield step

@@ -74,7 +74,7 @@ def test_faults_are_told_before_spark_starts(tmp_path: Path) -> None:
     )  # fmt: skip
     assert isinstance(result.exception, ConfigError)
     told = "; ".join(result.exception.faults)
-    for fault in ("archive, path: give exactly one", "acks: a replay has no use", "'nowhere' is"):
+    for fault in ("--archive, --data: give", "--target-option acks: a replay", "'nowhere' is"):
         assert fault in told
     result = run("query", "SELECT 1", "--archive", tmp_path, "--option", "x=1")
     assert isinstance(result.exception, ConfigError)

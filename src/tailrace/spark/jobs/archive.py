@@ -132,6 +132,47 @@ def check_arguments(
     return options
 
 
+def check_archive(options: SourceOptions, target: str, settings: ArchiveSettings) -> None:
+    """Raise what would end a run before its first record, without Spark.
+
+    Raises:
+        ConfigError, CorruptionError, FatalError: as `archive`.
+    """
+    manifest = Manifest(open_folder(target), form=FORMAT)
+    _check_settings(manifest, settings, _schema_of(settings))
+    plan_archive(options, archived_ends(ranges_of(manifest)))
+
+
+def plan_archive(options: SourceOptions, ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+    """What the logs have behind the `ends` of the archive.
+
+    Raises:
+        ConfigError: something is selected that does not exist, or the logs lack offsets.
+        CorruptionError: the end of a log is damaged.
+        OSError: the report of what was skipped cannot be written.
+    """
+    store = open_store(options)
+    try:
+        chosen = choose_partitions(options.selection, store.partitions(options.selection))
+        found = archive_ranges(options, store.extents(chosen), ends=ends, offset_at=store.offset_at)
+        ranges = measure_ranges(store, found)
+    finally:
+        store.close()
+    if options.corruption_report is not None:
+        write_report(options.corruption_report, "log-ends.jsonl", store.skipped or ())
+    return ranges
+
+
+def require_archive(manifest: Manifest) -> None:
+    """Raise if there is no archive.
+
+    Raises:
+        FatalError: the folder has no manifest.
+    """
+    if not manifest.settings:
+        raise FatalError(f"{manifest.folder.path} is no archive: it has no manifest")
+
+
 def archive(
     spark: "SparkSession",
     source_options: Mapping[str, str],
@@ -206,7 +247,7 @@ class _Run:
     def once(self, progress: Progress | None) -> ArchiveSummary:
         """Archive what the logs have behind the end of the archive."""
         began = time.monotonic()
-        ranges = self._ranges()
+        ranges = plan_archive(self._task.options, self._ends)
         lost = [
             RangeFiles(
                 topic=each.partition.topic, partition=each.partition.partition,
@@ -233,21 +274,6 @@ class _Run:
             if progress is not None:
                 progress(done, total)
         return replace(summary, seconds=time.monotonic() - began)
-
-    def _ranges(self) -> list[OffsetRange]:
-        options = self._task.options
-        store = open_store(options)
-        try:
-            chosen = choose_partitions(options.selection, store.partitions(options.selection))
-            found = archive_ranges(
-                options, store.extents(chosen), ends=self._ends, offset_at=store.offset_at
-            )
-            ranges = measure_ranges(store, found)
-        finally:
-            store.close()
-        if options.corruption_report is not None:
-            write_report(options.corruption_report, "log-ends.jsonl", store.skipped or ())
-        return ranges
 
     def _commit(self, staged: Sequence[Staged], lost: Sequence[RangeFiles]) -> None:
         """First the names, then the manifest: a leftover can be told from what counts."""
@@ -303,10 +329,7 @@ def _opened(
     settings: ArchiveSettings,
 ) -> Iterator[_Run]:
     options = check_arguments(source_options, target, settings)
-    schema = settings.value_schema
-    if schema not in {None, INFER}:
-        schema = schema_json(str(schema))
-        arrow_type(schema)
+    schema = _schema_of(settings)
     folder = open_folder(target)
     try:
         manifest = open_manifest(folder, form=FORMAT, files_of=files_of, owned=NAME)
@@ -328,25 +351,48 @@ def _opened(
         folder.unlock()
 
 
+def _schema_of(settings: ArchiveSettings) -> str | None:
+    """The schema of JSON values as Spark's JSON, `infer`, or None.
+
+    Raises:
+        ConfigError: it is no schema of JSON values.
+    """
+    schema = settings.value_schema
+    if schema in {None, INFER}:
+        return schema
+    schema = schema_json(str(schema))
+    arrow_type(schema)
+    return schema
+
+
 def _settle(manifest: Manifest, settings: ArchiveSettings, schema: str | None) -> None:
     """Note the settings of a new archive, or find that they are those of the old one."""
-    known = manifest.settings
-    has_json = schema is not None
-    if not known:
+    _check_settings(manifest, settings, schema)
+    if not manifest.settings:
         manifest.add(
             [],
             settings={
                 "by": settings.by,
                 "columns": LOSSLESS,
-                "has_json": has_json,
+                "has_json": schema is not None,
                 "value_schemas": {},
             },
         )
+
+
+def _check_settings(manifest: Manifest, settings: ArchiveSettings, schema: str | None) -> None:
+    """Raise if an archive was begun with other settings.
+
+    Raises:
+        ConfigError: a sentence for each setting.
+    """
+    known = manifest.settings
+    if not known:
         return
     faults = []
     if known["by"] != settings.by:
         faults.append(f"by: the archive is by {known['by']}, and stays so")
-    if known["has_json"] != has_json:
+    if known["has_json"] != (schema is not None):
         there = "typed columns" if known["has_json"] else "no typed columns"
         faults.append(f"value_schema: the archive was begun with {there}, and stays so")
     elif schema not in {None, INFER, *known["value_schemas"].values()} and known["value_schemas"]:

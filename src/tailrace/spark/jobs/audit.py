@@ -162,6 +162,16 @@ class Findings:
     excess: Mapping[tuple[str, Rule], int]
 
 
+def check_directories(directories: Sequence[str]) -> None:
+    """Raise if an audit cannot read directories; needs no Spark.
+
+    Raises:
+        DirectoryError: a directory cannot be read, or holds no partition.
+    """
+    for each in directories:
+        find_partitions(DiskFiles(), os.path.abspath(each))
+
+
 def audit(
     spark: "SparkSession",
     directories: Sequence[str],

@@ -263,7 +263,7 @@ def profile_topics(
     core_count = count_cores(spark)
     local = [each for each in options.directories if "://" not in each]
     check_visible(spark, directories=local, target=None, core_count=core_count)
-    ranges = _plan(options)
+    ranges = plan_profile(options)
     if any(each.length >= CACHED_KERNEL_RECORDS for each in ranges):
         kernels.load(*kernels.DECODING)  # Once here, and not in every worker at the same time.
     items = plan_items([each for each in ranges if each.length], item_bytes=item_bytes)
@@ -301,7 +301,13 @@ def profile_item(
         store.close()
 
 
-def _plan(options: SourceOptions) -> list[OffsetRange]:
+def plan_profile(options: SourceOptions) -> list[OffsetRange]:
+    """What the logs have of what the options select.
+
+    Raises:
+        ConfigError: something is selected that does not exist, or offsets that the logs lack.
+        DirectoryError: a directory cannot be read.
+    """
     store = open_store(options)
     try:
         chosen = choose_partitions(options.selection, store.partitions(options.selection))

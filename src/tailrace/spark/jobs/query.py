@@ -23,9 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
-from tailrace.spark.jobs.archive import FORMAT, archived_ends, ranges_of
+from tailrace.spark.jobs.archive import FORMAT, archived_ends, ranges_of, require_archive
 from tailrace.spark.jobs.archive_files import JSON
 from tailrace.spark.jobs.archive_plan import archive_ranges
 from tailrace.spark.jobs.folder import open_folder
@@ -73,8 +72,7 @@ def query(
     options = parse_options(source_options)
     folder = open_folder(archive)
     manifest = Manifest(folder, form=FORMAT)
-    if not manifest.settings:
-        raise FatalError(f"{folder.path} is no archive: it has no manifest")
+    require_archive(manifest)
     archived = ranges_of(manifest)
     chosen, live = _cut(options, archived_ends(archived))
     files = [
@@ -95,6 +93,17 @@ def query(
     frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
     frame.createOrReplaceTempView(view)
     return frame if sql is None else spark.sql(sql)
+
+
+def check_query(options: SourceOptions, archive: str) -> None:
+    """Raise what would end `query` before Spark reads a record, except for faults of the SQL.
+
+    Raises:
+        ConfigError, CorruptionError, FatalError: as `query`.
+    """
+    manifest = Manifest(open_folder(archive), form=FORMAT)
+    require_archive(manifest)
+    _cut(options, archived_ends(ranges_of(manifest)))
 
 
 def _cut(

@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tailrace import kernels
 from tailrace.client.producer.config import parse_producer_config
@@ -51,7 +51,7 @@ from tailrace.spark.jobs.replay_send import ReplayItem, ReplayTask, Staged, send
 from tailrace.spark.jobs.replay_source import OpenSource, ReplaySource, open_source
 from tailrace.spark.jobs.replay_target import BrokerTarget, TargetSettings
 from tailrace.spark.jobs.work import ROUNDS, check_visible, count_cores, run_items
-from tailrace.spark.options import parse_options
+from tailrace.spark.options import SourceOptions, parse_options
 from tailrace.spark.planning import CACHED_KERNEL_RECORDS, OffsetRange
 
 if TYPE_CHECKING:
@@ -209,10 +209,9 @@ class _Run:
     def all(self, progress: Progress | None) -> ReplaySummary:
         """First what was interrupted, then what is new."""
         began = time.monotonic()
-        pending, ends = progress_of(self._manifest.entries)
-        ends |= {each.source: each.limit for each in pending}
-        ranges = self._ranges(ends)
-        self._check_targets([*(each.source for each in pending), *ranges])
+        pending, ranges = plan_remaining(self._manifest, self._source, self._task.source.options)
+        sources = [*(each.source for each in pending), *ranges]
+        self._counts = count_target_partitions(self._target, sources, self._settings)
         waves = plan_waves([wanted for wanted, _ in self._source.measure(ranges)])
         core_count = count_cores(self._spark)
         self._check_visible(core_count)
@@ -229,39 +228,6 @@ class _Run:
             if progress is not None:
                 progress(done, total)
         return replace(summary, seconds=time.monotonic() - began)
-
-    def _ranges(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        return replay_ranges(
-            self._task.source.options, self._source.extents(), ends=ends,
-            offset_at=self._source.offset_at,
-        )  # fmt: skip
-
-    def _check_targets(self, sources: Sequence[TopicPartition]) -> None:
-        """Find the partitions of the topics that are written to.
-
-        Raises:
-            ConfigError: a topic is not there, or too small.
-        """
-        needed: dict[str, int] = {}
-        for each in sources:
-            name = self._settings.target(each.topic)
-            needed[name] = max(needed.get(name, 0), each.partition + 1)
-        self._counts = self._target.partitions(sorted(needed)) if needed else {}
-        faults = [
-            f"topic {name!r} does not exist at the target; make it with as many partitions as the "
-            f"source ({count}), and with retention.ms=-1 if old records are to stay"
-            for name, count in sorted(needed.items())
-            if name not in self._counts
-        ]
-        if self._settings.keeps_partitions:
-            faults += [
-                f"topic {name!r} has {self._counts[name]} partitions at the target, and keeping "
-                f"those of the source needs {count}"
-                for name, count in sorted(needed.items())
-                if self._counts.get(name, count) < count
-            ]
-        if faults:
-            raise ConfigError(faults)
 
     def _check_visible(self, core_count: int) -> None:
         directories = list(self._task.source.options.directories)
@@ -334,6 +300,71 @@ class _Run:
         return staged
 
 
+def check_replay(task: ReplayTask, settings: ReplaySettings) -> None:
+    """Raise what would end a replay before its first record, without Spark.
+
+    Raises:
+        ConfigError, FatalError, CorruptionError, RetriableError: as `replay`.
+    """
+    manifest = Manifest(open_folder(task.offset_map), form=FORMAT)
+    faults = _changed_settings(manifest, settings)
+    if faults:
+        raise ConfigError(faults)
+    source, target = open_source(task.source), BrokerTarget(task.target)
+    try:
+        pending, ranges = plan_remaining(manifest, source, task.source.options)
+        sources = [*(each.source for each in pending), *ranges]
+        count_target_partitions(target, sources, settings)
+    finally:
+        source.close()
+        target.close()
+
+
+def plan_remaining(
+    manifest: Manifest, source: OpenSource, options: SourceOptions
+) -> tuple[list[PlannedRange], dict[TopicPartition, tuple[int, int]]]:
+    """What was interrupted, and the first offset and the limit of what was never begun.
+
+    Raises:
+        ConfigError: something is selected that does not exist, or offsets that the source lacks.
+    """
+    pending, ends = progress_of(manifest.entries)
+    ends |= {each.source: each.limit for each in pending}
+    ranges = replay_ranges(options, source.extents(), ends=ends, offset_at=source.offset_at)
+    return pending, ranges
+
+
+def count_target_partitions(
+    target: BrokerTarget, sources: Sequence[TopicPartition], settings: ReplaySettings
+) -> dict[str, int]:
+    """How many partitions each topic has that records of the sources go to.
+
+    Raises:
+        ConfigError: a topic does not exist, or is too small to keep the partitions.
+    """
+    needed: dict[str, int] = {}
+    for each in sources:
+        name = settings.target(each.topic)
+        needed[name] = max(needed.get(name, 0), each.partition + 1)
+    counts = target.partitions(sorted(needed)) if needed else {}
+    faults = [
+        f"topic {name!r} does not exist at the target; make it with as many partitions as the "
+        f"source ({count}), and with retention.ms=-1 if old records are to stay"
+        for name, count in sorted(needed.items())
+        if name not in counts
+    ]
+    if settings.keeps_partitions:
+        faults += [
+            f"topic {name!r} has {counts[name]} partitions at the target, and keeping "
+            f"those of the source needs {count}"
+            for name, count in sorted(needed.items())
+            if counts.get(name, count) < count
+        ]
+    if faults:
+        raise ConfigError(faults)
+    return counts
+
+
 def _source(given: Mapping[str, str], faults: list[str]) -> ReplaySource | None:
     """The source; None where the options have faults, which are added."""
     options = {"kafka.isolation.level": "read_committed", **given}
@@ -382,18 +413,27 @@ def _target(given: Mapping[str, object], faults: list[str]) -> TargetSettings | 
 
 def _settle(manifest: Manifest, settings: ReplaySettings) -> None:
     """Note the settings of a new replay, or find that they are those of the old one."""
-    chosen = {"topics": dict(settings.topics), "keeps_partitions": settings.keeps_partitions}
-    known = manifest.settings
-    if not known:
-        manifest.add([], settings=chosen)
+    if not manifest.settings:
+        manifest.add([], settings=_noted_settings(settings))
         return
-    faults = [
-        f"{name}: the replay was begun with {known[name]}, and stays so"
-        for name in chosen
-        if known[name] != chosen[name]
-    ]
+    faults = _changed_settings(manifest, settings)
     if faults:
         raise ConfigError(faults)
+
+
+def _noted_settings(settings: ReplaySettings) -> dict[str, Any]:
+    """The settings as the manifest keeps them."""
+    return {"topics": dict(settings.topics), "keeps_partitions": settings.keeps_partitions}
+
+
+def _changed_settings(manifest: Manifest, settings: ReplaySettings) -> list[str]:
+    """A sentence for each setting that differs from that of the first run."""
+    known = manifest.settings
+    return [
+        f"{name}: the replay was begun with {known[name]}, and stays so"
+        for name, chosen in _noted_settings(settings).items()
+        if known and known[name] != chosen
+    ]
 
 
 def _added(summary: ReplaySummary, staged: Sequence[Staged]) -> ReplaySummary:

@@ -25,7 +25,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
 from tailrace.spark.jobs.archive import (
     FORMAT,
@@ -34,6 +33,7 @@ from tailrace.spark.jobs.archive import (
     check_arguments,
     files_of,
     ranges_of,
+    require_archive,
 )
 from tailrace.spark.jobs.archive_files import (
     ArchiveTask,
@@ -98,6 +98,17 @@ class _Check:
     in_log: tuple[int, int] | None
 
 
+def check_verification(options: SourceOptions | None, target: str) -> None:
+    """Raise what would end a verification before its first file, without Spark.
+
+    Raises:
+        ConfigError, FatalError, CorruptionError: as `verify_archive`.
+    """
+    require_archive(Manifest(open_folder(target), form=FORMAT))
+    if options is not None:
+        _extents(options)
+
+
 def verify_archive(
     spark: "SparkSession",
     source_options: Mapping[str, str] | None,
@@ -118,8 +129,7 @@ def verify_archive(
         options = check_arguments(source_options, target, ArchiveSettings())
     folder = open_folder(target)
     manifest = Manifest(folder, form=FORMAT)
-    if not manifest.settings:
-        raise FatalError(f"{folder.path} is no archive: it has no manifest")
+    require_archive(manifest)
     ranges = ranges_of(manifest)
     findings = [*range_findings(ranges), *_stray_findings(manifest)]
     extents = {} if options is None else _extents(options)

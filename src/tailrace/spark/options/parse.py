@@ -32,7 +32,7 @@ from tailrace.spark.options.values import (
 )
 from tailrace.spark.planning import TASKS_MAX
 
-_CLIENT_SETTINGS = {
+CLIENT_SETTINGS = {
     f"kafka.{setting.name}": setting.name for setting in (*CONNECTION_SETTINGS, *SECURITY_SETTINGS)
 }
 """Options for the client of brokers, and the names of its settings."""
@@ -81,7 +81,7 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Sourc
 
 
 def _check_names(read: GivenOptions) -> None:
-    known = {name.lower(): name for name in (*names.KNOWN, *_CLIENT_SETTINGS)}
+    known = {name.lower(): name for name in (*names.KNOWN, *CLIENT_SETTINGS)}
     for name in read.values:
         if name in known or name in names.HARMLESS:
             continue
@@ -96,7 +96,7 @@ def _check_names(read: GivenOptions) -> None:
 def _client_settings(read: GivenOptions) -> dict[str, str]:
     found = {"client.id": "tailrace-spark"} | {
         setting: value
-        for option, setting in _CLIENT_SETTINGS.items()
+        for option, setting in CLIENT_SETTINGS.items()
         if (value := read.text(option)) is not None
     }
     if read.text("kafka.bootstrap.servers"):
