@@ -21,7 +21,13 @@ def demo(data: Path, *, keep: bool) -> None:
 
     Needs the extra: pip install "tailrace[demo]".
     """
-    check_extra("demo", "tailrace demo")
-    from tailrace.demo.run import run
+    click.echo("Loading pandas, PySpark and Matplotlib")
+    try:
+        from tailrace.demo.run import run
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"the demo needs {error.name}; install it with: pip install 'tailrace[demo]'"
+        ) from error
 
-    run(data, keep=keep, say=click.echo)
+    began = click.get_current_context().find_root().meta["began"]
+    run(data, keep=keep, say=click.echo, began=began)

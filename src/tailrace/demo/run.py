@@ -56,10 +56,18 @@ class Stages:
         self.seconds[name] = time.monotonic() - started
 
 
-def run(data: Path, *, keep: bool, say: Callable[[str], object] = print) -> Outcome:
+def run(
+    data: Path,
+    *,
+    keep: bool,
+    say: Callable[[str], object] = print,
+    began: float | None = None,
+) -> Outcome:
     """The whole demo in the directory `data`; `say` gets each line or paragraph of text.
 
-    With `keep` the records of an earlier run stay, and missing ones are added.
+    With `keep` the records of an earlier run stay, and missing ones are added. `began` is when the
+    user began to wait, by `time.monotonic`; the time since then is told as that of loading
+    libraries.
 
     Raises:
         FatalError: the directory is in the way, a needed package or Java is missing, or the
@@ -67,8 +75,13 @@ def run(data: Path, *, keep: bool, say: Callable[[str], object] = print) -> Outc
         CheckError: the result is not what pandas computes.
     """
     stages = Stages()
+    if began is None:
+        began = time.monotonic()
+    else:
+        stages.seconds["load the libraries"] = time.monotonic() - began
     files = DemoFiles(root=data)
     is_continued = prepare(files, keep=keep)
+    say("Loading the flights and writing them as JSON")
     with stages.timed("load the CSV files, write JSON"):
         tables = load_tables()
         topics = topic_records(tables)
@@ -90,8 +103,10 @@ def run(data: Path, *, keep: bool, say: Callable[[str], object] = print) -> Outc
             stages=stages,
             say=say,
         )
+        say("Stopping Spark and the broker")
         with stages.timed("stop Spark and the broker"):
             cleanup.close()
+    say("Computing the same with pandas, to compare")
     with stages.timed("check against pandas"):
         lake_rows = len(tables.flights)
         check.require_rows(files.lake, expected=lake_rows)
@@ -107,6 +122,7 @@ def run(data: Path, *, keep: bool, say: Callable[[str], object] = print) -> Outc
         lake_rows=lake_rows,
         values_compared=values_compared,
         seconds=stages.seconds,
+        whole_seconds=time.monotonic() - began,
     )
     say("")
     say(summary(outcome))
@@ -149,6 +165,8 @@ def fill(
             f"Continuing on the data of an earlier run: {kept:,} of {total:,} records are there, "
             f"{total - kept:,} to produce"
         )
+    else:
+        say(f"Producing {total:,} records")
     with tqdm(
         total=total, initial=kept, desc="Producing", unit=" records", unit_scale=True, disable=None
     ) as bar:

@@ -30,13 +30,14 @@ def an_outcome(tables: Tables, *, root: Path) -> Outcome:
         lake_rows=1023,
         values_compared=1656,
         seconds={"produce": 2.25, "start Spark": 4.0},
+        whole_seconds=6.75,
     )
 
 
 def test_everything_measured_is_said(tables: Tables, tmp_path: Path) -> None:
     """The text has records, megabytes, seconds and files."""
     lines = summary(an_outcome(tables, root=tmp_path)).splitlines()
-    assert lines[0].startswith("Done in 6.2 s. The result equals what pandas computes")
+    assert lines[0].startswith("Done in 6.8 s. The result equals what pandas computes")
     assert "1,656 values" in lines[0]
     (flights,) = [line.split() for line in lines if line.startswith("flights ")]
     assert flights == ["flights", "23", "1,000", "1.5", "1,023", "1.6"]
