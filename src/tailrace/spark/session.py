@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.spark.environment import check_pyspark
 from tailrace.spark.install import install
-from tailrace.spark.java import find_java
+from tailrace.spark.java import find_java, java_major_max
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,12 +68,14 @@ def session(
         >>> spark.read.format("tailrace").option("path", "demo-data").load()
     """
     check_pyspark()
-    from pyspark import SparkContext
+    from pyspark import SparkContext, __version__
     from pyspark.sql import SparkSession
 
     has_jvm = SparkContext._gateway is not None
     if not has_jvm:
-        os.environ["JAVA_HOME"] = str(find_java(os.environ).home)
+        os.environ["JAVA_HOME"] = str(
+            find_java(os.environ, major_max=java_major_max(__version__)).home
+        )
     # Workers start as `python3` from PATH otherwise, which is not this virtual environment.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     logging = Path(__file__).with_name("log4j2.properties").as_uri()

@@ -37,16 +37,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from tailrace.client.producer import Producer
 from tailrace.errors import ConfigError, FatalError
 from tailrace.model import TopicPartition
+from tailrace.spark.pyspark_versions import DataSourceStreamArrowWriter
 from tailrace.spark.readers import settle_worker
 from tailrace.spark.sink_options import COLUMNS, SinkOptions, parse_sink
 

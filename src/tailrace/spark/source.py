@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from tailrace.spark.sink import TailraceStreamWriter, TailraceWriter
     from tailrace.spark.streaming import TailraceStreamReader
+    from tailrace.spark.streaming_4_0 import StreamReaderWithoutStart
 
 log = logging.getLogger(__name__)
 
@@ -118,19 +119,29 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
             log.warning("limits per trigger are ignored: only streams have triggers")
         return TailraceReader(options, columns=schema.names)
 
-    def streamReader(self, schema: StructType) -> "TailraceStreamReader":  # noqa: N802 - Spark's
+    def streamReader(  # noqa: N802 - Spark's
+        self, schema: StructType
+    ) -> "TailraceStreamReader | StreamReaderWithoutStart":
         """The reader of these columns as a stream.
 
         Raises:
-            ConfigError: as for `reader`.
+            ConfigError: as for `reader`; or a limit per trigger is given, and PySpark is older
+                than 4.2.
         """
+        from tailrace.spark.pyspark_versions import HAS_READ_LIMITS
         from tailrace.spark.streaming import TailraceStreamReader
 
         options = parse_options(self.options, is_stream=True)
         faults = schema_faults(schema)
         if faults:
             raise ConfigError(faults)
-        return TailraceStreamReader(options, columns=schema.names)
+        reader = TailraceStreamReader(options, columns=schema.names)
+        if HAS_READ_LIMITS:
+            return reader
+        from tailrace.spark.streaming_4_0 import StreamReaderWithoutStart, refuse_limits
+
+        refuse_limits(self.options)
+        return StreamReaderWithoutStart(reader)
 
     def writer(self, schema: StructType, overwrite: bool) -> "TailraceWriter":  # noqa: FBT001 - Spark's
         """The writer of a DataFrame with this schema.

@@ -25,12 +25,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import FatalError, RetriableError
@@ -48,6 +42,12 @@ from tailrace.spark.progress import (
     parse_batch,
     parse_offset,
     plan_batch,
+)
+from tailrace.spark.pyspark_versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
 )
 from tailrace.spark.source import TailraceReader, partitions_of, plan_ranges
 from tailrace.spark.stores import measure_ranges

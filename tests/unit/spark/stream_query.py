@@ -5,10 +5,9 @@ import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-
 from tailrace.model import TopicPartition
 from tailrace.spark.options import parse_options
+from tailrace.spark.pyspark_versions import ReadAllAvailable
 from tailrace.spark.streaming import TailraceStreamReader
 
 if TYPE_CHECKING:

