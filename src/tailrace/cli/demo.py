@@ -4,8 +4,6 @@ from pathlib import Path
 
 import click
 
-from tailrace.runtime.extras import check_extra
-
 
 @click.command()
 @click.option(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from tailrace.cli.arguments import data_directory, split_directories
 from tailrace.cli.flags import errors_in_flags
 from tailrace.cli.on_spark import progress_bar, say, start_spark, whole_time
 from tailrace.config import parse_assignments
@@ -191,7 +192,7 @@ def audit(*, data: str, replica: str | None, page: str | None, master: str) -> N
 
     directories = split_directories(data)
     if replica is not None and len(directories) != 1:
-        raise click.UsageError("--compare takes one DIR to hold against the other")
+        raise click.UsageError("--compare takes one --data DIR to hold against the other")
     try:
         check_directories(directories if replica is None else (*directories, replica))
         spark = start_spark(master)

@@ -204,7 +204,7 @@ class DirectoryStore:
             else:
                 return
 
-    def _visible(self, log: "DirectoryLog", start: int, limit: int) -> Iterator[StoredPiece]:
+    def _visible(self, log: "DirectoryLog", start: int, limit: int) -> Iterator[StoredRun]:
         """The batches; without aborted transactions if only committed records are wanted."""
         aborted = log.find_aborted(start) if self._is_committed else AbortedRecords([])
         for stored in log.pieces(start, limit):

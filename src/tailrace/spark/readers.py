@@ -35,7 +35,7 @@ from tailrace.offline.partition_reader import Skipped
 from tailrace.records.columns import ARROW_TYPES, Column, ColumnsBuilder
 from tailrace.records.runs import BatchRun
 from tailrace.runtime.memory import keep_large_buffers
-from tailrace.spark.corruption import Skipped, report_name, undecodable, write_report
+from tailrace.spark.corruption import report_name, undecodable, write_report
 from tailrace.spark.planning import OffsetRange, ScanTask
 from tailrace.spark.stores import LocatedBatch, LogStore, split_batches
 

@@ -179,7 +179,7 @@ class TailraceReader(DataSourceReader):  # type: ignore[misc]  # likewise
             DirectoryError: the directory cannot be read.
             UnreachableBrokerError: no broker of the list answers.
         """
-        core_count = len(os.sched_getaffinity(0))
+        core_count = usable_core_count()
         tasks = plan_scan(self._options, open_store(self._options), core_count=core_count)
         return partitions_of(tasks)
 

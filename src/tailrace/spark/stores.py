@@ -15,7 +15,6 @@ from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
 from tailrace.offline.partition_reader import Skipped
 from tailrace.records.batch import Batch
 from tailrace.records.runs import Piece, batches_of
-from tailrace.spark.corruption import Skipped
 from tailrace.spark.directories import DirectoryStore, lost
 from tailrace.spark.offsets import Extent
 from tailrace.spark.options import Partitions, Pattern, Selection, SourceOptions, Topics

@@ -150,7 +150,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tasks = plan_ranges(
             self._options,
             measure_ranges(self._watch.store, plan.ranges),
-            core_count=len(os.sched_getaffinity(0)),
+            core_count=usable_core_count(),
         )
         return partitions_of(tasks)
 
