@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from tailrace.runtime.extras import check_extra
+
 
 @click.command()
 @click.option(
@@ -19,13 +21,9 @@ def demo(data: Path, *, keep: bool) -> None:
 
     Needs the extra: pip install "tailrace[demo]".
     """
+    check_extra("demo", "tailrace demo")
     click.echo("Loading pandas, PySpark and Matplotlib")
-    try:
-        from tailrace.demo.run import run
-    except ModuleNotFoundError as error:
-        raise click.ClickException(
-            f"the demo needs {error.name}; install it with: pip install 'tailrace[demo]'"
-        ) from error
+    from tailrace.demo.run import run
 
     began = click.get_current_context().find_root().meta["began"]
     run(data, keep=keep, say=click.echo, began=began)

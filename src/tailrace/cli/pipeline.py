@@ -15,7 +15,7 @@ from tailrace.cli.arguments import data_directory, split_directories
 from tailrace.cli.flags import errors_in_flags
 from tailrace.cli.on_spark import progress_bar, say, start_spark, whole_time
 from tailrace.config import parse_assignments
-from tailrace.errors import ConfigError, CorruptionError, DirectoryError
+from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.runtime.extras import check_extra
 
 if TYPE_CHECKING:
@@ -27,12 +27,6 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 _EXIT_FINDINGS = 1
 _EXIT_UNVERIFIED = 2
-
-_AS_TYPED = {
-    "path, paths, kafka.bootstrap.servers: ": "--data DIR, --bootstrap HOST:PORT: ",
-    "subscribe, subscribePattern, assign: ": "--topic T: ",
-}
-"""What faults of the source's options begin with, and the options of these commands."""
 
 _LOG_FILE = re.compile(r".*?/\d{20}\.log[,:]")
 """What an error about a damaged log begins with; a manifest or a Parquet file has other names."""
@@ -84,11 +78,9 @@ def _on_spark(command: FunctionT) -> FunctionT:
 
 @contextmanager
 def _advising() -> Iterator[None]:
-    """Has errors say what can be done, in the words of the command line; a decorator too."""
+    """Adds to an error about a damaged log what can be done; a decorator too."""
     try:
         yield
-    except ConfigError as error:
-        raise ConfigError([_as_typed(fault) for fault in error.faults]) from error
     except CorruptionError as error:
         if not _LOG_FILE.match(str(error)):
             raise
@@ -98,13 +90,6 @@ def _advising() -> Iterator[None]:
             position=error.position,
             offset=error.offset,
         ) from error
-
-
-def _as_typed(fault: str) -> str:
-    for names, options in _AS_TYPED.items():
-        if fault.startswith(names):
-            return options + fault.removeprefix(names)
-    return fault
 
 
 @click.group()

@@ -43,7 +43,11 @@ def serve(
     from tailrace.runtime import system_runtime
 
     gc.enable()
-    given = read_properties(config.read_text()) if config is not None else {}
+    given = (
+        read_properties(config.read_text(encoding="utf-8", errors="replace"))
+        if config is not None
+        else {}
+    )
     given |= parse_assignments(override)
     options = {
         "log.dirs": data,

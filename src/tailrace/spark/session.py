@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from tailrace.runtime.extras import check_extra
 from tailrace.spark.environment import check_pyspark
 from tailrace.spark.install import install
 from tailrace.spark.java import find_java, java_major_max
@@ -67,6 +68,7 @@ def session(
         >>> spark = session(settings={"spark.driver.memory": "4g"})
         >>> spark.read.format("tailrace").option("path", "demo-data").load()
     """
+    check_extra("spark", "a Spark session")
     check_pyspark()
     from pyspark import SparkContext, __version__
     from pyspark.sql import SparkSession

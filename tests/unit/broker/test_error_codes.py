@@ -16,12 +16,14 @@ from tailrace.errors import (
     CorruptionError,
     FatalError,
     ListenError,
+    MissingExtraError,
     RetriableError,
     TailraceError,
 )
 from tailrace.handlers import services
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import UnsupportedMagicError
+from tailrace.records.group_records import UnknownGroupRecordError
 from tailrace.storage.cleaner.rewrite import CleaningAbortedError, SegmentOverflowError
 
 ROOMS = (tailrace.storage, tailrace.records, tailrace.cluster, tailrace.replication)
@@ -29,6 +31,8 @@ NOT_MET = {
     TailraceError, RetriableError, FatalError,
     # Before a broker serves, and inside of the cleaner.
     ListenError, CleaningAbortedError, SegmentOverflowError,
+    # In the tools alone.
+    MissingExtraError, UnknownGroupRecordError,
     # `plan_append` answers it as InvalidRecordError.
     UnsupportedMagicError,
 }  # fmt: skip

@@ -541,7 +541,8 @@ async def ask_fetch(peer: Peer, request: FetchRequest) -> list[PartitionData]:
 async def filled_partitions(outside: Outside, broker: RunningBroker, count: int) -> Peer:
     """Topic t with one record in each partition."""
     peer = connect(outside, broker)
-    await create_topic(peer, "t", partitions=count)
+    # Indexes of the default size take 20 MB a partition on a disk in memory.
+    await create_topic(peer, "t", partitions=count, configs={"segment.index.bytes": "1000"})
     for number in range(count):
         await produce(peer, "t", batch(b"x"), partition=number)
     return peer

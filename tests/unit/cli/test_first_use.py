@@ -68,12 +68,12 @@ def large(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("limit", [(), ("--limit", 1)])
 def test_a_small_log_is_shown_without_a_compiler(small: Path, limit: tuple[object, ...]) -> None:
     """All of it, or its first record."""
-    assert imported_by("cat", small, "flights", *limit) == "False"
+    assert imported_by("cat", "--data", small, "flights", *limit) == "False"
 
 
 def test_the_first_record_of_a_large_log_needs_no_compiler(large: Path) -> None:
     """How much follows makes no difference."""
-    assert imported_by("cat", large, "flights", "--limit", 1) == "False"
+    assert imported_by("cat", "--data", large, "flights", "--limit", 1) == "False"
 
 
 def test_the_first_page_of_a_large_log_comes_before_the_compiler(large: Path) -> None:
@@ -83,15 +83,15 @@ def test_the_first_page_of_a_large_log_comes_before_the_compiler(large: Path) ->
 
 def test_showing_compiles_only_what_shows(large: Path) -> None:
     """The rest of a large log takes one kernel, and not all that there are."""
-    assert imported_by("cat", large, "flights") == "True show_records"
+    assert imported_by("cat", "--data", large, "flights") == "True show_records"
 
 
 def test_a_small_log_is_verified_without_a_compiler(small: Path) -> None:
     """Plain Python is done with it before Numba would have been imported."""
-    assert imported_by("verify", small) == "False"
+    assert imported_by("verify", "--data", small) == "False"
 
 
 def test_verifying_compiles_only_what_verifies(large: Path) -> None:
     """A log that is worth a compiled kernel takes the one that walks its records."""
     before = "from tailrace.offline import verify; verify.KERNELS_FROM_BYTES = 1"
-    assert imported_by("verify", large, before=before) == "True walk_records"
+    assert imported_by("verify", "--data", large, before=before) == "True walk_records"

@@ -35,7 +35,7 @@ def offsets_log(data: Path) -> Path:
 def test_cat_skips_damage_and_says_what_it_left_out(data: Path) -> None:
     """Each range on a line of stderr, a summary behind them, and exit code 1."""
     log = damage(data)
-    result = run("cat", data, "flights-0", "--on-damage", "skip", "--format", "json")
+    result = run("cat", "--data", data, "flights-0", "--on-damage", "skip", "--format", "json")
     shown = [json.loads(line)["offset"] for line in result.stdout.splitlines()]
     assert shown == [*range(10), *range(20, 50)]
     told, summary = result.stderr.splitlines()
@@ -48,27 +48,27 @@ def test_cat_skips_damage_and_says_what_it_left_out(data: Path) -> None:
 def test_cat_stops_at_damage_by_default(data: Path) -> None:
     """What is before it is printed, and the error says where it stands."""
     log = damage(data)
-    result = run("cat", data, "flights-0", "--format", "json")
+    result = run("cat", "--data", data, "flights-0", "--format", "json")
     assert len(result.stdout.splitlines()) == 10
     assert str(result.exception).startswith(f"{log}, position ")
 
 
 def test_cat_that_has_nothing_to_skip_succeeds(data: Path) -> None:
     """Exit code 0, and not a word on stderr."""
-    result = run("cat", data, "flights", "--on-damage", "skip")
+    result = run("cat", "--data", data, "flights", "--on-damage", "skip")
     assert (result.exit_code, result.stderr) == (0, "")
     assert len(result.stdout.splitlines()) == 55
 
 
 def test_groups_are_a_table_or_objects(offsets_log: Path) -> None:
     """Offset, log end, lag and time; a terminal is given no orders by metadata."""
-    table = lines("groups", offsets_log)
+    table = lines("groups", "--data", offsets_log)
     assert table[0].split()[:3] == ["group", "partition", "committed"]
     assert table[1].split() == [
         "g", "flights-0", "30", "50", "20", "2023-11-14T22:13:20.000Z", "-", "\\x1b",
     ]  # fmt: skip
     assert table[2] == "not read: 1 record: key type 3"
-    offset, summary = map(json.loads, lines("groups", offsets_log, "--json"))
+    offset, summary = map(json.loads, lines("groups", "--data", offsets_log, "--json"))
     assert offset == {
         "format": "tailrace.groups/1", "type": "offset", "group": "g", "topic": "flights",
         "partition": 0, "committed_offset": 30, "leader_epoch": 0, "metadata": "\x1b",
@@ -80,7 +80,7 @@ def test_groups_are_a_table_or_objects(offsets_log: Path) -> None:
 
 def test_groups_need_their_topic(data: Path) -> None:
     """The error says what is missing and where else it may be."""
-    assert "no partition of __consumer_offsets" in str(run("groups", data).exception)
+    assert "no partition of __consumer_offsets" in str(run("groups", "--data", data).exception)
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
@@ -89,10 +89,10 @@ def test_export_writes_a_file_or_one_for_each_partition(
 ) -> None:
     """A directory gets a file for each partition, under the partition's name."""
     target = tmp_path / f"flights{suffix}"
-    assert lines("export", data, "flights", "--to", target) == [f"{target}: 55 records"]
+    assert lines("export", "--data", data, "flights", "--to", target) == [f"{target}: 55 records"]
     assert target.stat().st_size > 0
     form = "json" if suffix == ".jsonl" else "parquet"
-    assert len(lines("export", data, "--to", f"{tmp_path}/out/", "--format", form)) == 2
+    assert len(lines("export", "--data", data, "--to", f"{tmp_path}/out/", "--format", form)) == 2
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == [f"flights-0{suffix}", f"flights-1{suffix}"]
 
@@ -100,7 +100,9 @@ def test_export_writes_a_file_or_one_for_each_partition(
 def test_export_takes_one_partition_and_bounds(data: Path, tmp_path: Path) -> None:
     """As `cat` does."""
     target = tmp_path / "some.jsonl"
-    lines("export", data, "flights-0", "--from-offset", 3, "--to-offset", 6, "--to", target)
+    lines(
+        "export", "--data", data, "flights-0", "--from-offset", 3, "--to-offset", 6, "--to", target
+    )
     found = [json.loads(line) for line in target.read_text().splitlines()]
     assert [each["offset"] for each in found] == [3, 4, 5]
     assert found[0]["value"] == "value-3"
@@ -110,9 +112,11 @@ def test_export_over_damage_is_refused_or_told(data: Path, tmp_path: Path) -> No
     """By default there is no file; with skip it has the rest, and the exit code is 1."""
     damage(data)
     target = tmp_path / "flights.jsonl"
-    assert isinstance(run("export", data, "flights-0", "--to", target).exception, Exception)
+    assert isinstance(
+        run("export", "--data", data, "flights-0", "--to", target).exception, Exception
+    )
     assert not target.exists()
-    result = run("export", data, "flights-0", "--to", target, "--on-damage", "skip")
+    result = run("export", "--data", data, "flights-0", "--to", target, "--on-damage", "skip")
     assert result.exit_code == 1
     assert "left out: 1 damaged range, 10 offsets" in result.stderr
     assert len(target.read_text().splitlines()) == 40
@@ -123,7 +127,7 @@ def test_salvage_writes_unproven_records_beside_the_log(data: Path, tmp_path: Pa
     log = damage(data)
     before = log.read_bytes()
     target = tmp_path / "salvaged.jsonl"
-    result = run("repair", data, "--on-damage", "skip", "--salvage", target)
+    result = run("repair", "--data", data, "--on-damage", "skip", "--salvage", target)
     found = [json.loads(line) for line in target.read_text().splitlines()]
     assert found
     assert {(each["format"], each["unproven"]) for each in found} == {("tailrace.salvage/1", True)}

@@ -92,7 +92,7 @@ def test_a_replay_names_its_two_sources() -> None:
 @pytest.mark.usefixtures("data")
 def test_an_audit_of_no_directory_ends_at_once() -> None:
     """With the code that says that nothing could be looked at."""
-    result = run("audit", "nowhere")
+    result = run("audit", "--data", "nowhere")
     assert result.exit_code == 2
     assert "nowhere" in result.stderr
     assert "starting Spark" not in result.stderr
