@@ -15,9 +15,9 @@ from compat.clients import ReadBack
 from compat.dump import dump_differences, our_dump
 from compat.golden import GOLDEN, GOLDENS, OLD, TORN, Expected, read_expected
 from tailrace.model import TopicPartition
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import Finding, Severity
 from tailrace.offline.verify import verify
+from tailrace.reading.directory import find_partitions
 from tailrace.records.layout import LOG_OVERHEAD
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage import names

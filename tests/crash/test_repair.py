@@ -9,13 +9,13 @@ import pytest
 from tailrace.cluster.image import ClusterImage, Topic
 from tailrace.cluster.store import LocalStore
 from tailrace.model import AppendOrigin
-from tailrace.offline.damage import OnDamage
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import Severity
 from tailrace.offline.journal import FILE
 from tailrace.offline.repair import apply_repair
 from tailrace.offline.repair_plan import plan_repair
 from tailrace.offline.verify import verify
+from tailrace.reading.damage import OnDamage
+from tailrace.reading.directory import find_partitions
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.testing import MemoryFiles, ProcessKilledError
 from tests.crash.workloads import crash_all_ways

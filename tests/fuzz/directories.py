@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tailrace.cluster.image import ClusterImage, Topic
 from tailrace.cluster.store import LocalStore
 from tailrace.model import Codec
-from tailrace.offline.directory import list_segments
+from tailrace.reading.directory import list_segments
 from tailrace.records.batch import Batch
 from tailrace.records.control import ControlType
 from tailrace.records.legacy import read_all_batches

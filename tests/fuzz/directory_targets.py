@@ -18,8 +18,6 @@ from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.kernels.showing import Form
 from tailrace.model import TopicPartition
 from tailrace.offline import cat
-from tailrace.offline.damage import Drop, OnDamage, find_damage
-from tailrace.offline.directory import DataDirectory, find_partitions, list_segments
 from tailrace.offline.explain import explain_partition
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.repair import apply_repair
@@ -27,6 +25,10 @@ from tailrace.offline.repair_plan import plan_repair
 from tailrace.offline.scan import scan_partition
 from tailrace.offline.show import Found, to_json
 from tailrace.offline.verify import verify
+from tailrace.reading.damage import Drop, OnDamage, find_damage
+from tailrace.reading.directory import DataDirectory, find_partitions, list_segments
+from tailrace.reading.listing import SegmentFiles, open_segments
+from tailrace.reading.reader import open_log_reader
 from tailrace.records.batch import Batch
 from tailrace.records.builder import records_of
 from tailrace.records.legacy import read_all_batches
@@ -34,9 +36,7 @@ from tailrace.storage import names
 from tailrace.storage.cleaner.key_map import KeyMap
 from tailrace.storage.cleaner.plan import CleaningPlan
 from tailrace.storage.cleaner.rewrite import CleaningRound, Pace
-from tailrace.storage.listing import SegmentFiles, open_segments
 from tailrace.storage.log import Log
-from tailrace.storage.reader import open_log_reader
 from tailrace.storage.records_file import open_records_file
 from tailrace.storage.segment import Segment
 from tailrace.testing import MemoryFiles

@@ -11,16 +11,16 @@ from tailrace.errors import CorruptionError, DirectoryError, FatalError, Unsuppo
 from tailrace.kernels.showing import Form
 from tailrace.model import OFFSETS_TOPIC, IsolationLevel, TopicPartition
 from tailrace.offline import cat
-from tailrace.offline.directory import find_partitions, list_segments
 from tailrace.offline.explain import explain_partition
 from tailrace.offline.findings import Severity
 from tailrace.offline.groups import decode_group_record
 from tailrace.offline.journal import FILE, read_journal, write_journal
-from tailrace.offline.partition_reader import Skipped, TellDamage
 from tailrace.offline.salvage import salvage_records
 from tailrace.offline.scan import scan_partition
 from tailrace.offline.show import Found, to_hex, to_json, to_text
 from tailrace.offline.verify import verify
+from tailrace.reading.directory import find_partitions, list_segments
+from tailrace.reading.located import Skipped, TellDamage
 from tailrace.records.builder import Record
 from tailrace.storage.walk import walk_batches, walk_headers
 from tailrace.testing import MemoryFiles

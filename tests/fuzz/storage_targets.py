@@ -13,13 +13,13 @@ import crc32c
 from tailrace.cluster.store import FILE, LocalStore
 from tailrace.errors import CorruptionError, DirectoryError, FatalError
 from tailrace.model import Codec, SpecialTimestamp
+from tailrace.reading.reader import open_log_reader
 from tailrace.records.batch import Batch, UnsupportedMagicError
 from tailrace.storage import checkpoints, names
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.index.offset import open_offset_index
 from tailrace.storage.index.time import open_time_index
 from tailrace.storage.index.transaction import AbortedTxn, open_transaction_index
-from tailrace.storage.reader import open_log_reader
 from tailrace.storage.snapshots import (
     KnownBatch,
     KnownProducer,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tailrace.model import TopicPartition
+from tailrace.reading.reader import open_log_reader
 from tailrace.records.builder import BatchBuilder
 from tailrace.runtime.files import DiskFiles
 from tailrace.storage.log import Log
-from tailrace.storage.reader import open_log_reader
 from tests.kills.changes import Changes
 from tests.kills.drivers import Driver, Drivers, Job, Victim, survive
 from tests.unit.spark.jobs.test_compact import content, left, transact

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.model import AppendOrigin, Codec, SpecialTimestamp
+from tailrace.reading.reader import open_log_reader
 from tailrace.records.batch import Batch, read_batches
 from tailrace.records.builder import records_of
 from tailrace.records.control import ControlType, EndTransactionMarker, build_end_marker
@@ -15,7 +16,6 @@ from tailrace.storage.config import LogConfig
 from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.log import Log
 from tailrace.storage.positions import ReadLimit
-from tailrace.storage.reader import open_log_reader
 from tailrace.storage.recovery import LogCut
 from tailrace.storage.shrink import delete_old_segments, truncate_to
 from tailrace.testing import MemoryFiles

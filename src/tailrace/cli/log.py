@@ -29,8 +29,6 @@ from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.kernels.showing import Form
 from tailrace.model import IsolationLevel
 from tailrace.offline.cat import Choice, choose_partitions, show_records
-from tailrace.offline.damage import Drop, OnDamage
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.explain import PartitionReasons, explain_partition
 from tailrace.offline.findings import Finding, Severity
 from tailrace.offline.repair import apply_repair, lock_directory, quarantine_path, topic_config
@@ -39,6 +37,8 @@ from tailrace.offline.salvage import salvage_records
 from tailrace.offline.scan import PartitionScan, scan_partition
 from tailrace.offline.show import iso_time
 from tailrace.offline.verify import verify as verify_directory
+from tailrace.reading.damage import Drop, OnDamage
+from tailrace.reading.directory import find_partitions
 from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import DiskFiles, Files
 

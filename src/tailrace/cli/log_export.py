@@ -18,8 +18,8 @@ from tailrace.cli.log_options import (
 )
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.offline.cat import Choice, choose_partitions
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.export import ExportFormat, export_records
+from tailrace.reading.directory import find_partitions
 from tailrace.runtime.files import DiskFiles, Files
 
 

@@ -8,8 +8,8 @@ import click
 from tailrace.cli.arguments import data_directory
 from tailrace.cli.log_options import ON_DAMAGE, LeftOut, aligned
 from tailrace.offline.commits import GroupOffset, GroupsFound, find_groups
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.show import iso_time, printable
+from tailrace.reading.directory import find_partitions
 from tailrace.runtime.files import DiskFiles
 
 GROUPS_FORMAT = "tailrace.groups/1"

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import click
 
 from tailrace.offline.cat import parse_time
-from tailrace.offline.directory import DataDirectory, list_segments
-from tailrace.offline.partition_reader import Skipped
+from tailrace.reading.directory import DataDirectory, list_segments
+from tailrace.reading.located import Skipped
 from tailrace.runtime.files import Files
 
 STEP_BYTES = 4 * 1024 * 1024

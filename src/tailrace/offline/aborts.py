@@ -10,7 +10,7 @@ nobody's fault.
 from collections.abc import Iterator, Sequence
 
 from tailrace.offline.findings import Finding, Rule, Severity
-from tailrace.offline.producers import EndedTransaction
+from tailrace.reading.producers import EndedTransaction
 from tailrace.runtime.files import Files
 from tailrace.storage.index.transaction import ENTRY, VERSION, AbortedTxn
 

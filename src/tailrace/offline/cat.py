@@ -14,13 +14,13 @@ from tailrace.config.settings import INT64_MAX
 from tailrace.errors import DirectoryError, TailraceError
 from tailrace.kernels.showing import ANY_KEY, NO_RECORD, THIS_KEY, Bound, Form
 from tailrace.model import IsolationLevel, TopicPartition
-from tailrace.offline.directory import DataDirectory, unreadable
-from tailrace.offline.partition_reader import UNREADABLE, PartitionReader, TellDamage
 from tailrace.offline.show import Page
-from tailrace.offline.undecided import AbortedRecords
+from tailrace.reading.directory import DataDirectory, unreadable
+from tailrace.reading.located import TellDamage
+from tailrace.reading.reader import StoredBatch
+from tailrace.reading.view import UNREADABLE, LogView, open_view
 from tailrace.runtime.files import Files
 from tailrace.storage.names import parse_partition_directory_name
-from tailrace.storage.reader import StoredBatch
 
 if TYPE_CHECKING:
     from array import array
@@ -106,7 +106,7 @@ def show_records(
             if page.has_enough:
                 break
             with readable(folder):
-                log = PartitionReader(files, folder, partition, tell=tell)
+                log = open_view(files, folder, partition, isolation=choice.isolation, tell=tell)
                 yield from show_partition(log, partition, choice, page=page)
     except TailraceError:
         yield page.take()
@@ -115,7 +115,7 @@ def show_records(
 
 
 def show_partition(
-    log: PartitionReader,
+    log: LogView,
     partition: TopicPartition,
     choice: Choice,
     *,
@@ -147,7 +147,7 @@ def show_partition(
             return
 
 
-def chosen_batches(log: PartitionReader, choice: Choice) -> Iterator[ChosenBatch]:
+def chosen_batches(log: LogView, choice: Choice) -> Iterator[ChosenBatch]:
     """The batches that may hold chosen records, in the order of their offsets.
 
     Raises:
@@ -159,17 +159,16 @@ def chosen_batches(log: PartitionReader, choice: Choice) -> Iterator[ChosenBatch
     reader = log.reader
     start = max(choice.from_offset or 0, reader.start_offset)
     limit = INT64_MAX if choice.to_offset is None else choice.to_offset
-    is_committed = choice.isolation is IsolationLevel.READ_COMMITTED
-    aborted = AbortedRecords([])
-    if is_committed and start < reader.end_offset:
-        unstable = log.first_unstable_offset(start)
-        limit = limit if unstable is None else min(limit, unstable)
+    aborted = None
+    if choice.isolation is IsolationLevel.READ_COMMITTED and start < reader.end_offset:
+        if log.latest_offset() < reader.end_offset:
+            limit = min(limit, log.latest_offset())
         aborted = log.find_aborted(start)
     for stored in _batches(log, start, limit=limit, from_time_ms=choice.from_time_ms):
         batch = stored.batch
         if choice.from_time_ms is not None and batch.max_timestamp < choice.from_time_ms:
             continue
-        is_hidden = is_committed and (batch.is_control or aborted.has(batch))
+        is_hidden = aborted is not None and (batch.is_control or aborted.has(batch))
         yield ChosenBatch(stored, start, limit, is_hidden)
     if limit > reader.end_offset:
         log.finish()
@@ -203,28 +202,19 @@ def _bounds(choice: Choice, start: int, limit: int) -> "array[int]":
 
 
 def _batches(
-    log: PartitionReader, start: int, *, limit: int, from_time_ms: int | None
+    log: LogView, start: int, *, limit: int, from_time_ms: int | None
 ) -> Iterator[StoredBatch]:
     """The checked batches with offsets from `start` to below `limit`, by the indexes.
 
     Batches before the first that can be young enough are stepped over.
     """
-    reader = log.reader
-    end = min(limit, reader.end_offset)
-    if from_time_ms is None:
-        if start < end:
-            yield from log.batches(start, end)
+    end = min(limit, log.reader.end_offset)
+    if start >= end:
         return
-    segments = reader.segments
-    bases = [*(segment.base_offset for segment in segments[1:]), INT64_MAX]
-    for segment, following in zip(segments, bases, strict=False):
-        first, last = max(start, segment.base_offset), min(following, end)
-        if first >= last:
-            continue
-        # What is behind the last entry is read: a lost machine may have left a time index short.
-        first = max(first, log.offset_before_time(segment, from_time_ms))
-        if first < last:
-            yield from log.batches(first, last)
+    if from_time_ms is None:
+        yield from log.batches(start, end)
+    else:
+        yield from log.batches_since(from_time_ms, start, end)
 
 
 def parse_time(text: str) -> int:

@@ -20,9 +20,12 @@ from typing import NamedTuple
 
 from tailrace.errors import DirectoryError
 from tailrace.model import OFFSETS_TOPIC, TopicPartition
-from tailrace.offline.directory import DataDirectory, unreadable
-from tailrace.offline.partition_reader import UNREADABLE, PartitionReader, TellDamage
-from tailrace.offline.walk import find_end
+from tailrace.reading.directory import DataDirectory, unreadable
+from tailrace.reading.listing import settled
+from tailrace.reading.located import TellDamage
+from tailrace.reading.lookup import find_end
+from tailrace.reading.reader import partition_folders
+from tailrace.reading.view import UNREADABLE, open_view
 from tailrace.records.batch import Batch
 from tailrace.records.builder import Record, records_of
 from tailrace.records.control import ControlType, end_transaction_marker_or_none
@@ -38,8 +41,6 @@ from tailrace.records.group_records import (
     decode_offset_commit,
 )
 from tailrace.runtime.files import Files
-from tailrace.storage.listing import settled
-from tailrace.storage.reader import list_partitions
 
 MALFORMED = "malformed record"
 """How records are counted that have a known type and version, and are not of its format."""
@@ -181,7 +182,7 @@ def find_groups(
             "committed in another log directory, or nothing; give that directory"
         )
     try:
-        known = list_partitions(files, directory.path)
+        known = partition_folders(files, directory.path)
         for partition, folder in folders.items():
             walk = _walk_partition(files, folder, partition, tell=tell)
             found.groups |= walk.groups
@@ -199,7 +200,7 @@ def _walk_partition(
     files: Files, folder: str, partition: TopicPartition, *, tell: TellDamage | None
 ) -> CommitWalk:
     walk = CommitWalk()
-    log = PartitionReader(files, folder, partition, tell=tell)
+    log = open_view(files, folder, partition, tell=tell)
     for stored in log.batches(log.reader.start_offset, log.reader.end_offset):
         try:
             walk.see(stored.batch)

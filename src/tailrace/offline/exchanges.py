@@ -15,11 +15,11 @@ Nothing is changed here.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tailrace.offline.damage import OnDamage, find_damage
-from tailrace.offline.directory import unreadable
+from tailrace.reading.damage import OnDamage, find_damage
+from tailrace.reading.directory import unreadable
+from tailrace.reading.listing import SegmentFiles, open_segments
 from tailrace.runtime.files import Files
 from tailrace.storage import names
-from tailrace.storage.listing import SegmentFiles, open_segments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

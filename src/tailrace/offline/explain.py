@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import METADATA_TOPIC, TopicPartition
-from tailrace.offline.directory import believed_log_start, unreadable
-from tailrace.offline.undecided import first_unstable_offset
-from tailrace.offline.walk import find_end, newest_timestamp, position_near
+from tailrace.reading.directory import believed_log_start, unreadable
+from tailrace.reading.listing import SegmentFiles, settled
+from tailrace.reading.lookup import find_end, newest_timestamp, position_near
+from tailrace.reading.undecided import find_open_transactions
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.cleaner import plan as cleaning
 from tailrace.storage.config import LogConfig
-from tailrace.storage.listing import SegmentFiles, settled
 from tailrace.storage.retention import RetentionFacts, explain_retention
 from tailrace.storage.walk import walk_headers
 
@@ -155,7 +155,7 @@ def _look(
     end = max(end, start)
     watermarks = _checkpoint(files, root, names.HIGH_WATERMARKS)
     watermark = min(watermarks.get(partition, end), end)
-    unstable = first_unstable_offset(files, folder, segments, end=end)
+    unstable = find_open_transactions(files, folder, segments, end=end).first_offset
     stable = watermark if unstable is None else min(unstable, watermark)
     limits = _limits(segments, end)
     facts = [_facts(files, each, limit) for each, limit in zip(segments, limits, strict=True)]

@@ -20,8 +20,9 @@ from tailrace.kernels.showing import Form
 from tailrace.model import TopicPartition
 from tailrace.offline.cat import Choice, chosen_batches, readable, show_partition
 from tailrace.offline.output import Output, whole_file
-from tailrace.offline.partition_reader import UNREADABLE, PartitionReader, TellDamage
 from tailrace.offline.show import Page
+from tailrace.reading.located import TellDamage
+from tailrace.reading.view import UNREADABLE, open_view
 from tailrace.runtime.files import Files
 
 
@@ -77,7 +78,7 @@ def _write_json(
     count = 0
     for partition, folder in partitions.items():
         with readable(folder):
-            log = PartitionReader(files, folder, partition, tell=tell)
+            log = open_view(files, folder, partition, isolation=choice.isolation, tell=tell)
             for lines in show_partition(log, partition, choice, page=page, progress=progress):
                 count += lines.count(b"\n")
                 output.write(lines)
@@ -107,7 +108,7 @@ def _write_parquet(
         for partition, folder in partitions.items():
             rows.begin(partition)
             with readable(folder):
-                log = PartitionReader(files, folder, partition, tell=tell)
+                log = open_view(files, folder, partition, isolation=choice.isolation, tell=tell)
                 for stored, start, limit, is_hidden in chosen_batches(log, choice):
                     if rows.is_late:
                         break

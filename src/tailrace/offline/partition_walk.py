@@ -19,12 +19,12 @@ from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.model import NO_LEADER_EPOCH
 from tailrace.offline.aborts import check_aborts
 from tailrace.offline.findings import Finding, Rule, Severity, batch_finding, file_finding
-from tailrace.offline.producers import EndedTransaction, ProducerWalk
 from tailrace.offline.segment_check import CheckedBatch, SegmentWalk
+from tailrace.reading.listing import SegmentFiles
+from tailrace.reading.producers import EndedTransaction, ProducerWalk
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage import names
-from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.snapshots import KnownProducer, list_snapshots, read_snapshot, snapshot_path
 
 

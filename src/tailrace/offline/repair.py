@@ -27,10 +27,10 @@ from tailrace.cluster.store import LocalStore
 from tailrace.errors import DirectoryError
 from tailrace.model import INTERNAL_TOPICS, TopicPartition
 from tailrace.offline import journal
-from tailrace.offline.damage import Drop
-from tailrace.offline.directory import list_segments
 from tailrace.offline.journal import Journal
 from tailrace.offline.repair_plan import CHECKPOINTS, PartitionPlan, RepairPlan, epoch_due
+from tailrace.reading.damage import Drop
+from tailrace.reading.directory import list_segments
 from tailrace.records.batch import stamp
 from tailrace.runtime.clock import Clock
 from tailrace.runtime.files import File, Files, Lock, read_exactly

@@ -24,15 +24,16 @@ from typing import NamedTuple
 from tailrace.cluster.store import LocalStore
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import METADATA_TOPIC, TopicPartition
-from tailrace.offline.damage import Drop, EpochRun, LogDamage, OnDamage, find_damage, whole_drops
-from tailrace.offline.directory import DataDirectory, believed_log_start, list_segments
 from tailrace.offline.exchanges import Exchange, plan_exchange
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.journal import read_journal
 from tailrace.offline.restores import Restore, plan_restores
 from tailrace.offline.segment_check import Progress
 from tailrace.offline.verify import verify
-from tailrace.offline.walk import find_end
+from tailrace.reading.damage import Drop, EpochRun, LogDamage, OnDamage, find_damage, whole_drops
+from tailrace.reading.directory import DataDirectory, believed_log_start, list_segments
+from tailrace.reading.listing import SegmentFiles
+from tailrace.reading.lookup import find_end
 from tailrace.runtime.files import Files
 from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import (
@@ -40,7 +41,6 @@ from tailrace.storage.checkpoints import (
     read_offset_checkpoint,
     read_partition_metadata,
 )
-from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.snapshots import list_snapshots, snapshot_path
 
 _OF_BATCHES = frozenset(

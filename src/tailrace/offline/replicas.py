@@ -23,14 +23,14 @@ from typing import TypeAlias
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, TailraceError
-from tailrace.offline.directory import believed_log_start, list_segments
 from tailrace.offline.findings import FINDINGS_MAX
+from tailrace.reading.directory import believed_log_start, list_segments
+from tailrace.reading.listing import STALE, TRIES_MAX, exchanged, list_segment_files
+from tailrace.reading.reader import StoredBatch
 from tailrace.records.batch import Batch
 from tailrace.records.builder import Record, records_of
 from tailrace.runtime.files import Files
-from tailrace.storage.listing import STALE, TRIES_MAX, exchanged, list_segment_files
 from tailrace.storage.names import parse_partition_directory_name
-from tailrace.storage.reader import StoredBatch
 from tailrace.storage.walk import walk_batches
 
 _FIELDS = (

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 
 from tailrace.errors import CorruptionError
 from tailrace.model import NO_LEADER_EPOCH
-from tailrace.offline.damage import find_sound
-from tailrace.offline.directory import unreadable
 from tailrace.offline.findings import Finding, Rule, Severity
-from tailrace.offline.walk import find_end
+from tailrace.reading.damage import find_sound
+from tailrace.reading.directory import unreadable
+from tailrace.reading.listing import SegmentFiles
+from tailrace.reading.lookup import find_end
 from tailrace.runtime.files import Files
 from tailrace.storage import names
-from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.walk import walk_headers
 
 

@@ -22,10 +22,10 @@ from typing import Final
 from tailrace.kernels.records import RecordFault, read_record
 from tailrace.model import TimestampType, TopicPartition
 from tailrace.offline.cat import readable
-from tailrace.offline.damage import Drop, find_segment_damage
-from tailrace.offline.directory import list_segments
 from tailrace.offline.output import whole_file
 from tailrace.offline.show import Found, json_fields
+from tailrace.reading.damage import Drop, find_segment_damage
+from tailrace.reading.directory import list_segments
 from tailrace.records import layout
 from tailrace.records.builder import Record, record_in
 from tailrace.runtime.files import File, Files, read_exactly

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import Codec, TimestampType, TopicPartition
-from tailrace.offline.directory import believed_log_start, unreadable
+from tailrace.reading.directory import believed_log_start, unreadable
+from tailrace.reading.listing import SegmentFiles, settled
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
-from tailrace.storage.listing import SegmentFiles, settled
 from tailrace.storage.walk import walk_headers
 
 

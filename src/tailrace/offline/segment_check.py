@@ -27,6 +27,7 @@ from tailrace.offline.indexes import (
     read_entries,
     time_entries_rise,
 )
+from tailrace.reading.listing import SegmentFiles
 from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records
 from tailrace.records.codecs import DecompressedTooLargeError
@@ -34,7 +35,6 @@ from tailrace.runtime.files import File, Files
 from tailrace.storage import names
 from tailrace.storage.index import offset as offset_index
 from tailrace.storage.index import time as time_index
-from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.walk import walk_batches
 
 Progress = Callable[[int], None]

@@ -22,7 +22,6 @@ from tailrace import kernels
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import METADATA_TOPIC, TopicPartition
-from tailrace.offline.directory import DataDirectory, list_segments
 from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity, file_finding
 from tailrace.offline.leftovers import (
     check_directory_leftovers,
@@ -32,6 +31,8 @@ from tailrace.offline.leftovers import (
 from tailrace.offline.partition_walk import PartitionWalk
 from tailrace.offline.restores import check_set_aside
 from tailrace.offline.segment_check import Progress, SegmentCheck, SegmentWalk
+from tailrace.reading.directory import DataDirectory, list_segments
+from tailrace.reading.listing import SegmentFiles, exchanged
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.checkpoints import (
@@ -39,7 +40,6 @@ from tailrace.storage.checkpoints import (
     read_offset_checkpoint,
     read_partition_metadata,
 )
-from tailrace.storage.listing import SegmentFiles, exchanged
 
 _HELD_AGAINST_LOGS = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS)
 _OTHER_CHECKPOINTS = (names.HIGH_WATERMARKS, names.CLEANER_OFFSETS)

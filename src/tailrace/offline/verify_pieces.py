@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from tailrace.offline.findings import Finding, FindingLimit, Rule
 from tailrace.offline.segment_check import CheckedBatch, Progress, SegmentCheck
 from tailrace.offline.verify import PartitionFiles, load_kernels_for, verify_partition
+from tailrace.reading.listing import SegmentFiles
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import File, Files
-from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.walk import walk_batches, walk_headers
 
 

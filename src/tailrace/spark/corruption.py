@@ -14,22 +14,8 @@ import json
 import os
 from collections.abc import Sequence
 
-from tailrace.errors import CorruptionError
-from tailrace.offline.partition_reader import Skipped
-from tailrace.records.batch import Batch
+from tailrace.reading.located import Skipped
 from tailrace.spark.planning import OffsetRange
-
-
-def undecodable(batch: Batch, wanted: OffsetRange, error: CorruptionError) -> Skipped:
-    """A batch with the right checksum whose records break a rule; `error` says where it stands."""
-    return Skipped(
-        wanted.partition,
-        error.path or "",
-        error.position or 0,
-        max(batch.base_offset, wanted.start),
-        min(batch.next_offset, wanted.limit),
-        error.rule,
-    )
 
 
 def report_name(first: OffsetRange) -> str:

@@ -7,7 +7,7 @@ A partition stands in one of them. Files are read window by window, on this mach
 What follows from the files alone is said as a broker would say it: the end of the log, with
 read_committed the last stable offset, and which records belong to aborted transactions.
 
-Not here: decoding (`readers`), and finding what is damaged (`tailrace.offline.damage`).
+Not here: decoding (`readers`), and finding what is damaged (`tailrace.reading.damage`).
 
 Invariant: nothing is read from a segment that is not the one that was planned; see `seals`.
 """
@@ -26,19 +26,15 @@ from tailrace.errors import (
     OffsetsDeletedError,
 )
 from tailrace.model import METADATA_TOPIC, IsolationLevel, TopicPartition
-from tailrace.offline.partition_reader import Skipped
-from tailrace.offline.undecided import AbortedRecords
-from tailrace.offline.walk import offset_before_time
-from tailrace.records.batch import Batch
-from tailrace.records.runs import BatchRun
-from tailrace.records.search import find_timestamp
-from tailrace.spark.logs import DataDirectory, DirectoryLog, open_directory
+from tailrace.reading.located import Skipped
+from tailrace.reading.opening import NamedDirectory, open_directory
+from tailrace.reading.reader import StoredRun, partition_folders
+from tailrace.reading.view import LogView, open_view
 from tailrace.spark.offsets import Extent
 from tailrace.spark.options import Partitions, Pattern, Selection, Topics
 from tailrace.spark.planning import OffsetRange
 from tailrace.spark.seals import SegmentSeal, broken_seal, seal
 from tailrace.storage.names import parse_segment_file_name
-from tailrace.storage.reader import StoredRun, list_partitions
 
 LOST = "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE]"
 """Spark's name for it."""
@@ -57,9 +53,9 @@ class DirectoryStore:
         skips_damage: bool = False,
     ) -> None:
         self.skipped = [] if skips_damage else None
-        self._is_committed = isolation is IsolationLevel.READ_COMMITTED
+        self._isolation = isolation
         self._directories = [open_directory(each) for each in directories]
-        self._logs: dict[TopicPartition, DirectoryLog] = {}
+        self._logs: dict[TopicPartition, LogView] = {}
 
     def partitions(self, selection: Selection) -> set[TopicPartition]:
         """All partitions of the directories, whatever is selected, and whatever a pattern matches.
@@ -72,7 +68,7 @@ class DirectoryStore:
             DirectoryError: one is not a directory, or a partition's own.
         """
         is_named = _names_metadata(selection)
-        found: dict[TopicPartition, DataDirectory] = {}
+        found: dict[TopicPartition, NamedDirectory] = {}
         faults = []
         for directory in self._directories:
             for each in _partitions_in(directory):
@@ -90,8 +86,8 @@ class DirectoryStore:
         found = {}
         for partition in partitions:
             log = self._log(partition)
-            with _explaining(log.folder):
-                end = log.end_offset()
+            with _explaining(log.reader.folder):
+                end = log.latest_offset()
                 found[partition] = Extent(log.reader.start_offset, end)
             if self.skipped is not None:
                 self.skipped += log.tail
@@ -100,12 +96,8 @@ class DirectoryStore:
     def offset_at(self, partition: TopicPartition, timestamp: int) -> int | None:
         """The offset that a broker would find: by the time indexes, and reading from there."""
         log = self._log(partition)
-        with _explaining(log.folder):
-            while True:
-                try:
-                    return _offset_at(log, timestamp)
-                except OffsetsDeletedError:
-                    continue  # The log begins later now.
+        with _explaining(log.reader.folder):
+            return log.offset_at(timestamp)
 
     def size_between(self, partition: TopicPartition, start: int, limit: int) -> int:
         """Bytes of log between two offsets, by the sizes of the segments."""
@@ -114,7 +106,7 @@ class DirectoryStore:
     def seals(self, partition: TopicPartition, start: int, limit: int) -> tuple[SegmentSeal, ...]:
         """The seals of the segments that have these offsets."""
         log = self._log(partition)
-        with _explaining(log.folder):
+        with _explaining(log.reader.folder):
             while True:
                 try:
                     return log.reader.settled(
@@ -141,7 +133,7 @@ class DirectoryStore:
             if fails_on_data_loss:
                 raise
             return
-        with _explaining(log.folder):
+        with _explaining(log.reader.folder):
             if fails_on_data_loss:
                 yield from self._planned(log, wanted)
             else:
@@ -151,7 +143,7 @@ class DirectoryStore:
         """Files are closed as they are read; only what is known of them is forgotten."""
         self._logs.clear()
 
-    def _planned(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredRun]:
+    def _planned(self, log: LogView, wanted: OffsetRange) -> Iterator[StoredRun]:
         """The whole range from the segments that were planned, or an error."""
         reader, at = log.reader, wanted.start
 
@@ -161,12 +153,12 @@ class DirectoryStore:
                 at, wanted.limit, partial(_broken_seal, log, wanted, range(at, limit))
             )
             if broken is not None:
-                raise lost(wanted, broken, where=log.folder)
+                raise lost(wanted, broken, where=log.reader.folder)
 
         try:
             check(wanted.limit)
             checked, path = reader.segments, ""
-            for stored in self._visible(log, wanted.start, wanted.limit):
+            for stored in log.visible(wanted.start, wanted.limit):
                 if checked is not reader.segments:
                     check(wanted.limit)
                     checked = reader.segments
@@ -181,9 +173,9 @@ class DirectoryStore:
             if at < wanted.limit:
                 check(wanted.limit)
         except OffsetOutOfRangeError as error:
-            raise lost(wanted, str(error), where=log.folder) from error
+            raise lost(wanted, str(error), where=log.reader.folder) from error
 
-    def _remaining(self, log: "DirectoryLog", wanted: OffsetRange) -> Iterator[StoredRun]:
+    def _remaining(self, log: LogView, wanted: OffsetRange) -> Iterator[StoredRun]:
         """What is left of the range; once more where retention was faster than the reading."""
         start = wanted.start
         while True:
@@ -192,38 +184,36 @@ class DirectoryStore:
             if start >= limit:
                 return
             try:
-                for stored in self._visible(log, start, limit):
+                for stored in log.visible(start, limit):
                     yield stored
                     start = stored.piece.next_offset
             except OffsetsDeletedError:
                 continue
             except DirectoryError:
-                if log.directory.files.is_directory(log.folder):
+                if log.reader.files.is_directory(log.reader.folder):
                     raise
                 return
             else:
                 return
 
-    def _visible(self, log: "DirectoryLog", start: int, limit: int) -> Iterator[StoredRun]:
-        """The batches; without aborted transactions if only committed records are wanted."""
-        aborted = log.find_aborted(start) if self._is_committed else AbortedRecords([])
-        for stored in log.pieces(start, limit):
-            if isinstance(stored.piece, BatchRun) or not aborted.has(stored.piece):
-                yield stored
-
-    def _log(self, partition: TopicPartition) -> "DirectoryLog":
+    def _log(self, partition: TopicPartition) -> LogView:
         if partition not in self._logs:
             directory = self._directory_of(partition)
-            with _explaining(f"{directory.path}/{partition}"):
-                self._logs[partition] = DirectoryLog(
-                    directory,
+            folder = f"{directory.path}/{partition}"
+            with _explaining(folder):
+                log = open_view(
+                    directory.files,
+                    folder,
                     partition,
-                    is_committed=self._is_committed,
-                    skipped=self.skipped,
+                    isolation=self._isolation,
+                    tell=None if self.skipped is None else self.skipped.append,
                 )
+            if log.tail_error is not None:
+                raise log.tail_error
+            self._logs[partition] = log
         return self._logs[partition]
 
-    def _directory_of(self, partition: TopicPartition) -> DataDirectory:
+    def _directory_of(self, partition: TopicPartition) -> NamedDirectory:
         holding = []
         for each in self._directories:
             with _explaining(each.path):
@@ -255,12 +245,12 @@ def lost(wanted: OffsetRange, reason: str, *, where: str) -> FatalError:
     )
 
 
-def _seals(log: DirectoryLog, start: int, limit: int) -> tuple[SegmentSeal, ...]:
+def _seals(log: LogView, start: int, limit: int) -> tuple[SegmentSeal, ...]:
     segments = log.reader.segments_between(start, limit)
-    return tuple(seal(log.directory.files, each) for each in segments)
+    return tuple(seal(log.reader.files, each) for each in segments)
 
 
-def _broken_seal(log: DirectoryLog, wanted: OffsetRange, offsets: range) -> str | None:
+def _broken_seal(log: LogView, wanted: OffsetRange, offsets: range) -> str | None:
     """What has become of the segments that were planned for some offsets."""
     limits = [*(each.base_offset for each in wanted.seals[1:]), wanted.limit]
     due = [
@@ -268,39 +258,13 @@ def _broken_seal(log: DirectoryLog, wanted: OffsetRange, offsets: range) -> str 
         for each, limit in zip(wanted.seals, limits, strict=False)
         if limit > offsets.start and each.base_offset < offsets.stop
     ]
-    return broken_seal(log.directory.files, log.reader.segments, due)
+    return broken_seal(log.reader.files, log.reader.segments, due)
 
 
-def _offset_at(log: DirectoryLog, timestamp: int) -> int | None:
-    for batch in _batches_since(log, timestamp):
-        if batch.max_timestamp >= timestamp:
-            found = find_timestamp(batch, timestamp, start_offset=log.reader.start_offset)
-            if found is not None:
-                return found.offset
-    return None
-
-
-def _batches_since(log: DirectoryLog, timestamp: int) -> Iterator[Batch]:
-    """The batches that may have a record as young as this, segment by segment.
-
-    A time index vouches for what is before its entries, and what is behind the last one is read: a
-    machine that was lost may have left it short.
-    """
-    segments, end = log.reader.segments, log.end_offset()
-    limits = [*(each.base_offset for each in segments[1:]), end]
-    for segment, next_base in zip(segments, limits, strict=False):
-        since = offset_before_time(log.directory.files, segment, timestamp)
-        first, limit = max(since, log.reader.start_offset), min(next_base, end)
-        if first < limit:
-            for stored in log.pieces(first, limit):
-                for batch, _, _ in stored.batches(first, limit):
-                    yield batch
-
-
-def _partitions_in(directory: DataDirectory) -> set[TopicPartition]:
+def _partitions_in(directory: NamedDirectory) -> set[TopicPartition]:
     with _explaining(directory.path):
         _check_visible(directory)
-        found = set(list_partitions(directory.files, directory.path))
+        found = set(partition_folders(directory.files, directory.path))
         names = [] if found else directory.files.list(directory.path)
     if any(map(parse_segment_file_name, names)):
         raise DirectoryError(
@@ -322,7 +286,7 @@ def _names_metadata(selection: Selection) -> bool:
             assert_never(selection)
 
 
-def _check_visible(directory: DataDirectory) -> None:
+def _check_visible(directory: NamedDirectory) -> None:
     if not directory.files.is_directory(directory.path):
         raise DirectoryError(
             f"{directory.given} is not a directory that host {socket.gethostname()} can see; the "
@@ -331,7 +295,7 @@ def _check_visible(directory: DataDirectory) -> None:
         )
 
 
-def _in_two(partition: TopicPartition, directories: Sequence[DataDirectory]) -> str:
+def _in_two(partition: TopicPartition, directories: Sequence[NamedDirectory]) -> str:
     where = " and in ".join(each.given for each in directories)
     return f"paths: {partition} is in {where}; a partition has one log, so name one of them"
 

@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tailrace.reading.listing import SegmentFiles
 from tailrace.records.layout import HEADER_SIZE
 from tailrace.runtime.files import Files
-from tailrace.storage.listing import SegmentFiles
 
 
 class SegmentSeal(NamedTuple):

@@ -7,14 +7,12 @@ Not here: decoding (`readers`), deciding (`offsets`, `planning`), and reading fi
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Protocol, TypeAlias, assert_never
+from typing import Protocol, assert_never
 
 from tailrace.client import ClusterReader, fetch_pieces
 from tailrace.errors import ConfigError, OffsetOutOfRangeError
 from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
-from tailrace.offline.partition_reader import Skipped
-from tailrace.records.batch import Batch
-from tailrace.records.runs import Piece, batches_of
+from tailrace.reading.located import LocatedBatch, LocatedBatches, Skipped, split_batches
 from tailrace.spark.directories import DirectoryStore, lost
 from tailrace.spark.offsets import Extent
 from tailrace.spark.options import Partitions, Pattern, Selection, SourceOptions, Topics
@@ -24,21 +22,11 @@ from tailrace.spark.seals import SegmentSeal
 __all__ = [
     "BrokerStore",
     "DirectoryStore",
-    "LocatedBatch",
-    "LocatedBatches",
     "LogStore",
     "measure_ranges",
     "open_store",
     "single_batches",
-    "split_batches",
 ]
-
-
-LocatedBatch: TypeAlias = tuple[Batch, str | None, int | None]
-"""A batch with its log file and its position there, which a broker does not tell."""
-
-LocatedBatches: TypeAlias = tuple[Piece, str | None, int | None]
-"""A batch or a run of them, with its log file and the position of its first byte there."""
 
 
 class LogStore(Protocol):
@@ -165,13 +153,6 @@ def single_batches(
     """The batches of a range one by one; raises as `LogStore.pieces`."""
     for located in store.pieces(wanted, fails_on_data_loss=fails_on_data_loss):
         yield from split_batches(located, wanted)
-
-
-def split_batches(located: LocatedBatches, wanted: OffsetRange) -> Iterator[LocatedBatch]:
-    """The single batches that hold an offset of the range, each with its own position."""
-    piece, path, start = located
-    for position, batch in batches_of(piece, wanted.start, wanted.limit):
-        yield batch, path, None if start is None else start + position
 
 
 def open_store(options: SourceOptions) -> LogStore:

@@ -28,7 +28,10 @@ from tailrace.spark.progress import Extents, Positions, ends_of, plan_batch
 from tailrace.spark.stores import LogStore, open_store, single_batches
 
 if TYPE_CHECKING:
-    from tailrace.offline.partition_reader import Skipped
+    from tailrace.reading.located import Skipped
+
+if TYPE_CHECKING:
+    from tailrace.reading.located import Skipped
 
 LOOK_SECONDS = 0.05
 """Shortest time from one look to the next: what a new record waits for, at most."""

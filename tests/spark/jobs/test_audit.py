@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 
 from tailrace.errors import DirectoryError, FatalError
 from tailrace.model import TopicPartition
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.replicas import What
 from tailrace.offline.verify import verify
+from tailrace.reading.directory import find_partitions
 from tailrace.runtime.files import DiskFiles
 from tailrace.spark.jobs.audit import AuditReport, audit, compare
 from tailrace.spark.jobs.audit_page import audit_page

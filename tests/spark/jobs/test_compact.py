@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.reading.reader import open_log_reader
 from tailrace.runtime.files import DiskFiles
 from tailrace.spark.jobs.compact import compact
 from tailrace.storage.names import LOCK
-from tailrace.storage.reader import open_log_reader
 from tailrace.testing import MemoryFiles
 from tests.unit.spark.jobs.test_compact import (
     CHECKPOINT,

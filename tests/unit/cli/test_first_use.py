@@ -24,7 +24,7 @@ FIRST_PAGE = """
 import sys
 from tailrace.kernels.showing import Form
 from tailrace.offline.cat import Choice, choose_partitions, show_records
-from tailrace.offline.directory import find_partitions
+from tailrace.reading.directory import find_partitions
 from tailrace.runtime.files import DiskFiles
 files = DiskFiles()
 partitions = choose_partitions(find_partitions(files, sys.argv[1]), "flights", None)

@@ -9,7 +9,7 @@ from tailrace.errors import CorruptionError
 from tailrace.kernels.showing import Form
 from tailrace.model import AppendOrigin, Codec, IsolationLevel
 from tailrace.offline.cat import Choice, show_records
-from tailrace.offline.partition_reader import Skipped
+from tailrace.reading.located import Skipped
 from tailrace.records import layout
 from tailrace.records.codecs import compress
 from tailrace.testing import MemoryFiles

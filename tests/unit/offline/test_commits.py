@@ -8,14 +8,14 @@ import pytest
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import OFFSETS_TOPIC, TopicPartition
 from tailrace.offline.commits import GroupOffset, GroupsFound, find_groups
-from tailrace.offline.directory import find_partitions
+from tailrace.reading.directory import find_partitions
 from tailrace.records.batch import stamp
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import ControlType, build_end_marker
 from tailrace.testing import MemoryFiles
 
 if TYPE_CHECKING:
-    from tailrace.offline.partition_reader import Skipped
+    from tailrace.reading.located import Skipped
 
 TIME = 1_700_000_000_000
 FLIGHTS = TopicPartition("flights", 3)

@@ -1,12 +1,12 @@
 """Damage of several files at once, as mutation has found it: each is told, and mended in one go."""
 
 from tailrace.model import Codec
-from tailrace.offline.damage import OnDamage
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.repair import apply_repair
 from tailrace.offline.repair_plan import plan_repair
 from tailrace.offline.verify import verify
+from tailrace.reading.damage import OnDamage
+from tailrace.reading.directory import find_partitions
 from tailrace.records.legacy import read_all_batches
 from tailrace.storage import names
 from tailrace.testing import MemoryFiles

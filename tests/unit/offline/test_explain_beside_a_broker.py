@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tailrace.offline.explain import explain_partition
-from tailrace.storage.listing import list_segment_files
+from tailrace.reading.listing import list_segment_files
 from tailrace.testing import ChangingFiles
 from tests.unit.storage.beside import Change, cleaning, deletion, every_moment
 from tests.unit.storage.builders import FOLDER, NOW, PARTITION, settings

@@ -18,8 +18,8 @@ from tailrace.model import (
 )
 from tailrace.offline.cat import Choice
 from tailrace.offline.export import ExportFormat, export_records
-from tailrace.offline.partition_reader import Skipped
 from tailrace.offline.show import Found, to_json
+from tailrace.reading.located import Skipped
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (

@@ -10,8 +10,8 @@ import pytest
 from tailrace.kernels.showing import Form
 from tailrace.model import IsolationLevel
 from tailrace.offline.cat import Choice, show_records
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.verify import verify
+from tailrace.reading.directory import find_partitions
 from tailrace.records.builder import records_of
 from tailrace.storage import names
 from tailrace.storage.checkpoints import (

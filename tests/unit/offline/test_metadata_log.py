@@ -9,12 +9,12 @@ import pytest
 from tailrace.errors import ConfigError
 from tailrace.model import METADATA_TOPIC
 from tailrace.offline import journal
-from tailrace.offline.damage import OnDamage
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.repair import apply_repair
 from tailrace.offline.repair_plan import RepairPlan, plan_repair
 from tailrace.offline.verify import verify
+from tailrace.reading.damage import OnDamage
+from tailrace.reading.directory import find_partitions
 from tailrace.spark.jobs.compact_log import choose_configs
 from tailrace.storage import names
 from tailrace.testing import MemoryFiles

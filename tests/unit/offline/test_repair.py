@@ -8,13 +8,13 @@ import pytest
 from tailrace.cluster.image import ClusterImage, Topic
 from tailrace.cluster.store import LocalStore
 from tailrace.errors import DirectoryError
-from tailrace.offline.damage import OnDamage
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import Finding, Severity
 from tailrace.offline.journal import FILE
 from tailrace.offline.repair import apply_repair, lock_directory
 from tailrace.offline.repair_plan import RepairPlan, plan_repair
 from tailrace.offline.verify import verify
+from tailrace.reading.damage import OnDamage
+from tailrace.reading.directory import find_partitions
 from tailrace.records.batch import stamp
 from tailrace.storage.checkpoints import read_epoch_checkpoint, read_offset_checkpoint
 from tailrace.testing import MemoryFiles

@@ -7,10 +7,10 @@ import pytest
 
 from tailrace.kernels.showing import Form
 from tailrace.offline.cat import Choice, show_records
-from tailrace.offline.damage import OnDamage
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.repair import apply_repair
 from tailrace.offline.repair_plan import RecordCounts, plan_repair
+from tailrace.reading.damage import OnDamage
+from tailrace.reading.directory import find_partitions
 from tailrace.records import layout
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (

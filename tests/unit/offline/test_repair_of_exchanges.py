@@ -2,12 +2,12 @@
 
 import pytest
 
-from tailrace.offline.damage import OnDamage
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import Severity
 from tailrace.offline.repair import apply_repair
 from tailrace.offline.repair_plan import RepairPlan, plan_repair
 from tailrace.offline.verify import verify
+from tailrace.reading.damage import OnDamage
+from tailrace.reading.directory import find_partitions
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,

@@ -5,13 +5,13 @@ import tracemalloc
 
 import pytest
 
-from tailrace.offline.damage import OnDamage
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.repair import apply_repair
 from tailrace.offline.repair_plan import RepairPlan, plan_repair
 from tailrace.offline.restores import plan_restores
 from tailrace.offline.verify import verify
+from tailrace.reading.damage import OnDamage
+from tailrace.reading.directory import find_partitions
 from tailrace.records.batch import stamp
 from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.testing import MemoryFiles

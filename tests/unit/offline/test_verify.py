@@ -4,9 +4,9 @@ import crc32c
 import pytest
 
 from tailrace.model import Codec
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import FINDINGS_MAX, Finding, Rule, Severity
 from tailrace.offline.verify import verify
+from tailrace.reading.directory import find_partitions
 from tailrace.records.batch import stamp
 from tailrace.records.codecs import compress
 from tailrace.testing import MemoryFiles, virtual_runtime

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import Rule, Severity
 from tailrace.offline.verify import verify
+from tailrace.reading.directory import find_partitions
 from tailrace.testing import ChangingFiles
 from tests.unit.storage.beside import (
     Change,

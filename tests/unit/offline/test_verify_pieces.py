@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from tailrace.errors import DirectoryError
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity
 from tailrace.offline.verify import list_partition, of, verify, verify_directory, verify_partition
 from tailrace.offline.verify_pieces import check_segment, join_segments
+from tailrace.reading.directory import find_partitions
 from tailrace.testing import MemoryFiles
 from tests.fuzz.directories import ROOT, damage, directories
 from tests.unit.storage.builders import FOLDER, filled, flip, path, stop_cleanly

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tailrace.model import AppendOrigin
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.verify import verify
-from tailrace.offline.walk import find_end
+from tailrace.reading.directory import find_partitions
+from tailrace.reading.listing import SegmentFiles
+from tailrace.reading.lookup import find_end
 from tailrace.storage.index.transaction import ENTRY
-from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.log import Log
 from tailrace.storage.snapshots import KnownBatch, KnownProducer, encode_snapshot
 from tailrace.storage.walk import walk_batches

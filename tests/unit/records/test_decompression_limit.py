@@ -6,12 +6,12 @@ import pytest
 
 from tailrace.errors import CorruptionError, RecordTooLargeError
 from tailrace.model import Codec
-from tailrace.offline.damage import OnDamage
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.repair_plan import plan_repair
 from tailrace.offline.verify import verify
 from tailrace.protocol.errors import ErrorCode, code_for
+from tailrace.reading.damage import OnDamage
+from tailrace.reading.directory import find_partitions
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.codecs import (
     ENVIRONMENT,

@@ -12,6 +12,7 @@ import pytest
 
 from tailrace.errors import ConfigError, CorruptionError, DirectoryError, FatalError
 from tailrace.model import METADATA_TOPIC, Codec, TopicPartition
+from tailrace.reading.columns import arrow_schema
 from tailrace.records import layout
 from tailrace.records.batch import stamp
 from tailrace.records.builder import BatchBuilder, Record
@@ -19,7 +20,7 @@ from tailrace.runtime.files import DiskFiles
 from tailrace.spark.options import parse_options
 from tailrace.spark.options.names import METADATA
 from tailrace.spark.planning import ScanTask
-from tailrace.spark.readers import arrow_schema, read_task
+from tailrace.spark.readers import read_task
 from tailrace.spark.source import plan_scan
 from tailrace.spark.stores import open_store
 from tailrace.storage.log import Log

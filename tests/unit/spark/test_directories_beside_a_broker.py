@@ -6,12 +6,13 @@ import pytest
 
 from tailrace.errors import FatalError
 from tailrace.model import IsolationLevel
+from tailrace.reading.listing import list_segment_files
+from tailrace.reading.located import split_batches
+from tailrace.reading.opening import NamedDirectory
 from tailrace.records.builder import records_of
 from tailrace.spark.directories import LOST, DirectoryStore
-from tailrace.spark.logs import DataDirectory
 from tailrace.spark.planning import OffsetRange
-from tailrace.spark.stores import measure_ranges, split_batches
-from tailrace.storage.listing import list_segment_files
+from tailrace.spark.stores import measure_ranges
 from tailrace.testing import ChangingFiles
 from tests.unit.storage.beside import (
     Change,
@@ -29,7 +30,7 @@ def store(
     files: ChangingFiles, monkeypatch: pytest.MonkeyPatch, **options: object
 ) -> DirectoryStore:
     """A place on a disk that changes."""
-    directory = DataDirectory(files, "data", "data")
+    directory = NamedDirectory(files, "data", "data")
     monkeypatch.setattr("tailrace.spark.directories.open_directory", lambda _: directory)
     return DirectoryStore("data", **options)  # type: ignore[arg-type]
 

@@ -10,11 +10,12 @@ import pytest
 
 from tailrace.errors import CorruptionError, FatalError
 from tailrace.model import Codec, TopicPartition
+from tailrace.reading.columns import arrow_schema
 from tailrace.records import layout
 from tailrace.records.builder import Record
 from tailrace.spark.options import parse_options
 from tailrace.spark.planning import OffsetRange, ScanTask
-from tailrace.spark.readers import arrow_schema, read_task
+from tailrace.spark.readers import read_task
 from tailrace.spark.source import plan_scan
 from tailrace.spark.stores import DirectoryStore, open_store
 from tests.spark.directories import batch_of, numbered, write_numbered, write_segment

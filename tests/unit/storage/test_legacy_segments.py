@@ -4,9 +4,9 @@ import pytest
 
 from tailrace.errors import CorruptionError
 from tailrace.model import Codec
+from tailrace.reading.reader import open_log_reader
 from tailrace.records.builder import records_of
 from tailrace.records.codecs import compress
-from tailrace.storage.reader import open_log_reader
 from tailrace.testing import MemoryFiles
 from tests.naive import LegacyMessage, write_all_legacy, write_legacy
 from tests.unit.storage.builders import (

@@ -5,9 +5,9 @@ import pytest
 from tailrace.errors import CorruptionError, DirectoryError, OffsetOutOfRangeError
 from tailrace.model import TopicPartition
 from tailrace.offline.scan import scan_partition
+from tailrace.reading.listing import SegmentFiles, settled
+from tailrace.reading.reader import LogReader, open_log_reader, partition_folders
 from tailrace.records.builder import records_of
-from tailrace.storage.listing import SegmentFiles, settled
-from tailrace.storage.reader import LogReader, list_partitions, open_log_reader
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,
@@ -236,7 +236,7 @@ def test_partitions_are_listed_without_those_on_their_way_out() -> None:
     for name in ("data/flights-1.ab-delete", "data/other", "data/a-b-7"):
         files.make_directory(name)
     files.open("data/file-3", create=True)
-    assert list_partitions(files, "data") == {
+    assert partition_folders(files, "data") == {
         TopicPartition("a-b", 7): "data/a-b-7",
         TopicPartition("flights", 0): FOLDER,
     }

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from tailrace.errors import CorruptionError, DirectoryError, OffsetsDeletedError
+from tailrace.reading.listing import list_segment_files
+from tailrace.reading.reader import open_log_reader
 from tailrace.records.builder import records_of
-from tailrace.storage.listing import list_segment_files
-from tailrace.storage.reader import open_log_reader
 from tailrace.testing import ChangingFiles, MemoryFiles
 from tests.unit.storage.beside import (
     Change,

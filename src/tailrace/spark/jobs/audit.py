@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 from tailrace import kernels
 from tailrace.errors import FatalError
 from tailrace.model import TopicPartition
-from tailrace.offline.directory import DataDirectory, find_partitions
 from tailrace.offline.findings import Finding, FindingLimit, Rule, Severity
 from tailrace.offline.replicas import Comparison, What, compare_logs
 from tailrace.offline.verify import (
@@ -39,9 +38,10 @@ from tailrace.offline.verify import (
     verify_settled,
 )
 from tailrace.offline.verify_pieces import SegmentReport, check_segment, join_segments
+from tailrace.reading.directory import DataDirectory, find_partitions
+from tailrace.reading.listing import SegmentFiles
 from tailrace.runtime.files import DiskFiles, Files
 from tailrace.spark.jobs.work import ROUNDS, check_visible, count_cores, run_in_rounds
-from tailrace.storage.listing import SegmentFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -26,11 +26,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace import kernels
-from tailrace.errors import CorruptionError, FatalError, UnsupportedCodecError
 from tailrace.model import Codec, TopicPartition
+from tailrace.reading.located import decoding
 from tailrace.records.batch import Batch
 from tailrace.records.columns import Column, ColumnsBuilder
-from tailrace.spark.corruption import report_name, undecodable, write_report
+from tailrace.spark.corruption import report_name, write_report
 from tailrace.spark.jobs.archive_plan import plan_items
 from tailrace.spark.jobs.sketches import (
     DISTINCT_ERROR,
@@ -338,26 +338,18 @@ def _chunks(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a range; its batches are counted on the way."""
     builder = ColumnsBuilder(_COLUMNS)
-    for batch, path, position in single_batches(
-        store, wanted, fails_on_data_loss=options.fails_on_data_loss
-    ):
+    tell = None if store.skipped is None else store.skipped.append
+    for located in single_batches(store, wanted, fails_on_data_loss=options.fails_on_data_loss):
+        batch = located[0]
         begins_here = batch.base_offset >= wanted.start
         if batch.is_control:
             found.counters.control_batches += begins_here
             continue
         before = builder.byte_count
-        try:
+        with decoding(located, wanted, tell):
             records = builder.append(batch, start_offset=wanted.start, limit_offset=wanted.limit)
-        except CorruptionError as error:
-            damaged = error.located(path=path or str(wanted.partition), position=position)
-            if store.skipped is None:
-                raise damaged from error
-            store.skipped.append(undecodable(batch, wanted, damaged))
-            continue
-        except UnsupportedCodecError as error:
-            raise FatalError(f"{wanted.partition}, {batch!r}: {error}") from error
-        size = builder.byte_count - before
-        found.add_batch(batch, begins_here=begins_here, records=records, content_bytes=size)
+            size = builder.byte_count - before
+            found.add_batch(batch, begins_here=begins_here, records=records, content_bytes=size)
         if not builder.has_room:
             yield builder.finish()
             if kernels.worth_loading(*kernels.DECODING):

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.model import TopicPartition
-from tailrace.offline.directory import find_partitions
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.replicas import Comparison, Difference, What
 from tailrace.offline.verify import PartitionFiles, list_partition, verify
 from tailrace.offline.verify_pieces import SegmentReport
+from tailrace.reading.directory import find_partitions
+from tailrace.reading.listing import SegmentFiles
 from tailrace.runtime.files import DiskFiles
 from tailrace.spark.jobs.audit import (
     AuditFinding,
@@ -28,7 +29,6 @@ from tailrace.spark.jobs.audit import (
     pack,
 )
 from tailrace.spark.jobs.audit_page import audit_page
-from tailrace.storage.listing import SegmentFiles
 from tests.spark.directories import write_numbered
 from tests.unit.spark.jobs.pages import Page
 

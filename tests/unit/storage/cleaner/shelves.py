@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import ClassVar, NamedTuple
 
 from tailrace.model import Codec
+from tailrace.reading.reader import open_log_reader
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.records.control import ControlType, EndTransactionMarker
@@ -31,7 +32,6 @@ from tailrace.storage.cleaner.rewrite import (
 from tailrace.storage.config import LogConfig, log_config
 from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.names import DELETED_SUFFIX
-from tailrace.storage.reader import open_log_reader
 from tailrace.storage.segment import Segment, SegmentAppend, open_segment
 from tailrace.testing import MemoryFiles
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from tailrace.errors import CorruptionError, DirectoryError
 from tailrace.model import TopicPartition
-from tailrace.offline.walk import find_end
+from tailrace.reading.listing import SegmentFiles, list_segment_files
+from tailrace.reading.lookup import find_end
+from tailrace.reading.reader import partition_folders
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage import evidence, names
 from tailrace.storage.checkpoints import read_offset_checkpoint
-from tailrace.storage.listing import SegmentFiles, list_segment_files
-from tailrace.storage.reader import list_partitions
 from tailrace.storage.walk import walk_headers
 
 
@@ -38,7 +38,7 @@ def find_partitions(files: Files, path: str) -> DataDirectory:
     path = path.rstrip("/") or "/"
     try:
         listed = files.list(path)
-        found = list_partitions(files, path)
+        found = partition_folders(files, path)
     except OSError as error:
         raise unreadable(path, error) from error
     if names.META_PROPERTIES not in listed:

@@ -7,17 +7,18 @@ batches behind it, and from the transaction indexes.
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
-from tailrace.offline.damage import find_segment_damage, sound_ranges
-from tailrace.offline.producers import ProducerWalk
-from tailrace.offline.walk import position_near
+from tailrace.reading.damage import find_segment_damage, sound_ranges
+from tailrace.reading.listing import SegmentFiles, open_sibling
+from tailrace.reading.lookup import position_near
+from tailrace.reading.producers import ProducerWalk
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
 from tailrace.storage.index.transaction import AbortedTxn, TransactionIndex
-from tailrace.storage.listing import SegmentFiles, open_sibling
 from tailrace.storage.snapshots import list_snapshots, read_snapshot, snapshot_path
 from tailrace.storage.walk import walk_batches
 
@@ -62,34 +63,44 @@ def find_aborted(files: Files, segments: Sequence[SegmentFiles], offset: int) ->
     return AbortedRecords(found)
 
 
-def first_unstable_offset(
+@dataclass(frozen=True, slots=True)
+class OpenTransactions:
+    """The transactions that are open at the end of a log, as its files tell."""
+
+    walk: ProducerWalk
+    """What the batches up to there say of their producers; not to be changed."""
+    next_offset: int
+    """Behind the last batch that was looked at."""
+
+    @property
+    def first_offset(self) -> int | None:
+        """Where the oldest of them begins: the last stable offset; None without one."""
+        return self.walk.first_open
+
+
+def find_open_transactions(
     files: Files,
     folder: str,
     segments: Sequence[SegmentFiles],
     *,
     end: int,
+    known: OpenTransactions | None = None,
     steps_over_damage: bool = False,
-) -> int | None:
-    """Where the oldest transaction begins that is open at the end of the log; None without one.
+) -> OpenTransactions:
+    """The transactions that are open at `end`, where the log ends.
 
-    From the newest snapshot up to `end`, where the log ends, that can be read, and the batches
-    behind it. A snapshot beyond the end is of a tail that was lost, and recovery removes it. The
-    walk ends at damage, or with `steps_over_damage` goes on behind it: a transaction whose marker
-    is damaged stays open then.
+    From what is `known` of the same log when it was shorter, or else from the newest snapshot that
+    can be read, and the batches behind it. A snapshot beyond the end is of a tail that was lost,
+    and recovery removes it. The walk ends at damage, or with `steps_over_damage` goes on behind it:
+    a transaction whose marker is damaged stays open then.
 
     Raises:
         OSError: a file cannot be read.
     """
-    walk, start = ProducerWalk(), 0
-    for offset in reversed(list_snapshots(files, folder)):
-        if offset > end:
-            continue
-        try:
-            walk.start_from(read_snapshot(files, snapshot_path(folder, offset)))
-        except (CorruptionError, FileNotFoundError):
-            continue  # A broker may have just deleted it; an older one costs a longer walk.
-        start = offset
-        break
+    if known is None or known.next_offset > end:
+        walk, start = _newest_snapshot(files, folder, end)
+    else:
+        walk, start = known.walk.copy(), known.next_offset
     for number, segment in enumerate(segments):
         following = segments[number + 1 : number + 2]
         if following and following[0].base_offset <= start:
@@ -101,13 +112,30 @@ def first_unstable_offset(
             for _, batch in _sound_batches(
                 file, segment, limit, start=near, steps_over_damage=steps_over_damage
             ):
-                if batch.has_producer and batch.base_offset >= start:
+                if batch.base_offset < start:
+                    continue
+                if batch.has_producer:
                     walk.see(batch)
+                start = batch.next_offset
         except (CorruptionError, UnsupportedCodecError):
             break  # A broker would not get behind it either.
         finally:
             file.close()
-    return walk.first_open
+    return OpenTransactions(walk, start)
+
+
+def _newest_snapshot(files: Files, folder: str, end: int) -> tuple[ProducerWalk, int]:
+    """The producers by the newest snapshot up to `end`, and its offset."""
+    walk = ProducerWalk()
+    for offset in reversed(list_snapshots(files, folder)):
+        if offset > end:
+            continue
+        try:
+            walk.start_from(read_snapshot(files, snapshot_path(folder, offset)))
+        except (CorruptionError, FileNotFoundError):
+            continue  # A broker may have just deleted it; an older one costs a longer walk.
+        return walk, offset
+    return walk, 0
 
 
 def _sound_batches(
@@ -122,6 +150,6 @@ def _sound_batches(
     if not steps_over_damage:
         yield from walk_batches(file, segment.path, start=start, limit=segment.size)
         return
-    drops = find_segment_damage(file, segment, following=following)
+    drops = find_segment_damage(file, segment, following=following, start=start)
     for first, limit in sound_ranges(drops, segment.size):
         yield from walk_batches(file, segment.path, start=max(first, start), limit=limit)

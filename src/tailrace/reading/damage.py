@@ -27,14 +27,15 @@ from typing import NamedTuple
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.model import NO_LEADER_EPOCH
-from tailrace.offline.directory import unreadable
+from tailrace.reading.directory import unreadable
+from tailrace.reading.listing import SegmentFiles
+from tailrace.reading.lookup import position_near
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records
 from tailrace.records.codecs import DecompressedTooLargeError
 from tailrace.records.control import end_transaction_marker_or_none
 from tailrace.runtime.files import File, Files
-from tailrace.storage.listing import SegmentFiles
 from tailrace.storage.walk import WINDOW_BYTES, walk_batches
 
 _MAGIC = bytes([layout.MAGIC])
@@ -178,16 +179,19 @@ def find_sound(files: Files, file: SegmentFiles, *, due: int) -> Iterator[SoundB
         raise unreadable(file.path, error) from error
 
 
-def find_segment_damage(file: File, segment: SegmentFiles, *, following: int | None) -> list[Drop]:
+def find_segment_damage(
+    file: File, segment: SegmentFiles, *, following: int | None, start: int = 0
+) -> list[Drop]:
     """Every range of one segment that has to go, as `find_damage` with `OnDamage.SKIP` finds them.
 
-    `file` is the open log file, and `following` the base offset of the next segment, if any.
+    `file` is the open log file, `following` the base offset of the next segment, if any, and
+    `start` a position where a batch begins: nothing is looked for before it.
 
     Raises:
         OSError: the file cannot be read.
     """
     found = LogDamage(log_end=segment.base_offset)
-    _look_into(file, segment, following, found=found)
+    _look_into(file, segment, following, found=found, start=start)
     return found.drops
 
 
@@ -204,13 +208,29 @@ def sound_ranges(drops: Sequence[Drop], size: int) -> Iterator[tuple[int, int]]:
     yield from zip(starts, limits, strict=True)
 
 
+def find_tail_damage(files: Files, last: SegmentFiles, end: int) -> LogDamage:
+    """The damage in the last segment, looked for from near `end` on, as with `OnDamage.SKIP`.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    found = LogDamage(log_end=last.base_offset)
+    file = files.open(last.path, read_only=True)
+    try:
+        near = position_near(files, last, file, offset=end)
+        _look_into(file, last, None, found=found, start=near)
+    finally:
+        file.close()
+    return found
+
+
 def _look_into(
-    file: File, segment: SegmentFiles, following: int | None, *, found: LogDamage
+    file: File, segment: SegmentFiles, following: int | None, *, found: LogDamage, start: int = 0
 ) -> None:
-    """Add the damage of one segment."""
+    """Add the damage of one segment from a position on, where a batch starts."""
     found.log_end = max(found.log_end, segment.base_offset)
     waiting: list[Drop] = []
-    for piece, next_base in _with_next(_pieces(file, segment, following)):
+    for piece, next_base in _with_next(_pieces(file, segment, following, start=start)):
         if piece.fault is None:
             piece.fault = _order_fault(
                 piece, segment, limits=(next_base, following), due=found.log_end

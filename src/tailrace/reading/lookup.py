@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
+from tailrace.reading.listing import SegmentFiles, open_sibling
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
 from tailrace.storage.index import offset as offset_index
 from tailrace.storage.index import time as time_index
-from tailrace.storage.listing import SegmentFiles, open_sibling
 from tailrace.storage.walk import walk_batches, walk_headers
 
 

@@ -4,7 +4,7 @@ The reader changes, creates, locks and repairs nothing, so it works on a read-on
 backup, and beside a running broker. It reads up to the log end at the time of opening. A partial
 batch at the very end is an append in progress and is left out; anywhere else it is damage. Files
 that a broker exchanges or deletes meanwhile are no damage: the reader lists the folder again and
-continues at its offset (`storage.listing`).
+continues at its offset (`listing`).
 """
 
 import logging
@@ -20,23 +20,22 @@ from tailrace.errors import (
     OffsetsDeletedError,
 )
 from tailrace.model import TopicPartition
-from tailrace.records.batch import Batch
-from tailrace.records.layout import FRAME_SIZE
-from tailrace.records.runs import Piece, batches_of
-from tailrace.runtime.files import File, FileCutError, Files
-from tailrace.storage import evidence, names
-from tailrace.storage.checkpoints import read_offset_checkpoint
-from tailrace.storage.index.offset import ENTRY
-from tailrace.storage.listing import (
+from tailrace.reading.listing import (
     STALE,
     TRIES_MAX,
     SegmentFiles,
     Stale,
     exchanged,
     list_segment_files,
-    open_sibling,
     unsettled,
 )
+from tailrace.reading.lookup import position_near
+from tailrace.records.batch import Batch
+from tailrace.records.layout import FRAME_SIZE
+from tailrace.records.runs import Piece, batches_of
+from tailrace.runtime.files import FileCutError, Files
+from tailrace.storage import evidence, names
+from tailrace.storage.checkpoints import read_offset_checkpoint
 from tailrace.storage.walk import walk_runs
 
 ResultT = TypeVar("ResultT")
@@ -104,7 +103,7 @@ class LogReader:
         self,
         *,
         files: Files,
-        directory: str,
+        folder: str,
         log_start_offset: int | None,
         judge_tail: JudgeTail | None,
     ) -> None:
@@ -114,8 +113,8 @@ class LogReader:
         """The first offset that may be read."""
         self.end_offset = 0
         """The offset behind the last whole batch when the log was opened."""
-        self._files = files
-        self._directory = directory
+        self.files = files
+        self.folder = folder
         self._given_start = log_start_offset
         self._judge_tail = judge_tail
         self._open()
@@ -182,7 +181,7 @@ class LogReader:
                 continue
             if not self.list_anew(start_offset, limit_offset):
                 return result
-        raise unsettled(self._directory)
+        raise unsettled(self.folder)
 
     def list_anew(self, start_offset: int, limit_offset: int, *, since: int | None = None) -> bool:
         """List the folder again; whether files of a range were exchanged. Updates `segments` then.
@@ -195,10 +194,10 @@ class LogReader:
             CorruptionError, OSError: the log cannot be read up to its end.
         """
         try:
-            found, _ = list_segment_files(self._files, self._directory)
+            found, _ = list_segment_files(self.files, self.folder)
         except FileNotFoundError as error:
             raise DirectoryError(
-                f"{self._directory} is gone: its partition was deleted or moved while it was read"
+                f"{self.folder} is gone: its partition was deleted or moved while it was read"
             ) from error
         if not exchanged(
             self.segments,
@@ -240,7 +239,7 @@ class LogReader:
         if not (has_changed or isinstance(error, FileNotFoundError)):
             raise error
         if tries >= TRIES_MAX:
-            raise unsettled(self._directory) from error
+            raise unsettled(self.folder) from error
 
     def _planned_pieces(self, start_offset: int, limit_offset: int) -> Iterator[StoredRun]:
         """As `stored_runs`, from the files as listed now."""
@@ -270,7 +269,7 @@ class LogReader:
         if end < limit_offset:
             raise CorruptionError(
                 f"the log ends at offset {end}; it reached to {self.end_offset} when opened",
-                path=self._directory,
+                path=self.folder,
             )
 
     def segments_between(self, start_offset: int, limit_offset: int) -> list[SegmentFiles]:
@@ -305,9 +304,9 @@ class LogReader:
         piece = None
         damage: CorruptionError | None = None
         behind = INT64_MAX if following is None else following
-        file = self._files.open(segment.path, read_only=True)
+        file = self.files.open(segment.path, read_only=True)
         try:
-            position = end = self._position_near(segment, file, start_offset)
+            position = end = position_near(self.files, segment, file, offset=start_offset)
             walk = walk_runs(file, segment.path, start=position, limit=segment.size)
             for next_position, following_piece in walk:
                 if piece is not None:
@@ -332,40 +331,12 @@ class LogReader:
         if damage is not None:
             raise damage
 
-    def _position_near(self, segment: SegmentFiles, file: File, offset: int) -> int:
-        """A position at or before the batch with `offset`, from the offset index if it is usable.
-
-        The index of the active segment is padded with zeros, and a damaged index may have any
-        bytes. An entry is used only if it agrees with the batch at its position.
-        """
-        if offset <= segment.base_offset:
-            return 0
-        index = open_sibling(self._files, segment, names.OFFSET_INDEX_SUFFIX)
-        if index is None:
-            return 0
-        try:
-            last_offset, position = _floor_entry(index, offset - segment.base_offset)
-        finally:
-            index.close()
-        if not 0 < position < segment.size:
-            return 0
-        try:
-            walk = walk_runs(file, segment.path, start=position, limit=segment.size)
-            _, piece = next(walk)
-            batch = next(StoredRun(piece, segment.path, position).batches(0, INT64_MAX)).batch
-            batch.check()
-        except (CorruptionError, StopIteration):
-            return 0
-        first, last = batch.base_offset, batch.last_offset
-        fits = segment.base_offset <= first and last <= segment.base_offset + last_offset
-        return position if fits else 0
-
     def _first_batch(self) -> Batch | None:
         """The first batch of the log, or None if it is damaged."""
         if not self.segments:
             return None
         first = self.segments[0]
-        file = self._files.open(first.path, read_only=True)
+        file = self.files.open(first.path, read_only=True)
         try:
             for position, piece in walk_runs(file, first.path, start=0, limit=first.size):
                 found = next(StoredRun(piece, first.path, position).batches(0, INT64_MAX)).batch
@@ -379,7 +350,7 @@ class LogReader:
 
     def _open(self) -> None:
         """List the segments and find both ends of the log, from one consistent listing."""
-        found, _ = list_segment_files(self._files, self._directory)
+        found, _ = list_segment_files(self.files, self.folder)
         for _ in range(TRIES_MAX):
             failure: Stale | None = None
             self.segments = tuple(found)
@@ -392,16 +363,16 @@ class LogReader:
                     return
             except STALE as error:
                 failure = error
-            before, (found, _) = found, list_segment_files(self._files, self._directory)
+            before, (found, _) = found, list_segment_files(self.files, self.folder)
             last = before[-1].base_offset if before else 0
             has_changed = exchanged(before, found, start_offset=last, limit_offset=INT64_MAX)
             if isinstance(failure, CorruptionError | FileCutError) and not has_changed:
                 raise failure
-        raise unsettled(self._directory)
+        raise unsettled(self.folder)
 
     def _is_there(self, segment: SegmentFiles) -> bool:
         """Whether the file exists and is not shorter than listed."""
-        file = self._files.open(segment.path, read_only=True)
+        file = self.files.open(segment.path, read_only=True)
         try:
             return file.size() >= segment.size
         finally:
@@ -417,15 +388,15 @@ class LogReader:
         first = self.segments[0].base_offset if self.segments else 0
         noted = self._given_start
         if noted is None:
-            noted = _checkpointed_log_start(self._files, self._directory)
+            noted = _checkpointed_log_start(self.files, self.folder)
         if noted is None or (
             noted > end
             and any(segment.size for segment in self.segments)
-            and not evidence.is_of_this_log(self._files, self._directory, noted)
+            and not evidence.is_of_this_log(self.files, self.folder, noted)
             and noted > self._walk_to_end(self.segments[-1]).offset
         ):
             noted = evidence.start_by_epochs(
-                self._files, self._directory, first_base=first, first=self._first_batch()
+                self.files, self.folder, first_base=first, first=self._first_batch()
             )
         return max(first, noted)
 
@@ -446,9 +417,9 @@ class LogReader:
     def _walk_to_end(self, last: SegmentFiles) -> "_LogEnd":
         """The end of the whole batches in the last segment, and the bytes behind them."""
         end, size, error = last.base_offset, 0, None
-        file = self._files.open(last.path, read_only=True)
+        file = self.files.open(last.path, read_only=True)
         try:
-            start = self._position_near(last, file, INT64_MAX)
+            start = position_near(self.files, last, file, offset=INT64_MAX)
             for position, piece in walk_runs(file, last.path, start=start, limit=last.size):
                 _check_order(last, position, piece, first=end)
                 end, size = piece.next_offset, position + piece.size
@@ -463,7 +434,7 @@ class LogReader:
 
 def open_log_reader(
     files: Files,
-    directory: str,
+    folder: str,
     *,
     log_start_offset: int | None = None,
     judge_tail: JudgeTail | None = None,
@@ -481,13 +452,13 @@ def open_log_reader(
     """
     return LogReader(
         files=files,
-        directory=directory,
+        folder=folder,
         log_start_offset=log_start_offset,
         judge_tail=judge_tail,
     )
 
 
-def list_partitions(files: Files, data_directory: str) -> dict[TopicPartition, str]:
+def partition_folders(files: Files, data_directory: str) -> dict[TopicPartition, str]:
     """The folder of every live partition in a data directory.
 
     Raises:
@@ -514,25 +485,6 @@ def _checkpointed_log_start(files: Files, directory: str) -> int | None:
     except CorruptionError as error:
         logger.warning("checkpoint_unreadable reason=%s", error)
         return None
-
-
-def _floor_entry(index: File, key: int) -> tuple[int, int]:
-    """Relative offset and position of the last entry in use at or below `key`, or zeros.
-
-    No entry has position 0: such an entry belongs to the zeros of a preallocated index.
-    """
-    low, high = 0, index.size() // ENTRY.size
-    found = 0, 0
-    while low < high:
-        middle = (low + high) // 2
-        data = index.read(middle * ENTRY.size, ENTRY.size)
-        relative, position = ENTRY.unpack(data) if len(data) == ENTRY.size else (0, 0)
-        if position > 0 and relative <= key:
-            found = relative, position
-            low = middle + 1
-        else:
-            high = middle
-    return found
 
 
 def _check_order(

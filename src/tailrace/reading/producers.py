@@ -12,7 +12,7 @@ behind the start of the log may have begun before it; behind a hole (compaction,
 and transactions may lack their beginning.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tailrace.records.batch import Batch, sequence_after
 from tailrace.records.control import ControlType, end_transaction_marker_or_none
@@ -61,6 +61,14 @@ class ProducerWalk:
         """Whether the state before the first batch is known."""
         self._open: dict[int, int] = {}
         """Producer id by first offset, in rising order."""
+
+    def copy(self) -> "ProducerWalk":
+        """The same state, to go on from without a change to this one."""
+        found = ProducerWalk()
+        found.producers = {each: replace(seen) for each, seen in self.producers.items()}
+        found.holes, found.is_history_known = self.holes, self.is_history_known
+        found._open = dict(self._open)
+        return found
 
     def start_from(self, known: dict[int, KnownProducer]) -> None:
         """Take over the state of a snapshot, in place of what was seen."""

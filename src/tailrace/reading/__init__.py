@@ -1,0 +1,1 @@
+"""Logs read from their files, with no broker or beside one; nothing is changed, made or locked."""

@@ -1,0 +1,198 @@
+"""Records as Arrow record batches, with the columns that say where each record stands.
+
+Only the columns that are asked for are decoded. Every record batch has exactly the declared schema:
+the names in their order, the plain types below, all nullable.
+
+    key, value      binary        timestamp       timestamp[us, tz=UTC]
+    topic           string        timestampType   int32: 0 by the producer, 1 by the broker, -1 none
+    partition       int32         headers         list<struct<key: string, value: binary>>
+    offset          int64
+    codec           string        producerId      int64
+    producerEpoch   int32         sequence        int32
+    leaderEpoch     int32         isTransactional bool
+    file            string        position        int64: bytes from the start of the file
+
+The last eight are metadata; from `codec` on they say what the record's batch says. A broker tells
+no file and no position, so both are null there.
+
+Invariant: rows are in the order of their offsets, and none comes from a batch that is damaged or
+that holds a control record.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace import kernels
+from tailrace.errors import ConfigError
+from tailrace.model import TopicPartition
+from tailrace.reading.located import (
+    LocatedBatch,
+    LocatedBatches,
+    OffsetSpan,
+    TellDamage,
+    decoding,
+    split_batches,
+)
+from tailrace.records.columns import ARROW_TYPES, Column, ColumnsBuilder
+from tailrace.records.runs import BatchRun
+
+TOPIC: Final = "topic"
+PARTITION: Final = "partition"
+FILE: Final = "file"
+POSITION: Final = "position"
+
+_OWN: Final = {
+    TOPIC: pa.string(),
+    PARTITION: pa.int32(),
+    FILE: pa.string(),
+    POSITION: pa.int64(),
+}
+"""The columns that are not of the records or their batches, but of where they are."""
+
+_DECODED: Final = {column.value: column for column in Column}
+
+DEFAULT_COLUMNS: Final = (
+    Column.KEY.value,
+    Column.VALUE.value,
+    TOPIC,
+    PARTITION,
+    Column.OFFSET.value,
+    Column.TIMESTAMP.value,
+    Column.TIMESTAMP_TYPE.value,
+    Column.HEADERS.value,
+)
+"""What a consumer sees of a record, and where it is."""
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """The schema of the record batches that `decode` gives for these columns."""
+    return pa.schema(
+        [
+            pa.field(name, _OWN[name] if name in _OWN else ARROW_TYPES[_DECODED[name]])
+            for name in columns
+        ]
+    )
+
+
+def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns that somebody asks for; those of a record and its place in topics by default.
+
+    Raises:
+        TypeError: it is no sequence of names.
+        ConfigError: a column does not exist or is named twice.
+    """
+    if columns is None:
+        return DEFAULT_COLUMNS
+    if isinstance(columns, str) or not all(isinstance(each, str) for each in columns):
+        raise TypeError(f"columns is {columns!r}; it must be a sequence of names")
+    known = [*_OWN, *_DECODED]
+    faults = [
+        f"columns: no column {name!r}; there are: {', '.join(known)}"
+        for name in columns
+        if name not in known
+    ]
+    if len(set(columns)) < len(columns):
+        faults.append("columns: one is named twice")
+    if faults:
+        raise ConfigError(faults)
+    return tuple(columns)
+
+
+def decode(
+    pieces: Iterable[LocatedBatches],
+    wanted: OffsetSpan,
+    *,
+    columns: Sequence[str],
+    tell: TellDamage | None,
+) -> Iterator[pa.RecordBatch]:
+    """The records of a range in the pieces that hold it; a piece may reach beyond it.
+
+    A batch that breaks a rule of the format is an error, or with `tell` told and left out.
+
+    Raises:
+        CorruptionError: a batch is damaged; with its place.
+        FatalError: a batch is compressed with a codec that Kafka does not have.
+    """
+    chunks = _Chunks(columns, wanted.partition)
+    for located in pieces:
+        piece, path, position = located
+        is_taken = isinstance(piece, BatchRun) and chunks.append_run(
+            piece, wanted, path=path, position=position
+        )
+        if not is_taken:
+            for each in split_batches(located, wanted):
+                if not each[0].is_control:
+                    with decoding(each, wanted, tell):
+                        chunks.append(each, wanted)
+        if not chunks.builder.has_room:
+            yield chunks.finish()
+            if kernels.worth_loading(*kernels.DECODING):
+                kernels.load(*kernels.DECODING)
+    if chunks.builder.row_count:
+        yield chunks.finish()
+
+
+class _Chunks:
+    """Columns of records, with those that say where the records are."""
+
+    def __init__(self, columns: Sequence[str], partition: TopicPartition) -> None:
+        self.builder = ColumnsBuilder([_DECODED[name] for name in columns if name in _DECODED])
+        self._schema = arrow_schema(columns)
+        self._common = {
+            TOPIC: pa.scalar(partition.topic, pa.string()),
+            PARTITION: pa.scalar(partition.partition, pa.int32()),
+        }
+        self._repeated: dict[str, pa.Array] = {}
+        self._by_batch: dict[str, list[str | int | None]] = {FILE: [], POSITION: []}
+        self._counts: list[int] = []
+
+    def append(self, located: LocatedBatch, wanted: OffsetSpan) -> None:
+        """Adds the records of a batch that are within a range; raises as `ColumnsBuilder` does."""
+        batch, path, position = located
+        count = self.builder.append(batch, start_offset=wanted.start, limit_offset=wanted.limit)
+        self._by_batch[FILE].append(path)
+        self._by_batch[POSITION].append(position)
+        self._counts.append(count)
+
+    def append_run(
+        self, run: BatchRun, wanted: OffsetSpan, *, path: str | None, position: int | None
+    ) -> bool:
+        """Adds the records of a run, or nothing if `append` has to tell what is wrong in it."""
+        counts = self.builder.append_run(run, start_offset=wanted.start, limit_offset=wanted.limit)
+        if counts is None:
+            return False
+        self._by_batch[FILE] += [path] * len(counts)
+        self._by_batch[POSITION] += [
+            None if position is None else position + each for each in run.positions
+        ]
+        self._counts += counts
+        return True
+
+    def finish(self) -> pa.RecordBatch:
+        """The rows collected so far, with all columns."""
+        rows = self.builder.row_count
+        decoded = self.builder.finish()
+        arrays = []
+        for name in self._schema.names:
+            if name in self._common:
+                arrays.append(self._repeat(name, rows))
+            elif name in self._by_batch:
+                arrays.append(self._spread(name))
+            else:
+                arrays.append(decoded.column(name))
+        self._by_batch, self._counts = {FILE: [], POSITION: []}, []
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _repeat(self, name: str, count: int) -> pa.Array:
+        """A column with one value, built once for the largest chunk and sliced for others."""
+        if len(self._repeated.get(name, ())) < count:
+            self._repeated[name] = pa.repeat(self._common[name], count)
+        return self._repeated[name].slice(0, count)
+
+    def _spread(self, name: str) -> pa.Array:
+        """A column with one value for each batch."""
+        values = pa.array(self._by_batch[name], _OWN[name])
+        return values.take(pa.array(np.repeat(np.arange(len(values)), self._counts)))

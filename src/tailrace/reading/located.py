@@ -1,0 +1,86 @@
+"""Batches with the place where they stand, and what of them cannot be read: an error, or a value.
+
+A batch comes from a log file, or from a broker, which tells no place.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol, TypeAlias
+
+from tailrace.errors import CorruptionError, FatalError, UnsupportedCodecError
+from tailrace.model import TopicPartition
+from tailrace.records.batch import Batch
+from tailrace.records.runs import Piece, batches_of
+
+LocatedBatch: TypeAlias = tuple[Batch, str | None, int | None]
+"""A batch with its log file and its position there (bytes), which a broker does not tell."""
+
+LocatedBatches: TypeAlias = tuple[Piece, str | None, int | None]
+"""A batch or a run of them, with its log file and the position of its first byte there."""
+
+
+class OffsetSpan(Protocol):
+    """A range of offsets of one partition."""
+
+    @property
+    def partition(self) -> TopicPartition:
+        """Whose they are."""
+        ...
+
+    @property
+    def start(self) -> int:
+        """The first offset."""
+        ...
+
+    @property
+    def limit(self) -> int:
+        """The offset after the last."""
+        ...
+
+
+class Skipped(NamedTuple):
+    """Offsets of a partition that were left out because they cannot be read."""
+
+    partition: TopicPartition
+    file: str
+    position: int
+    """Bytes from the start of the file to the damage."""
+    first_offset: int
+    next_offset: int | None
+    """The first offset that can be read again; None if nobody knows where that is."""
+    reason: str
+
+
+TellDamage: TypeAlias = Callable[[Skipped], None]
+
+
+def split_batches(located: LocatedBatches, wanted: OffsetSpan) -> Iterator[LocatedBatch]:
+    """The single batches that hold an offset of the range, each with its own position."""
+    piece, path, start = located
+    for position, batch in batches_of(piece, wanted.start, wanted.limit):
+        yield batch, path, None if start is None else start + position
+
+
+@contextmanager
+def decoding(located: LocatedBatch, wanted: OffsetSpan, tell: TellDamage | None) -> Iterator[None]:
+    """A block that decodes a batch with the right checksum; `tell` takes a fault in it.
+
+    Raises:
+        CorruptionError: a record breaks a rule and `tell` is None; with the place of the batch.
+        FatalError: the batch is compressed with a codec that Kafka does not have.
+    """
+    batch, path, position = located
+    try:
+        yield
+    except CorruptionError as error:
+        found = error.located(path=path or str(wanted.partition), position=position)
+        if tell is None:
+            raise found from error
+        first, limit = max(batch.base_offset, wanted.start), min(batch.next_offset, wanted.limit)
+        tell(
+            Skipped(
+                wanted.partition, found.path or "", found.position or 0, first, limit, found.rule
+            )
+        )
+    except UnsupportedCodecError as error:
+        raise FatalError(f"{wanted.partition}, {batch!r}: {error}") from error
