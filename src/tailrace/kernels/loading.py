@@ -1,8 +1,9 @@
-"""Loads the kernels beside a running event loop: what takes long is done by another process.
+"""When loading kernels pays, and how it is done beside a running event loop.
 
-Compiling takes seconds in which the interpreter lock is held for hundreds of milliseconds at a
-time. The other process leaves its machine code in the cache, and what is left to do here takes
-half a second of short steps. (A machine where no cache can be written compiles here after all.)
+Beside an event loop another process compiles: that takes seconds in which the interpreter lock is
+held for hundreds of milliseconds at a time. The process leaves its machine code in the cache, and
+what is left to do here takes half a second of short steps. (A machine where no cache can be written
+compiles here after all.)
 """
 
 import contextlib
@@ -10,6 +11,13 @@ import subprocess
 import sys
 
 from tailrace.kernels.kernel import Kernel, is_loaded, load, registered
+
+CACHED_KERNEL_RECORDS = 50_000
+"""Records per core from which compiled kernels pay: plain Python decodes a hundred thousand in a
+second, and reading the kernels from Numba's cache takes half of one."""
+
+UNCACHED_KERNEL_RECORDS = 200_000
+"""The same where they have to be compiled first, which takes two seconds."""
 
 COMPILE_S_MAX = 120
 """How long the other process may take: twenty times what it does on a laptop."""
@@ -41,6 +49,15 @@ def is_cached(*wanted: Kernel) -> bool:
     from tailrace.kernels.caching import has_code_of
 
     return has_code_of(each.plain.__name__ for each in registered(*wanted))
+
+
+def records_worth_kernels(*wanted: Kernel) -> int:
+    """How many records have to be decoded, so that loading these kernels first takes less time.
+
+    Raises:
+        ImportError: numba is not installed.
+    """
+    return CACHED_KERNEL_RECORDS if is_cached(*wanted) else UNCACHED_KERNEL_RECORDS
 
 
 def _compile_elsewhere(wanted: list[Kernel]) -> None:

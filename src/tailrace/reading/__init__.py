@@ -8,5 +8,15 @@ LogReader      its batches, while files are exchanged        for all of them
 from tailrace.reading.located import Skipped
 from tailrace.reading.log import Log, LogStatistics
 from tailrace.reading.opening import list_partitions, open_log
+from tailrace.reading.reader import StoredBatch
+from tailrace.records.builder import Record
 
-__all__ = ["Log", "LogStatistics", "Skipped", "list_partitions", "open_log"]
+__all__ = [
+    "Log",
+    "LogStatistics",
+    "Record",
+    "Skipped",
+    "StoredBatch",
+    "list_partitions",
+    "open_log",
+]

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError
+from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import TopicPartition
 from tailrace.spark.seals import SegmentSeal
 
@@ -40,13 +41,6 @@ TASKS_MAX = 100_000
 
 ROUNDS_MAX = 4
 """Tasks per core: enough to even out slow ones."""
-
-CACHED_KERNEL_RECORDS = 50_000
-"""Records per core from which compiled kernels pay: plain Python decodes a hundred thousand in a
-second, and reading the kernels from Numba's cache takes half of one."""
-
-UNCACHED_KERNEL_RECORDS = 200_000
-"""The same where they have to be compiled first, which takes two seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

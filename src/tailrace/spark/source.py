@@ -34,14 +34,12 @@ from pyspark.sql.types import (
 
 from tailrace import kernels
 from tailrace.errors import ConfigError
-from tailrace.kernels.loading import is_cached
+from tailrace.kernels.loading import is_cached, records_worth_kernels
 from tailrace.runtime.threads import usable_core_count
 from tailrace.spark.corruption import write_report
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import SourceOptions, parse_options
 from tailrace.spark.planning import (
-    CACHED_KERNEL_RECORDS,
-    UNCACHED_KERNEL_RECORDS,
     OffsetRange,
     ScanTask,
     plan_tasks,
@@ -222,9 +220,7 @@ def plan_ranges(
     return plan_tasks(
         ranges,
         core_count=core_count,
-        compiled_records=CACHED_KERNEL_RECORDS
-        if is_cached(*kernels.DECODING)
-        else UNCACHED_KERNEL_RECORDS,
+        compiled_records=records_worth_kernels(*kernels.DECODING),
         task_count_min=options.task_count_min,
         task_records_max=options.task_records_max,
         task_bytes_max=options.task_bytes_max,

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import ConfigError
+from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import TopicPartition
 from tailrace.spark.planning import (
-    CACHED_KERNEL_RECORDS,
     ROUNDS_MAX,
     TASK_BYTES,
     TASK_BYTES_MAX,

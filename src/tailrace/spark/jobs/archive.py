@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from tailrace import kernels
 from tailrace.errors import ConfigError, FatalError, StorageError, TailraceError
+from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import TopicPartition
 from tailrace.spark.corruption import write_report
 from tailrace.spark.jobs.archive_files import NAME, ArchiveTask, Staged, row_groups, write_item
@@ -41,7 +42,7 @@ from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
 from tailrace.spark.offsets import choose_partitions
 from tailrace.spark.options import SourceOptions, parse_options
 from tailrace.spark.options.names import COLUMNS, HEADERS, METADATA
-from tailrace.spark.planning import CACHED_KERNEL_RECORDS, OffsetRange
+from tailrace.spark.planning import OffsetRange
 from tailrace.spark.stores import measure_ranges, open_store
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.reading.columns import arrow_schema
 from tailrace.spark.jobs.archive_plan import DataFile, RangeFiles
 from tailrace.spark.jobs.digests import Digest
@@ -34,7 +35,7 @@ from tailrace.spark.jobs.folder import Folder, open_folder
 from tailrace.spark.jobs.json_values import BadValue, parse_values
 from tailrace.spark.jobs.manifest import attempt_name
 from tailrace.spark.options import SourceOptions
-from tailrace.spark.planning import CACHED_KERNEL_RECORDS, OffsetRange, ScanTask
+from tailrace.spark.planning import OffsetRange, ScanTask
 from tailrace.spark.readers import read_task
 from tailrace.spark.stores import open_store
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace import kernels
+from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import Codec, TopicPartition
 from tailrace.reading.located import decoding
 from tailrace.records.batch import Batch
@@ -42,7 +43,7 @@ from tailrace.spark.jobs.sketches import (
 from tailrace.spark.jobs.work import check_visible, count_cores, run_in_rounds
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
 from tailrace.spark.options import SourceOptions, parse_options
-from tailrace.spark.planning import CACHED_KERNEL_RECORDS, OffsetRange
+from tailrace.spark.planning import OffsetRange
 from tailrace.spark.stores import LogStore, measure_ranges, open_store, single_batches
 
 if TYPE_CHECKING:

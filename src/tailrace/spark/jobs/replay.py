@@ -35,6 +35,7 @@ from tailrace.client.producer.config import parse_producer_config
 from tailrace.client.settings import CONNECTION_SETTINGS, SECURITY_SETTINGS
 from tailrace.errors import ConfigError, StorageError, TailraceError
 from tailrace.kernels.encoding import ENCODING
+from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import TopicPartition
 from tailrace.spark.jobs.folder import open_folder
 from tailrace.spark.jobs.manifest import Manifest, open_manifest
@@ -52,7 +53,7 @@ from tailrace.spark.jobs.replay_source import OpenSource, ReplaySource, open_sou
 from tailrace.spark.jobs.replay_target import BrokerTarget, TargetSettings
 from tailrace.spark.jobs.work import ROUNDS, check_visible, count_cores, run_items
 from tailrace.spark.options import SourceOptions, parse_options
-from tailrace.spark.planning import CACHED_KERNEL_RECORDS, OffsetRange
+from tailrace.spark.planning import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

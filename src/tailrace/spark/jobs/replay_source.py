@@ -22,13 +22,14 @@ import pyarrow.parquet as pq
 from tailrace import kernels
 from tailrace.errors import ConfigError, CorruptionError
 from tailrace.kernels.encoding import ENCODING
+from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import TopicPartition
 from tailrace.spark.jobs.archive import FORMAT, ranges_of
 from tailrace.spark.jobs.folder import Folder, open_folder
 from tailrace.spark.jobs.manifest import Manifest
 from tailrace.spark.offsets import Extent, choose_partitions
 from tailrace.spark.options import SourceOptions
-from tailrace.spark.planning import CACHED_KERNEL_RECORDS, OffsetRange, ScanTask
+from tailrace.spark.planning import OffsetRange, ScanTask
 from tailrace.spark.readers import read_task
 from tailrace.spark.stores import measure_ranges, open_store
 
