@@ -17,6 +17,7 @@ from compat.golden import GOLDEN, GOLDENS, OLD, TORN, Expected, read_expected
 from tailrace.model import TopicPartition
 from tailrace.offline.findings import Finding, Severity
 from tailrace.offline.verify import verify
+from tailrace.reading import Record, open_log
 from tailrace.reading.directory import find_partitions
 from tailrace.records.layout import LOG_OVERHEAD
 from tailrace.runtime.files import DiskFiles
@@ -79,6 +80,25 @@ def test_storage_reads_what_kafkas_consumer_read(name: str, tmp_path: Path) -> N
     expected = read_expected(GOLDEN / name)
     assert any(read.records for read in expected.reads.values())
     assert reads_otherwise(copied(name, tmp_path), expected) == []
+
+
+@every_directory
+def test_a_program_reads_what_kafkas_consumer_read(name: str) -> None:
+    """`open_log` gives Kafka's records and end from the files as they lie, in both levels."""
+    for (topic, is_committed), read in read_expected(GOLDEN / name).reads.items():
+        log = open_log(
+            GOLDEN / name / "logs", topic, 0,
+            isolation="read_committed" if is_committed else "read_uncommitted",
+        )  # fmt: skip
+        # As librdkafka shows a record without a timestamp.
+        least = 0 if topic in GOLDENS[OLD].topics else -1
+        found = [each._replace(timestamp=max(each.timestamp, least)) for each in log.records()]
+        seen = [
+            Record(each.offset, each.timestamp, each.key, each.value, each.headers)
+            for each in read.records
+        ]
+        assert found == seen
+        assert log.latest_offset() == read.end
 
 
 @pytest.mark.parametrize("name", STOPPED)
