@@ -269,6 +269,25 @@ def test_skipped_damage_is_a_value(form: str) -> None:
     assert log.statistics().skipped_count == 1
 
 
+def test_committed_records_behind_damage_are_read() -> None:
+    """Where damage is left out, the search for open transactions goes on behind it too."""
+    files = MemoryFiles()
+    log = open_at(files, config=settings(segment_bytes=100_000))
+    append(log, batch(b"plain"))
+    damaged = log.segments.active.size
+    append(log, batch(b"damaged"))
+    append(log, batch(b"plain"))
+    TransactionalProducer(log, 1).append()
+    stop_cleanly(log)
+    for name in list(files.list(FOLDER)):
+        if name.endswith(".snapshot"):
+            files.remove(f"{FOLDER}/{name}")
+    flip(files, path(0, ".log"), damaged + 70)
+    found = a_log(files, isolation="read_committed", on_damage="skip")
+    assert offsets_as("records", found) == [0, 2]
+    assert found.latest_offset() == 3
+
+
 @pytest.mark.parametrize("form", ["records", "arrow"])
 def test_a_record_that_breaks_a_rule_is_damage(form: str) -> None:
     """The checksum is right, and the record is not: its batch is told, or left out."""
