@@ -38,7 +38,7 @@ _LAST_OFFSET_AT = 18
 
 SOURCE = "transactions"
 GARBAGE = b"\xff" * 111
-"""Of a length that no index can have."""
+"""An index of a length that no index can have."""
 
 _LAST_OFFSET_AT = 18
 """In an entry of a transaction index: behind version, producer id and first offset."""

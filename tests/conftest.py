@@ -9,7 +9,7 @@ from tests.steps import Steps, every, spread
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
-settings.register_profile("default", max_examples=200, deadline=None, suppress_health_check=QUIET)
+settings.register_profile("default", max_examples=100, deadline=None, suppress_health_check=QUIET)
 settings.register_profile("slow", max_examples=10_000, deadline=None, suppress_health_check=QUIET)
 
 

@@ -18,6 +18,7 @@ CLASS_METHODS_MAX = 25
 PARAMETERS_MAX = 8
 POSITIONAL_MAX = 3
 
+RIDDLES = re.compile(r'"""Of |\bwhoever\b', re.IGNORECASE)
 BANNED_NAMES = {"utils", "util", "common", "helpers", "core", "impl", "misc", "base"}
 BANNED_WORDS = re.compile("|".join(rf"\b{left}{right}\b" for left, right in (
     ("TO", "DO"), ("FIX", "ME"), ("XX", "X"), ("HA", "CK"),
@@ -115,6 +116,19 @@ def test_tests_state_a_claim() -> None:
         if function.name.startswith("test_") and not ast.get_docstring(function)
     ]
     assert silent == []
+
+
+def test_docstrings_and_comments_can_be_read_once() -> None:
+    """No docstring begins with "Of", which leaves out what it is about, and nobody is "whoever"."""
+    riddles = []
+    for path in sorted({*SOURCES, *TESTS}):
+        text = path.read_text()
+        riddles += [
+            f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, found.start()) + 1}"
+            for found in RIDDLES.finditer(text)
+            if path != Path(__file__)
+        ]
+    assert riddles == []
 
 
 def test_tests_do_not_sleep_or_mock() -> None:

@@ -36,7 +36,7 @@ class Told:
     offset: int = -1
     """-1 where the producer does not know it."""
     transaction: int = -1
-    """Of the producer's, from 0; -1: none."""
+    """Number of the transaction of its producer, from 0; -1: none."""
 
 
 class Found(NamedTuple):

@@ -45,7 +45,7 @@ def in_the_middle(files: MemoryFiles) -> None:
 
 
 def at_the_end_of_a_segment(files: MemoryFiles) -> None:
-    """What is stepped over looks like a tail that was lost, to whoever does not know better."""
+    """To a broker, the bytes that were stepped over look like a tail that was lost."""
     flip(files, path(5, ".log"), len(files.content(path(5, ".log"))) - 1)
 
 

@@ -130,7 +130,7 @@ class Broker:
         return log
 
     def truncate(self, partition: TopicPartition, offset: int) -> None:
-        """Cut a log, and write the checkpoints as whoever cuts a log has to."""
+        """Cut a log, and write the checkpoints, which every cut has to."""
         oracle = self.oracle
         kept = [each for each in oracle.sent[partition] if last_offset(each) < offset]
         end = last_offset(kept[-1]) + 1 if kept else 0
@@ -187,7 +187,7 @@ class Broker:
 
 
 def last_offset(data: bytes) -> int:
-    """Of a batch."""
+    """Last offset of a batch."""
     return Batch(memoryview(data)).last_offset
 
 

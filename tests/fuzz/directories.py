@@ -49,7 +49,7 @@ from tests.unit.storage.transactional import TransactionalProducer
 ROOT = "data"
 TOPIC_ID = uuid.UUID("12345678-1234-4234-8234-123456789abc")
 STAMPED_BYTES = 16
-"""Of a batch: base offset, length and leader epoch, which its checksum does not cover."""
+"""Start of a batch: base offset, length and leader epoch, which its checksum does not cover."""
 
 _SMALL = {"segment.bytes": "700", "segment.index.bytes": "120", "index.interval.bytes": "60"}
 

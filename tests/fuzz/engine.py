@@ -16,11 +16,11 @@ INTERESTING = (0x00, 0x01, 0x7F, 0x80, 0xFE, 0xFF)
 """Bytes at the edges of varints and of signed integers."""
 
 SECONDS_MAX = 5.0
-"""Of processor time, for one input: a hundred times what the slowest takes."""
+"""Processor time for one input: a hundred times what the slowest takes."""
 
 GROWTH_BYTES_MAX = 320 * 1024 * 1024
-"""Of the process, over all inputs of one target: two batches of the largest size that a batch may
-decompress to (`codecs.OUTPUT_SIZE_MAX`), and some room."""
+"""Memory of the process over all inputs of one target: two batches of the largest size that a batch
+may decompress to (`codecs.OUTPUT_SIZE_MAX`), and some room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class FuzzTarget:
     run: Callable[[bytes], object]
     refusals: tuple[type[Exception], ...]
     share: float = 1.0
-    """Of the inputs that are asked for; less than 1 where an input takes long."""
+    """Share of the inputs that are asked for; less than 1 where an input takes long."""
     prepare: Callable[[], object] = lambda: None
     """What takes time and memory once and is no fault of an input."""
 

@@ -140,7 +140,7 @@ class Driver:
         return self._process.stdout.fileno() not in ready
 
     def result(self) -> Any:
-        """Of the job, once it is over."""
+        """Result of the job, once it is over."""
         while self.wait():
             pass
         assert self._process.stdout is not None

@@ -8,7 +8,7 @@ from tests.spark.directories import batch_of, write_segment
 
 PARTITIONS = 9
 RECORDS = 1100
-"""Of each partition."""
+"""Records of each partition."""
 
 
 def record(partition: int, offset: int) -> Record:

@@ -17,7 +17,7 @@ GROWN = 1180
 """Records that each partition has when an archive goes on, which cuts what is left elsewhere."""
 
 CHANGES = 135
-"""Of the files of an archive while it is written."""
+"""Changes to the files of an archive while it is written."""
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
 
 TOPICS = ("flights", "planes", "pilots")
 BATCHES = 350
-"""Of each topic, with ten records each."""
+"""Batches of each topic, with ten records each."""
 
 KEYS = 900
 SEGMENT_BYTES = 12_000
@@ -36,7 +36,7 @@ SETTINGS = {
     "min.cleanable.dirty.ratio": "0",
 }
 CHANGES = 900
-"""Of the files of the directory while it is compacted."""
+"""Changes to the files of the directory while it is compacted."""
 
 
 @pytest.fixture(scope="session")

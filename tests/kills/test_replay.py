@@ -19,7 +19,7 @@ TARGETS = 4
 """Partitions of the topic that is written."""
 
 CHANGES = 400
-"""Of the logs of the topic and the files of the offset map while the replay runs."""
+"""Changes to the logs of the topic and the files of the offset map while the replay runs."""
 
 Place = tuple[int, int]
 """A partition, and an offset there."""

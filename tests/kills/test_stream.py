@@ -17,7 +17,7 @@ CHUNK = 400
 """Records that come to each partition at a time, whenever a batch is in the sink."""
 
 CHANGES = 240
-"""Of the files of sink and checkpoint while the stream runs."""
+"""Changes to the files of sink and checkpoint while the stream runs."""
 
 
 class Stream:

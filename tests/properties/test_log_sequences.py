@@ -29,7 +29,7 @@ WITH_GAPS = settings(
     index_interval_bytes=150,
     cleanup_policy="compact,delete",
 )
-"""Of a follower's log: on a log that is only deleted from, a start takes a gap for damage."""
+"""Settings of a follower's log. With `delete` alone, a start takes a gap for damage."""
 PRODUCERS = (1, 2, 3)
 
 RECORD = st.tuples(st.binary(max_size=120), st.integers(-20, 20))

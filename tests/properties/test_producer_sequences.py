@@ -63,7 +63,7 @@ class Taken:
     batch: Batch
     base_offset: int
     coordinator_epoch: int = -1
-    """Of a marker."""
+    """Coordinator epoch of a marker; -1 for other batches."""
 
     @property
     def last_offset(self) -> int:
@@ -93,11 +93,11 @@ class Model:
         return [each for each in self.taken if each.batch.producer_id == producer_id]
 
     def epoch(self, producer_id: int) -> int:
-        """Of its newest batch or marker."""
+        """Producer epoch of its newest batch or marker."""
         return max((each.batch.producer_epoch for each in self.of(producer_id)), default=-1)
 
     def coordinator_epoch(self, producer_id: int) -> int:
-        """Of its newest marker."""
+        """Coordinator epoch of its newest marker."""
         return max((each.coordinator_epoch for each in self.of(producer_id)), default=-1)
 
     def batches(self, producer_id: int) -> list[Taken]:

@@ -64,7 +64,7 @@ SETTINGS = {
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Of a driver that has this package, while Python workers have only what it stands on."""
+    """Environment of a driver that has this package; its workers have only the dependencies."""
     worker = tmp_path / "python"
     worker.write_text(
         "#!/bin/sh\n"

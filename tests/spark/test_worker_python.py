@@ -76,6 +76,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("program", "arguments"), [(PLAIN, ()), (OURS, ()), (OURS, ("beside",))], ids=str
 )
+@pytest.mark.slow
 def test_a_topic_is_read_though_python3_is_another(
     data: Path, program: str, arguments: tuple[str, ...]
 ) -> None:

@@ -67,7 +67,7 @@ def _compile_elsewhere(wanted: list[Kernel]) -> None:
     # If it cannot be started, fails or takes too long, then `load` compiles what is missing.
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         subprocess.run(  # noqa: S603 - this interpreter, and the names of our own modules
-            # -P: no module is imported from the working directory, whoever can write there.
+            # -P: no module is imported from the working directory, which others may write to.
             [sys.executable, "-P", "-c", f"{imports}{_IMPORT_LOAD}; {loads}"],
             check=False,
             timeout=COMPILE_S_MAX,

@@ -73,7 +73,7 @@ class LogStatistics:
     """As the isolation level lets it be read."""
     segment_count: int
     size_bytes: int
-    """Of the log files, up to the last whole batch."""
+    """Size of the log files, up to the last whole batch."""
     skipped_count: int
     """How many ranges of offsets were left out so far."""
 

@@ -89,9 +89,9 @@ class OffsetCommit:
 
     version: int
     offset: int
-    """Of the next record that the group wants."""
+    """Offset of the next record that the group wants."""
     leader_epoch: int | None
-    """Of the last record consumed; None before version 3, -1 where the client knows none."""
+    """Leader epoch of the last record consumed; None before version 3, -1 if it is unknown."""
     metadata: str | None
     """Whatever the client has added."""
     commit_timestamp: int
@@ -108,7 +108,7 @@ class GroupMember:
 
     member_id: str
     instance_id: str | None
-    """Of a static member (KIP-345)."""
+    """`group.instance.id` of a static member (KIP-345)."""
     client_id: str | None
     client_host: str | None
     rebalance_timeout_ms: int | None

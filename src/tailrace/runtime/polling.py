@@ -7,7 +7,7 @@
 
 Sockets and connecting are in `network`. There are no timers here.
 
-Invariant: `wake` is never lost. Whoever changes something under the lock and then calls it finds
+Invariant: `wake` is never lost. A caller that changes something under the lock and then wakes finds
 the thread either before its next `run` or before its next `wait`, which then returns at once.
 """
 

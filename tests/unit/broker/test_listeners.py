@@ -42,7 +42,7 @@ def test_a_broker_listens_on_its_listener(listeners: str, address: tuple[str, in
 def test_clients_are_sent_to_the_listener_of_that_name(
     advertised: str, address: tuple[str, int] | None
 ) -> None:
-    """Of several addresses that are advertised, the one with the name of the listener counts."""
+    """The advertised address with the name of the listener counts, where there are several."""
     assert planned("PLAINTEXT://:9092", advertised)[1:] == (address, [])
 
 

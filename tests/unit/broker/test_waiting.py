@@ -1,4 +1,4 @@
-"""Whoever waits for a partition hears of what happens from then on, and of all of it."""
+"""A waiter of a partition is told everything that happens from then on."""
 
 import asyncio
 

@@ -206,7 +206,7 @@ def test_a_batch_that_is_not_whole_at_the_end_is_told() -> None:
 
 
 def test_records_that_break_a_rule_under_a_right_checksum_are_left_out() -> None:
-    """Whoever wrote them has computed the checksum of nonsense; the limit counts none of them."""
+    """Their checksum is right and their content is not; the limit counts none of them."""
     files = MemoryFiles()
     log = open_at(files, config=settings(segment_bytes=100_000))
     for value in (b"a", b"b", b"c"):

@@ -173,7 +173,7 @@ def test_a_record_is_named_with_both_values() -> None:
     ("which", "name"), [("first", path(0, ".log")), ("second", f"{OTHER}/{0:020d}.log")]
 )
 def test_the_damaged_one_is_named(which: str, name: str) -> None:
-    """Of two different replicas, the one with the wrong checksum is named as damaged."""
+    """The replica with the wrong checksum is named as damaged."""
     files = replicas()
     flip(files, name, 5 * SIZE + 70)
     difference = only(files)

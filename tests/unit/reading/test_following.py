@@ -64,7 +64,7 @@ def test_what_is_appended_is_read_until_the_log_is_closed(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_following_ends_at_the_limit(form: str) -> None:
-    """Of offsets, or at the first record as young as a time, which may come later."""
+    """The limit is an offset, or the first record as young as a time, which may come later."""
     files = MemoryFiles()
     writer, steps = growing(files)
     assert offsets_as(form, followed(files, *steps), limit=6, follow=True) == list(range(6))

@@ -336,7 +336,7 @@ def test_an_append_in_progress_is_left_out() -> None:
 
 
 def test_statistics_are_a_frozen_value() -> None:
-    """Of the log as it was looked at."""
+    """Statistics are those of the log as it was when it was opened or refreshed."""
     files = twenty()
     found = a_log(files).statistics()
     assert (found.partition, found.folder, found.segment_count) == (PARTITION, FOLDER, 4)

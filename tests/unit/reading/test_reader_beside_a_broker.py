@@ -65,7 +65,7 @@ def test_damage_is_still_damage_after_an_exchange() -> None:
     for at in range(40):
         files = ChangingFiles((change.states[0], last), at=at, to=1)
         try:
-            # Whoever had opened the sound file has read all of it.
+            # A reader that had opened the sound file has read all of it.
             assert read(files)[0][: len(change.before)]
         except CorruptionError as error:
             told.add((error.path, error.position))

@@ -58,7 +58,7 @@ def run(scenario: Scenario, *, around: Around | None = None) -> None:
 
 
 def test_only_as_many_requests_are_evicted_as_waiters_need() -> None:
-    """Of many stalled requests the oldest is evicted; the others stay once nobody waits."""
+    """The oldest of many stalled requests is evicted; the others stay once nobody waits."""
 
     async def scenario(outside: Outside) -> None:
         clients = Clients(1000)

@@ -25,7 +25,7 @@ def folder() -> MemoryFiles:
 
 
 def states(files: MemoryFiles | None = None) -> ProducerStates:
-    """Of a new log."""
+    """Producer states of a new log."""
     return ProducerStates(files or folder(), FOLDER)
 
 

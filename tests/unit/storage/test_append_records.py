@@ -54,7 +54,7 @@ def test_twenty_invalid_records_are_twenty_errors() -> None:
 
 @every_codec
 def test_offsets_are_consecutive(codec: Codec) -> None:
-    """Of twenty equal offsets the first is right, and the others are named."""
+    """The first of twenty equal offsets is right, and the others are named."""
     with pytest.raises(InvalidRecordError, match="record 1: offset delta 0 instead of 1") as caught:
         plan(with_offsets(*[0] * 20, codec=codec))
     assert indexes(caught.value) == list(range(1, 20))

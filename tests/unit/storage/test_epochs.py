@@ -373,7 +373,7 @@ def test_nothing_is_written_when_nothing_changes(files: MemoryFiles) -> None:
 
 
 def test_epochs_with_one_start_are_read_as_the_newer(files: MemoryFiles) -> None:
-    """Of two epochs with one start offset, the older has no records and is dropped."""
+    """The older of two epochs with one start offset has no records and is dropped."""
     files.open(CHECKPOINT, create=True)
     files.overwrite(CHECKPOINT, b"0\n3\n0 0\n1 0\n2 5\n")
     assert open_leader_epochs(files, FOLDER).entries == ((1, 0), (2, 5))

@@ -45,7 +45,7 @@ def compacted(files: MemoryFiles, offsets: Sequence[int], *, rolls: Sequence[int
 
 
 def offsets_of(log: Log) -> list[int]:
-    """Of all records."""
+    """Offsets of all records."""
     return [record.offset for record in records(log)]
 
 

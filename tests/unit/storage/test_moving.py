@@ -58,7 +58,7 @@ def add(log: Log, *offsets: int) -> None:
 
 
 def offsets_of(log: Log | None) -> list[int]:
-    """Of all records."""
+    """Offsets of all records."""
     assert log is not None
     return [record.offset for each in log.batches(0) for record in records_of(each)]
 

@@ -436,7 +436,7 @@ def snapshots(files: MemoryFiles) -> list[int]:
 
 
 def last_sequence(log: Log) -> int:
-    """Of producer 7."""
+    """Last sequence number of producer 7."""
     known = log.producers.get(7)
     assert known is not None
     assert known.epoch == 2

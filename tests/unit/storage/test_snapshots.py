@@ -35,7 +35,7 @@ from tests.unit.storage.producer_builders import (
 
 
 def with_snapshots(files: MemoryFiles, *offsets: int) -> ProducerStates:
-    """Of a log with one batch before each of these rising offsets, and a snapshot there."""
+    """Producer states of a log with one batch and a snapshot before each of these offsets."""
     known = states(files)
     for sequence, offset in enumerate(offsets):
         append(known, sent(sequence), offset - 1)

@@ -78,7 +78,7 @@ def test_an_answer_to_another_request_ends_the_connection(correlation_id: int) -
 
 
 def test_a_surplus_answer_closes_the_connection() -> None:
-    """Of three answers to two requests, two are used, and the third closes the connection."""
+    """A third answer to two requests closes the connection."""
     second, third = (
         frames.encode_response(SPOKEN[ApiKey.METADATA], METADATA, version=8, correlation_id=number)
         for number in (2, 3)

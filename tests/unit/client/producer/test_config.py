@@ -42,7 +42,7 @@ KAFKA_DEFAULTS: dict[str, object] = {
     "ssl.endpoint.identification.algorithm": "https",
     "transaction.timeout.ms": 60000,
 }
-"""Of Kafka 4, where all of its producers have a setting that there is here too, but `OURS`."""
+"""Defaults of Kafka 4 for the settings that both producers have, except `OURS`."""
 
 OURS = {
     "batch.size",

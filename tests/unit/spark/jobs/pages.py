@@ -19,7 +19,7 @@ class Page(HTMLParser):
         assert not self._open, self._open
 
     def attributes(self, tag: str) -> list[dict[str, str]]:
-        """Of every element of that name."""
+        """Attributes of every element of that name."""
         return [found for name, found in self._attributes if name == tag]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -26,9 +26,9 @@ class Break(NamedTuple):
     sends: int
     """Batches that are sent before."""
     refused: int
-    """Of those that are under way, the first ones that the broker does not take for the moment."""
+    """How many of the batches under way, from the first on, the broker refuses for the moment."""
     arrived: int
-    """Of those that are under way, the ones that arrive all the same, with the refused ones."""
+    """How many batches under way arrive all the same, with the refused ones."""
     late: bool
     """Whether these arrive only when the next attempt has begun to send."""
 
@@ -53,7 +53,7 @@ class Logs:
         return [each for each in self._batches.get(partition, []) if each.base_offset >= start]
 
     def records(self, partition: TopicPartition) -> list[Record]:
-        """Of all batches of producers."""
+        """Records of all batches of producers."""
         return [
             record
             for batch in self.batches(partition)

@@ -202,7 +202,7 @@ def plan_of(cleanable: int, *, is_due: bool = True) -> CleaningPlan:
 
 
 def test_the_log_with_the_largest_dirty_ratio_is_chosen() -> None:
-    """Of three logs, the one with the largest dirty ratio is chosen."""
+    """The log with the largest dirty ratio is chosen."""
     plans = {TopicPartition("log", n): plan_of(cleanable) for n, cleanable in enumerate((5, 9, 7))}
     assert choose_filthiest(plans) == TopicPartition("log", 1)
 
