@@ -34,6 +34,7 @@ BY_NAME_PRODUCE = 12
 """The last version of Produce that names topics."""
 BY_NAME_FETCH = 12
 """The last version of Fetch that names topics."""
+MANY_PARTITIONS = 20
 
 
 @asynccontextmanager
@@ -82,6 +83,9 @@ async def create_topic(
     peer: Peer, name: str, *, partitions: int = 1, configs: dict[str, str] | None = None
 ) -> CreatableTopicResult:
     """The broker's answer to a CreateTopics request for one topic."""
+    if configs is None and partitions > MANY_PARTITIONS:
+        # Indexes of the default size take 20 MB a partition on a disk in memory.
+        configs = {"segment.index.bytes": "1000"}
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,

@@ -9,14 +9,17 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import crc32c
 import pytest
 
 from tailrace.broker.broker import RunningBroker
+from tailrace.broker.process import IMPORTED_AHEAD
+from tailrace.broker.wiring import load_handler
 from tailrace.model import Codec, TopicPartition
-from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import REQUEST_PARTS_MAX
 from tailrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -89,6 +92,15 @@ from tests.unit.broker.brokers import (
 )
 
 Step = Callable[[Peer, RunningBroker], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def loaded() -> None:
+    """What a served broker imports beside the first requests, so that no test measures imports."""
+    for name in IMPORTED_AHEAD:
+        import_module(name)
+    for key in APIS:
+        load_handler(key)
 
 
 async def create(peer: Peer, _: RunningBroker) -> None:
@@ -541,8 +553,7 @@ async def ask_fetch(peer: Peer, request: FetchRequest) -> list[PartitionData]:
 async def filled_partitions(outside: Outside, broker: RunningBroker, count: int) -> Peer:
     """Topic t with one record in each partition."""
     peer = connect(outside, broker)
-    # Indexes of the default size take 20 MB a partition on a disk in memory.
-    await create_topic(peer, "t", partitions=count, configs={"segment.index.bytes": "1000"})
+    await create_topic(peer, "t", partitions=count)
     for number in range(count):
         await produce(peer, "t", batch(b"x"), partition=number)
     return peer
