@@ -201,7 +201,7 @@ IGNORED: Final[Mapping[str, str]] = {
 IGNORED_PREFIXES: Final = (
     "config.providers.", "listener.name.", "rlmm.config.", "rsm.config.", "zookeeper.",
 )  # fmt: skip
-"""What the names of plug-ins' settings begin with, of single listeners', and of ZooKeeper's."""
+"""Prefixes of more ignored settings: those of plug-ins, of single listeners, and of ZooKeeper."""
 
 
 def is_ignored(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Where a broker listens, and where its clients are told to connect: Kafka's lists of listeners.
+"""Parser for Kafka's `listeners` and `advertised.listeners`.
 
     PLAINTEXT://:9092,CONTROLLER://:9093     the listeners of a controller are left out
     127.0.0.1:9092                           without a name it is PLAINTEXT
@@ -24,7 +24,7 @@ class _Listener(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerNames:
-    """What Kafka's other settings say about the names of listeners."""
+    """The settings that give a listener's name its meaning: controllers and security protocols."""
 
     controllers: tuple[str, ...]
     """`controller.listener.names`."""
@@ -48,9 +48,9 @@ class ListenerNames:
 def plan_addresses(
     listeners: str, advertised: str, *, names: ListenerNames, faults: list[str]
 ) -> tuple[Address, Address | None]:
-    """Where to listen, and where clients are to connect if that is somewhere else.
+    """The address to listen on, and the advertised address if it differs, else None.
 
-    What is wrong is added to `faults`; the addresses are of no use then.
+    Errors are appended to `faults`; ignore the addresses if there are any.
     """
     count = len(faults)
     listening = _parse("listeners", listeners, names=names, faults=faults)

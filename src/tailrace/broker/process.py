@@ -22,9 +22,10 @@ SWITCH_INTERVAL_S = 0.0002
 while another thread checks a batch."""
 
 IMPORTED_AHEAD = ("crc32c", "tailrace.protocol.decoders", "tailrace.protocol.encoders")
-"""What a request for any API needs, or any batch."""
+"""Modules that every request or every batch needs."""
 ASKED_FIRST = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH)
-"""Every client asks them. Others are imported on the loop when they are asked, within 5 ms."""
+"""APIs that every client uses. The others are imported on the loop by their first request, which
+takes some milliseconds, once."""
 
 
 async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str], None]) -> None:

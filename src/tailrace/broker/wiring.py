@@ -19,7 +19,7 @@ def load_handler(key: int) -> Callable[..., Handled]:
 
 
 def find_handlers(services: Services) -> Callable[[int], Handler]:
-    """What gives the handler of a served API by its key, bound to the broker's services."""
+    """A function that returns the handler for an API key, bound to the broker's services."""
 
     @cache
     def find(key: int) -> Handler:

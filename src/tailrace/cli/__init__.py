@@ -13,23 +13,23 @@ import click
 from tailrace import __version__
 from tailrace.errors import ConfigError, MissingExtraError, TailraceError
 
-NOUNS = {
+SUBCOMMANDS = {
     "demo": "Send a year of flights through a broker into Spark.",
     "log": "Look into log directories without a broker, and repair them.",
     "pipeline": "Run jobs over whole logs with Spark.",
     "serve": "Run a Kafka broker on DIR until Ctrl-C or SIGTERM.",
 }
-"""What each command does. It is a module of this room, and in it a command of the same name."""
+"""Help lines by command. Each command is a function in the module of this package of its name."""
 
 
 class _Nouns(click.Group):
     """Imports no command but the one that is called: a broker has no use for the tools' code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
-        return list(NOUNS)
+        return list(SUBCOMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in NOUNS:
+        if cmd_name not in SUBCOMMANDS:
             return None
         command: click.Command = getattr(
             importlib.import_module(f"tailrace.cli.{cmd_name}"), cmd_name
@@ -42,7 +42,7 @@ class _Nouns(click.Group):
         formatter: click.HelpFormatter,
     ) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(NOUNS.items()))
+            formatter.write_dl(list(SUBCOMMANDS.items()))
 
 
 @click.group(cls=_Nouns, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,4 +1,4 @@
-"""What commands of `tailrace log` share: options, progress, tables, and damage that is told."""
+"""Shared by the `tailrace log` commands: options, progress, tables, and the report of damage."""
 
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence

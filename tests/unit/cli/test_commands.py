@@ -7,7 +7,7 @@ import click
 from click.testing import CliRunner
 
 import tailrace
-from tailrace.cli import NOUNS, commands
+from tailrace.cli import SUBCOMMANDS, commands
 
 LOADED = "import sys{0}; print(sorted(name for name in sys.modules if name.startswith('tailrace')))"
 
@@ -23,7 +23,7 @@ def loaded(code: str) -> str:
 def test_help_names_every_command() -> None:
     """Each command is listed with what it does."""
     shown = CliRunner().invoke(commands, ["--help"]).output
-    for name, purpose in NOUNS.items():
+    for name, purpose in SUBCOMMANDS.items():
         assert f"{name} " in shown
         assert purpose in shown
 
