@@ -7,7 +7,13 @@ import struct
 import pytest
 
 from tailrace.errors import ListenError
-from tailrace.runtime.network import AcceptedSocket, Socket, SocketNetwork, without_front
+from tailrace.runtime.network import (
+    ACCEPT_PAUSE_S,
+    AcceptedSocket,
+    Socket,
+    SocketNetwork,
+    without_front,
+)
 
 
 async def connected(
@@ -43,6 +49,62 @@ def test_a_connection_reaches_its_listener() -> None:
         listener.close()
 
     asyncio.run(main())
+
+
+def test_a_flood_of_connections_leaves_the_loop_to_others() -> None:
+    """Nine clients wait: four are accepted, four more after a pause, the last after another."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        accepted_at: list[float] = []
+        is_done = asyncio.Event()
+
+        def accept(connection: AcceptedSocket) -> None:
+            accepted_at.append(loop.time())
+            connection.close()
+            if len(accepted_at) == 9:
+                is_done.set()
+
+        listener = SocketNetwork().listen("127.0.0.1", 0, accept)
+        clients = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(9)]
+        await asyncio.wait_for(is_done.wait(), 60)
+        assert accepted_at[4] - accepted_at[3] >= ACCEPT_PAUSE_S
+        assert accepted_at[8] - accepted_at[7] >= ACCEPT_PAUSE_S
+        listener.close()
+        for client in clients:
+            client.close()
+
+    asyncio.run(main())
+
+
+def test_a_listener_is_closed_by_what_it_accepts() -> None:
+    """A callback that closes its listener, at any connection of a row, ends it without an error."""
+
+    async def main(number: int) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: errors.append(context))
+        accepted: list[AcceptedSocket] = []
+        has_paused = asyncio.Event()
+
+        def accept(connection: AcceptedSocket) -> None:
+            accepted.append(connection)
+            if len(accepted) == number:
+                listener.close()
+                loop.call_later(2 * ACCEPT_PAUSE_S, has_paused.set)
+
+        listener = SocketNetwork().listen("127.0.0.1", 0, accept)
+        clients = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(6)]
+        await asyncio.wait_for(has_paused.wait(), 60)
+        assert len(accepted) == number
+        for connection in accepted:
+            connection.close()
+        for client in clients:
+            client.close()
+
+    errors: list[dict[str, object]] = []
+    for number in (1, 4, 5):
+        asyncio.run(main(number))
+    assert errors == []
 
 
 def test_failures_are_outcomes() -> None:
