@@ -60,3 +60,43 @@ def test_a_crash_at_any_operation_of_a_round_loses_no_key(steps: Steps) -> None:
         for disk in crashed(house.files):
             found = latest(House(disk).open())
             assert EXPECTED.items() <= found.items(), f"stopped at operation {stop}"
+
+
+def replaced() -> House:
+    """Eight keys on the device, and newer records of them that are not, in several segments."""
+    house = House()
+    log = house.open()
+    keyed(log, "abcdefgh")
+    log.sync()
+    house.home.checkpoint()
+    keyed(log, "ijklmnopqrstuvwxyz" + "abcdefgh" + "ABCDEFGHIJ")
+    return house
+
+
+def test_a_crash_between_two_groups_of_a_round_loses_no_key(steps: Steps) -> None:
+    """What a group leaves out is on the device in a newer record, which a later group has."""
+
+    def work(house: House) -> int:
+        job = house.cleaner.next_job()
+        assert job is not None
+        groups = job.map_keys()
+        for group in groups:
+            job.exchange(job.rewrite(group))
+            job.settle()
+        job.note_cleaned()
+        job.finish()
+        return len(groups)
+
+    house = replaced()
+    start = len(house.files.operations)
+    assert work(house) > 2
+    total = len(house.files.operations) - start
+    for stop in steps(range(total + 1)):
+        house = replaced()
+        house.files.stop_at = len(house.files.operations) + stop
+        with contextlib.suppress(ProcessKilledError):
+            work(house)
+        for disk in crashed(house.files):
+            found = latest(House(disk).open())
+            missing = {key.encode() for key in "abcdefgh"} - found.keys()
+            assert not missing, f"stopped at operation {stop}"

@@ -180,9 +180,15 @@ class CleaningJob:
     def map_keys(self) -> list[tuple[Segment, ...]]:
         """Read the dirty part; returns the groups of segments to rewrite. Any thread.
 
+        The dirty part is synced first: a group leaves out records because a later group has newer
+        ones, and a crash between the two must not lose these.
+
         Raises:
-            CorruptionError, CleaningAbortedError, OSError: as `CleaningRound.map_keys`.
+            CorruptionError, CleaningAbortedError, OSError: as `CleaningRound.map_keys`, and if the
+                dirty part cannot be synced.
         """
+        if self.log.positions.recovery_point < self._segments[-1].base_offset:
+            self.log.sync_rolled()
         # What rewrites is imported by the first round, and on its thread (decision 24).
         from tailrace.storage.cleaner.key_map import KeyMap
         from tailrace.storage.cleaner.passes import Pace

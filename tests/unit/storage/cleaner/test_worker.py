@@ -98,6 +98,7 @@ def test_a_job_that_is_called_off_leaves_the_log_as_it_was() -> None:
     house = House()
     log = house.open()
     keyed(log, "ab" * 20)
+    log.sync()
     before, names = records(log), house.files.list("data/flights-0")
     job = house.cleaner.next_job()
     assert job is not None
