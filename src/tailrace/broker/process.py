@@ -21,6 +21,11 @@ SWITCH_INTERVAL_S = 0.0002
 """Python's default of 5 ms, waited for four times in a request, would add 20 ms to each request
 while another thread checks a batch."""
 
+FULL_COLLECTION_THRESHOLD = 100
+"""Python's default of 10 looks at every object once for each 77,000 that were added: while kernels
+are imported, and with some thousand connections, for 30 to 80 ms each time. Cycles of young objects
+are collected as often as before."""
+
 IMPORTED_AHEAD = ("crc32c", "tailrace.protocol.decoders", "tailrace.protocol.encoders")
 """Modules that every request or every batch needs."""
 ASKED_FIRST = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH)
@@ -41,6 +46,7 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
     keep_large_buffers()
     # The loop waits for this interval after each system call while another thread computes.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTION_THRESHOLD)
     raise_descriptor_limit()
     asked_to_stop = asyncio.Event()
     loop = asyncio.get_running_loop()

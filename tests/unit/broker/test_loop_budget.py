@@ -244,6 +244,42 @@ assert "subprocess.Popen" in events
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120, env=environment)
 
 
+def test_loading_kernels_does_not_start_full_garbage_collections(tmp_path: Path) -> None:
+    """Each would stop all threads of a broker process for 30 ms or more, and find nothing."""
+    script = """
+import asyncio, gc, os, signal, sys
+from tailrace import kernels
+from tailrace.broker.config import broker_config
+from tailrace.broker.process import serve
+from tailrace.kernels.loading import load_beside
+from tailrace.runtime import system_runtime
+
+full_collections = []
+
+def note(phase, about):
+    if phase == "start" and about["generation"] == 2:
+        full_collections.append(about)
+
+async def main():
+    settings = broker_config({"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"})
+    is_started = asyncio.Event()
+    serving = asyncio.ensure_future(
+        serve(settings, system_runtime(), lambda address: is_started.set())
+    )
+    await is_started.wait()
+    gc.callbacks.append(note)
+    await asyncio.to_thread(load_beside, *kernels.DECODING)
+    gc.callbacks.remove(note)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await serving
+
+asyncio.run(main())
+assert kernels.is_loaded(*kernels.DECODING)
+assert full_collections == [], full_collections
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=120)
+
+
 def test_a_change_goes_on_when_its_client_is_gone() -> None:
     """A topic is made whole or not at all, though the connection ends in the middle."""
 
