@@ -65,12 +65,15 @@ class Connection:
         frame_bytes_max: int,
         memory: RequestMemory,
         turns: ReceiveTurns,
+        on_lost: Callable[["Connection"], None],
         on_close: Callable[["Connection"], None],
     ) -> None:
+        """`on_lost` has to close the connection, now or in a later turn of the loop."""
         self._socket = socket
         self._dispatcher = dispatcher
         self._sending = sending
         self._frame_bytes_max = frame_bytes_max
+        self._on_lost = on_lost
         self._on_close = on_close
         self._input = bytearray(INPUT_BYTES)
         self._start = self._end = 0
@@ -88,6 +91,8 @@ class Connection:
         """The task that reads the next bytes to send from a device."""
         self._is_closed = False
         self._is_reading = False
+        self._is_lost = False
+        """Whether the client has closed, and the server was told."""
         self._is_peer_gone = False
         """Result of the last check in `has_lost_peer`."""
         self._is_blocked = False
@@ -155,7 +160,7 @@ class Connection:
 
     def _watch(self) -> None:
         """Read the socket, unless the connection waits for a response or for memory."""
-        if self._is_closed:
+        if self._is_closed or self._is_lost:
             return
         share = self._share
         is_waiting = self._is_blocked or share.is_waiting or share.is_queued
@@ -194,6 +199,8 @@ class Connection:
         match error:
             case ConnectionError():
                 logger.debug("connection_lost peer=%s reason=%s", self.peer, error)
+                self._lose()
+                return
             case StoredBytesError():
                 # The response header has been sent, so no error code can be sent any more.
                 error.stored.failed(error.reason)
@@ -205,6 +212,13 @@ class Connection:
             case _:
                 logger.error("request_failed peer=%s", self.peer, exc_info=error)
         self.close()
+
+    def _lose(self) -> None:
+        """Note that the client has closed or reset the connection."""
+        self._pause()
+        if not self._is_lost:
+            self._is_lost = True
+            self._on_lost(self)
 
     def _receive_and_work(self) -> None:
         if self._receive():
@@ -228,7 +242,7 @@ class Connection:
                 received = self._socket.receive_into(view[self._end :])
             self._end += received or 0
         if received == 0:
-            self.close()
+            self._lose()
         self._active_at = self._loop.time()
         return bool(received)
 

@@ -18,8 +18,8 @@ logger = logging.getLogger(__name__)
 SWEEP_S: Final = 5.0
 """Interval of the check for idle connections and closed peers."""
 
-SWEPT_PER_TURN: Final = 20
-"""Connections that are checked in one turn of the loop; closing one takes some 100 us."""
+CLOSED_PER_TURN: Final = 20
+"""Connections that are checked or closed in one turn of the loop; closing one takes some 100 us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,8 @@ class Server:
         self._memory = RequestMemory(memory_bytes_max)
         self._turns = ReceiveTurns()
         self._quotas = ConnectionQuotas(limits)
+        self._lost: list[Connection] = []
+        """Connections whose clients have closed; to be closed here."""
         self._refused: Counter[str] = Counter()
         """Refused connections by address, since the last check."""
         self._listener = network.listen(*address, self._accepted)
@@ -100,7 +102,7 @@ class Server:
 
     def _sweep_some(self, left: list[Connection]) -> None:
         """Check some connections, and the others in the next turns of the loop."""
-        for connection in left[:SWEPT_PER_TURN]:
+        for connection in left[:CLOSED_PER_TURN]:
             if connection not in self._connections:
                 continue
             if connection.idle_s >= self._idle_s_max:
@@ -109,11 +111,24 @@ class Server:
             elif connection.has_lost_peer():
                 logger.debug("connection_lost peer=%s reason=closed", connection.peer)
                 connection.close()
-        del left[:SWEPT_PER_TURN]
+        del left[:CLOSED_PER_TURN]
         if left:
             self._sweeping = asyncio.get_running_loop().call_soon(self._sweep_some, left)
         else:
             self._sweeping = self._sweep_later()
+
+    def _close_later(self, connection: Connection) -> None:
+        """Close it in a later turn: a client that ends may have held thousands."""
+        if not self._lost:
+            asyncio.get_running_loop().call_soon(self._close_some)
+        self._lost.append(connection)
+
+    def _close_some(self) -> None:
+        for connection in self._lost[:CLOSED_PER_TURN]:
+            connection.close()
+        del self._lost[:CLOSED_PER_TURN]
+        if self._lost:
+            asyncio.get_running_loop().call_soon(self._close_some)
 
     def _accepted(self, socket: AcceptedSocket) -> None:
         address = socket.peer.rpartition(":")[0]
@@ -140,6 +155,7 @@ class Server:
             frame_bytes_max=self._frame_bytes_max,
             memory=self._memory,
             turns=self._turns,
+            on_lost=self._close_later,
             on_close=ended,
         )
         self._connections.add(connection)

@@ -17,7 +17,7 @@ from tailrace.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from tailrace.runtime.slices import Slices
 from tailrace.server.connection import INPUT_BYTES, OBJECTS_FACTOR
 from tailrace.server.large import FIRST_BYTES
-from tailrace.server.listener import SWEEP_S
+from tailrace.server.listener import CLOSED_PER_TURN, SWEEP_S
 from tailrace.testing import Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import (
     BY_NAME_FETCH,
@@ -322,6 +322,32 @@ def test_more_connections_of_one_address_are_closed_at_once() -> None:
                 assert (await produce(again, "t", batch(b"x"))).error_code == 0
 
     run(scenario, settings)
+
+
+@pytest.mark.parametrize("end", ["close", "cut"])
+def test_connections_of_a_client_that_ends_are_closed_in_turns(end: str) -> None:
+    """A hundred that are closed or reset at the same moment do not stop the others meanwhile."""
+
+    async def scenario(outside: Outside, broker: RunningBroker) -> None:
+        before = broker.statistics().connection_count
+        peers = [connect(outside, broker) for _ in range(100)]
+        await outside.pass_time(0.1)
+        for peer in peers:
+            getattr(peer.socket, end)()
+        counts: list[int] = []
+
+        def count_in_each_turn() -> None:
+            counts.append(broker.statistics().connection_count)
+            if counts[-1] > before:
+                asyncio.get_running_loop().call_soon(count_in_each_turn)
+
+        count_in_each_turn()
+        await outside.pass_time(1)
+        assert counts[0] == before + 100
+        assert counts[-1] == before
+        assert max(more - less for more, less in itertools.pairwise(counts)) <= CLOSED_PER_TURN
+
+    run(scenario, {})
 
 
 def test_refused_connections_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
