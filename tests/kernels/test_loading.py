@@ -45,3 +45,25 @@ def test_a_module_in_the_working_directory_is_not_executed(tmp_path: Path) -> No
     (tmp_path / "numba.py").write_text("open('executed', 'w')")
     load_in(tmp_path)
     assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the mapped files of a process")
+def test_llvm_is_opened_before_it_is_imported(tmp_path: Path) -> None:
+    """The import would hold the interpreter lock for as long as a large library takes to open."""
+    is_open_before_import = """
+opened = []
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "llvmlite.binding":
+            opened.append("libllvmlite" in open("/proc/self/maps").read())
+
+sys.meta_path.insert(0, Finder())
+import atexit
+@atexit.register
+def check():
+    import os
+    if opened != [True]:
+        os._exit(3)
+"""
+    load_in(tmp_path, is_open_before_import)
