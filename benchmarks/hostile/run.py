@@ -7,6 +7,10 @@ more than twice that of the phase before it (what is below a floor does not coun
 took more memory than is allowed, if a record took longer than `LONGEST_MS_MAX`, or if an
 acknowledged one did not come. Records are due by the clock, and latencies count from then.
 
+The scheduler moves a percentile by some milliseconds from one run to the next. An attack with a
+percentile above its bound is therefore repeated, and is a miss if two of three rounds are. Nothing
+else gets a second chance.
+
 An attacker on the same machine takes a processor, which would be its own elsewhere. So in the phase
 before an attack a process computes and does nothing to the broker.
 """
@@ -37,6 +41,9 @@ LONGEST_MS_MAX: Final = 250.0
 
 RSS_MB_MAX: Final = 900
 """What a broker with its default settings may take: it runs on a machine of 1 GB."""
+
+ROUNDS: Final = 3
+"""How often an attack is measured whose percentiles are above their bound at first."""
 
 SETTLE_S: Final = 1.0
 DRAIN_S: Final = 120.0
@@ -71,29 +78,48 @@ def _attack_all(
     print(f"{'attack':34} {'p99':>8} {'longest':>7} {'p99':>8} {'longest':>7} {'peak RSS':>9}")
     misses = []
     for name in names:
-        # Other programs of the machine count too: each attack is held against its own quiet phase.
-        _quiet(victims, SETTLE_S)
-        _forget_peak(broker)
-        with _computing():
-            quiet = _quiet(victims, seconds)
-        _row("(a process that computes)", broker, quiet)
-        command = [sys.executable, "-m", "benchmarks.hostile.attacks", name]
-        command += [str(broker.address.port), str(seconds)]
-        with subprocess.Popen(command) as attacker:
-            time.sleep(seconds)
-            attacker.wait(seconds + DRAIN_S)
-        during = victims.take(DRAIN_S)
-        peak_mb = _row(name, broker, during)
-        if peak_mb > RSS_MB_MAX:
-            misses.append(f"{name}: the broker took {peak_mb} MB of {RSS_MB_MAX}")
-        for what in ("produced", "consumed"):
-            usual, found = p99(getattr(quiet, what)), p99(getattr(during, what))
-            if found > max(FACTOR_MAX * usual, FLOOR_MS):
-                misses.append(f"{name}: {what} p99 {found:.1f} ms, {usual:.1f} before")
-            longest = max(getattr(during, what))
-            if longest > LONGEST_MS_MAX:
-                misses.append(f"{name}: a record was {what} after {longest:.0f} ms")
+        late: list[str] = []
+        late_rounds = 0
+        for _ in range(ROUNDS):
+            percentiles, others = _attack(broker, victims, name, seconds)
+            misses += others
+            late += percentiles
+            late_rounds += bool(percentiles)
+            if not late_rounds or late_rounds > ROUNDS // 2:
+                break
+        if late_rounds > ROUNDS // 2:
+            misses += late
     return misses
+
+
+def _attack(
+    broker: BrokerProcess, victims: Victims, name: str, seconds: float
+) -> tuple[list[str], list[str]]:
+    """One round: the percentiles above their bound, and all other misses."""
+    # Other programs of the machine count too: each attack is held against its own quiet phase.
+    _quiet(victims, SETTLE_S)
+    _forget_peak(broker)
+    with _computing():
+        quiet = _quiet(victims, seconds)
+    _row("(a process that computes)", broker, quiet)
+    command = [sys.executable, "-m", "benchmarks.hostile.attacks", name]
+    command += [str(broker.address.port), str(seconds)]
+    with subprocess.Popen(command) as attacker:
+        time.sleep(seconds)
+        attacker.wait(seconds + DRAIN_S)
+    during = victims.take(DRAIN_S)
+    late, others = [], []
+    peak_mb = _row(name, broker, during)
+    if peak_mb > RSS_MB_MAX:
+        others.append(f"{name}: the broker took {peak_mb} MB of {RSS_MB_MAX}")
+    for what in ("produced", "consumed"):
+        usual, found = p99(getattr(quiet, what)), p99(getattr(during, what))
+        if found > max(FACTOR_MAX * usual, FLOOR_MS):
+            late.append(f"{name}: {what} p99 {found:.1f} ms, {usual:.1f} before")
+        longest = max(getattr(during, what))
+        if longest > LONGEST_MS_MAX:
+            others.append(f"{name}: a record was {what} after {longest:.0f} ms")
+    return late, others
 
 
 @contextmanager
