@@ -11,7 +11,7 @@ from tailrace.broker.broker import start_broker
 from tailrace.broker.config import BrokerConfig
 from tailrace.broker.wiring import load_handler
 from tailrace.errors import DirectoryError, StorageError, TailraceError
-from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.apis import APIS, ApiKey
 from tailrace.runtime import Runtime
 from tailrace.runtime.files import raise_descriptor_limit
 from tailrace.runtime.memory import keep_large_buffers
@@ -29,8 +29,8 @@ are collected as often as before."""
 IMPORTED_AHEAD = ("crc32c", "tailrace.protocol.decoders", "tailrace.protocol.encoders")
 """Modules that every request or every batch needs."""
 ASKED_FIRST = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH)
-"""APIs that every client uses. The others are imported on the loop by their first request, which
-takes some milliseconds, once."""
+"""APIs that every client uses. They are loaded before the others: a request that comes before its
+API is loaded imports it on the loop, which takes 3 to 13 ms."""
 
 
 async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str], None]) -> None:
@@ -75,12 +75,12 @@ async def serve(config: BrokerConfig, runtime: Runtime, started: Callable[[str],
 
 
 async def _load_ahead(threads: Threads) -> None:
-    """Import what the first requests need and takes the loop's time, beside the running broker."""
+    """Import all APIs beside the running broker, so that no request does it on the loop."""
 
     def load() -> None:
         for name in IMPORTED_AHEAD:
             import_module(name)
-        for key in ASKED_FIRST:
+        for key in (*ASKED_FIRST, *APIS):
             load_handler(key)
 
     await threads.run(load)
