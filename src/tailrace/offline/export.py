@@ -100,7 +100,7 @@ def _write_parquet(
         from tailrace.offline.parquet_rows import ParquetRows
     except ImportError as error:
         raise FatalError(
-            'Parquet needs PyArrow: pip install "tailrace[spark]", or export JSON lines'
+            "Parquet needs PyArrow: pip install 'tailrace[arrow]', or export JSON lines"
         ) from error
     assert choice.key is None, "columns are not chosen by key"
     assert choice.limit is None, "nor by number"

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from tailrace import kernels
 from tailrace.kernels import RecordFault
+from tailrace.kernels.loading import records_worth_kernels
 from tailrace.kernels.showing import ESCAPE_WIDTH, PRINTABLE_CODES, Cursor, Form, Halt, show_records
 from tailrace.model import OFFSETS_TOPIC, TimestampType, TopicPartition
 from tailrace.offline.groups import decode_group_record
@@ -37,8 +38,11 @@ PAGE_BYTES: Final = 1024 * 1024
 """Small enough to stay in a processor's cache on its way, large enough for a call of the system."""
 
 PLAIN_RECORDS_MAX: Final = 16_384
-"""Most records that plain Python shows, in half a second; for more, the kernel is loaded. A batch
-of one mebibyte mostly has fewer records, so the first lines of a log do not need the kernel."""
+"""Most records that plain Python shows, in half a second, if machine code of the kernel is in the
+cache. A batch of one mebibyte mostly has fewer, so the first lines of a log need no kernel."""
+
+SHOWN_PER_DECODED: Final = 3
+"""How many times slower plain Python shows a record than it decodes one."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CONTROL_KEY = struct.Struct(">hh")
@@ -64,6 +68,7 @@ class Page:
         "_made_for",
         "_out",
         "_parts",
+        "_plain_max",
         "_plain_records",
         "_read",
         "_tables",
@@ -84,6 +89,7 @@ class Page:
         """Bytes of log since the last page."""
         self._plain_records = 0
         """Records, at most, that plain Python has shown."""
+        self._plain_max = PLAIN_RECORDS_MAX
         self._cursors = kernels.int64s(len(Cursor))
         self._cursors[Cursor.LEFT] = records_max
         self._made_for: tuple[TopicPartition, TimestampType] | None = None
@@ -115,7 +121,9 @@ class Page:
         """
         if not show_records.is_compiled:
             self._plain_records += min(batch.record_count, self._cursors[Cursor.LEFT])
-            if self._plain_records > PLAIN_RECORDS_MAX:
+            if self._plain_records > self._plain_max:
+                self._plain_max = records_worth_kernels(show_records) // SHOWN_PER_DECODED
+            if self._plain_records > self._plain_max:
                 yield self.take()
                 kernels.load(show_records)
         timestamp_type = batch.timestamp_type
