@@ -1,44 +1,77 @@
-"""Messages made from the tables: random ones for Hypothesis, and one with every field set."""
+"""Messages made from the tables: random ones by Hypothesis, and one with every field set.
 
+A test of all messages has one item for each class and goes through the versions itself, because
+an item of pytest costs more than most of these checks.
+"""
+
+import functools
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tailrace.protocol.apis import SPOKEN
+from tailrace.protocol.apis import SPOKEN, Api
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message, WireField, wire_fields
 
-EVERY_MESSAGE: tuple[tuple[type[Message], int], ...] = tuple(
-    (message, version)
-    for api in SPOKEN.values()
-    for version in api.versions
-    for message in (api.request, api.response)
+EVERY_MESSAGE: tuple[tuple[type[Message], Api], ...] = tuple(
+    (message, api) for api in SPOKEN.values() for message in (api.request, api.response)
 )
-"""Every request and response in every version that is served or spoken."""
+"""Every request and response that is served or spoken, with the API that says its versions."""
 
-NAMES: tuple[str, ...] = tuple(
-    f"{message.__name__} v{version}" for message, version in EVERY_MESSAGE
-)
+NAMES: tuple[str, ...] = tuple(message.__name__ for message, _ in EVERY_MESSAGE)
 """How a test names each entry of `EVERY_MESSAGE`."""
 
-QUICK = settings(
-    max_examples=6,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=(Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.too_slow],
-)
-"""A few examples for each of the many messages; the same ones in every run."""
+SAMPLES = 6
+"""Random messages of each class and version."""
 
 _BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
 
+@contextmanager
+def in_version(version: int) -> Iterator[None]:
+    """Name the version in whatever is raised inside."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"in version {version}")
+        raise
+
+
+@functools.cache
+def fields_of(message: type, version: int) -> tuple[WireField, ...]:
+    """The fields that this version of a message has."""
+    return tuple(field for field in wire_fields(message) if field.is_in(version))
+
+
+@functools.cache
+def samples(message: type, version: int) -> tuple[object, ...]:
+    """Random messages of this class and version; the same ones in every run."""
+    found = []
+
+    @settings(
+        max_examples=SAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=(Phase.generate,),
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(messages(message, version))
+    def note(sample: object) -> None:
+        found.append(sample)
+
+    note()
+    return tuple(found)
+
+
+@functools.cache
 def messages(message: type, version: int) -> st.SearchStrategy[object]:
     """Messages of this class with the fields of this version, the others at their defaults."""
-    fields = [field for field in wire_fields(message) if field.is_in(version)]
+    fields = fields_of(message, version)
     return st.builds(message, **{field.name: _values(field, version) for field in fields})
 
 
@@ -78,10 +111,9 @@ def full_message(message: type, version: int) -> object:
 
 def _full(message: type, version: int, numbers: "itertools.count[int]") -> object:
     values: dict[str, object] = {}
-    for field in wire_fields(message):
-        if field.is_in(version):
-            items = tuple(_full_one(field, version, numbers) for _ in range(2))
-            values[field.name] = items if field.is_array else items[0]
+    for field in fields_of(message, version):
+        items = tuple(_full_one(field, version, numbers) for _ in range(2))
+        values[field.name] = items if field.is_array else items[0]
     return message(**values)
 
 

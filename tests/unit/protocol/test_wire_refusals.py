@@ -7,6 +7,7 @@ import pytest
 
 from tailrace.errors import FatalError
 from tailrace.protocol import codec
+from tailrace.protocol.apis import Api
 from tailrace.protocol.errors import MalformedMessageError, UnencodableMessageError
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -14,7 +15,7 @@ from tailrace.protocol.messages.fetch import FetchRequest
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.protocol.messages.produce import ProduceRequest
-from tests.unit.protocol.strategies import EVERY_MESSAGE, NAMES, full_message
+from tests.unit.protocol.strategies import EVERY_MESSAGE, NAMES, full_message, in_version
 
 LARGEST_UVARINT = b"\xff\xff\xff\xff\x0f"
 
@@ -26,14 +27,15 @@ def encoded(message: Any, version: int) -> bytes:
     return bytes(out)
 
 
-@pytest.mark.parametrize(("message", "version"), EVERY_MESSAGE, ids=NAMES)
-def test_every_truncation_is_refused(message: type[Message], version: int) -> None:
+@pytest.mark.parametrize(("message", "api"), EVERY_MESSAGE, ids=NAMES)
+def test_every_truncation_is_refused(message: type[Message], api: Api) -> None:
     """A message that ends anywhere before its end is malformed, and nothing else is raised."""
-    whole = encoded(full_message(message, version), version)
-    # All cuts of small messages, and a spread over the large ones, which repeat themselves.
-    for size in range(0, len(whole), 1 + len(whole) // 150):
-        with pytest.raises(MalformedMessageError):
-            codec.decode(message, version, memoryview(whole)[:size])
+    for version in api.versions:
+        whole = encoded(full_message(message, version), version)
+        # All cuts of small messages, and a spread over the large ones, which repeat themselves.
+        for size in range(0, len(whole), 1 + len(whole) // 150):
+            with in_version(version), pytest.raises(MalformedMessageError):
+                codec.decode(message, version, memoryview(whole)[:size])
 
 
 @pytest.mark.parametrize(
