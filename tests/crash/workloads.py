@@ -325,6 +325,20 @@ def operation_count(workload: Callable[[Broker], None]) -> int:
     return len(files.operations)
 
 
+class Starts:
+    """What a start finds on disks, of which crashes leave many that are equal."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, dict[TopicPartition, Found]] = {}
+
+    def stored(self, disk: MemoryFiles) -> dict[TopicPartition, Found]:
+        """The same as the function, which is not called twice for equal disks."""
+        state = disk.state()
+        if state not in self._known:
+            self._known[state] = stored(disk)
+        return self._known[state]
+
+
 def stored(files: MemoryFiles) -> dict[TopicPartition, Found]:
     """Start on what a crash left, with recovery; what is there of each partition. Then stop."""
     broker = Broker(files, Oracle())
@@ -388,6 +402,14 @@ def check(oracle: Oracle, found: dict[TopicPartition, Found], *, is_kill: bool) 
 
 
 def crash_all_ways(files: MemoryFiles, seed: int) -> list[tuple[bool, MemoryFiles]]:
+    """The disks of `crash_five_ways` that differ; a kill comes first, of which most is asked."""
+    found: dict[object, tuple[bool, MemoryFiles]] = {}
+    for is_kill, disk in crash_five_ways(files, seed):
+        found.setdefault(disk.state(), (is_kill, disk))
+    return list(found.values())
+
+
+def crash_five_ways(files: MemoryFiles, seed: int) -> list[tuple[bool, MemoryFiles]]:
     """Disks after a kill, a power loss and some torn ones; and whether it was a kill."""
     chance = random.Random(seed)
     torn = [(False, files.crash(chance=chance)) for _ in range(3)]

@@ -44,6 +44,9 @@ class _Inode:
             content = self._torn(chance)
         return _Inode(bytearray(content), content, self.modified_ms)
 
+    def state(self) -> object:
+        return bytes(self.data), self.modified_ms
+
     def _torn(self, chance: random.Random) -> bytes:
         """A mixture, by sector, of synced content and later writes."""
         old, new = self.on_device, bytes(self.data)
@@ -72,6 +75,9 @@ class _Directory:
 
     def sync(self) -> None:
         self.since_sync = [dict(self.entries)]
+
+    def state(self) -> object:
+        return frozenset((name, node.state()) for name, node in self.entries.items())
 
     def after_crash(self, *, keep_unsynced: bool, chance: random.Random | None) -> "_Directory":
         entries = self.entries if keep_unsynced else self.since_sync[0]
@@ -285,6 +291,10 @@ class MemoryFiles:
     def content(self, path: str) -> bytes:
         """The content of a file as a process reads it."""
         return bytes(self._tree.file(path).data)
+
+    def state(self) -> object:
+        """All names, contents and times that a process sees, hashable, to compare disks by."""
+        return self._tree.root.state()
 
     def overwrite(self, path: str, data: bytes) -> None:
         """Change a file directly, on the device too: bit rot, or another process."""

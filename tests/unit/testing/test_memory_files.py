@@ -30,6 +30,23 @@ def test_content_needs_sync_and_names_need_sync_of_their_directory() -> None:
     assert files.crash().content("d/name") == b""
 
 
+def test_disks_have_equal_states_if_a_process_sees_no_difference() -> None:
+    """Names, contents, times and empty directories count; what is on the device does not."""
+    files = MemoryFiles()
+    files.make_directory("d")
+    written(files, "d/a", b"abc")
+    state = files.state()
+    files.open("d/a").sync()
+    assert files.state() == files.crash(keep_unsynced=True).state() == state
+    assert files.crash().state() != state
+    content, name, directory, time = [files.crash(keep_unsynced=True) for _ in range(4)]
+    written(content, "d/a", b"abX")
+    name.rename("d/a", "d/b")
+    directory.make_directory("empty")
+    time.set_modified_ms("d/a", 5)
+    assert state not in [disk.state() for disk in (content, name, directory, time)]
+
+
 def test_a_rename_is_old_or_new() -> None:
     """Until the directory is synced it is the old one."""
     files = MemoryFiles()
