@@ -124,12 +124,12 @@ def test_a_node_that_takes_nothing_is_spared_if_asked_for(timeout_ms: int) -> No
         }
         async with stage.producer(**settings) as producer:
             await stage.send(producer, 1, partition=2)[0]
-            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, partition=SLOW, delay_s=20)
-            await send_for(stage, producer, 2)
-            found.update(await send_for(stage, producer, 10))
-            await stage.pass_time(20)
+            stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.DELAY, partition=SLOW, delay_s=6)
+            await send_for(stage, producer, 1)
+            found.update(await send_for(stage, producer, 3))
+            await stage.pass_time(6)
             await producer.flush()
-            after.update(await send_for(stage, producer, 5))
+            after.update(await send_for(stage, producer, 2))
             await producer.flush()
             check_empty(producer)
         stage.check_log(may_reorder=True)
