@@ -22,7 +22,7 @@ demo: setup ## Real flights through a real broker into Spark
 	@$(BIN)/tailrace demo
 
 test: setup ## The tests for every change, in two processes; some minutes
-	@$(BIN)/python -m pytest --ignore=tests/devices --numprocesses=2 --dist=loadfile
+	@$(BIN)/python -m pytest --ignore=tests/devices --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 test-spark: ## The tests of Spark with another PySpark; PYSPARK=4.0.5
 	@test -n "$(PYSPARK)" || { echo "say which one: make test-spark PYSPARK=4.0.5"; exit 2; }

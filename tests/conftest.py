@@ -1,13 +1,22 @@
-"""What all tests share: how many inputs a fuzz target gets, examples a property, rounds a kill."""
+"""What all tests share: how many inputs a fuzz target gets, examples a property, rounds a kill.
+
+And how `make test` shares them out between processes: by file, but with all tests that use a Spark
+session in one process, since a JVM takes long to start and to become quick.
+"""
 
 import gc
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from tests.steps import Steps, every, spread
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
+
+SPARK = ("tests/spark/", "tests/unit/demo/test_pipeline.py")
+"""What shares the Spark session of a process."""
 
 settings.register_profile("default", max_examples=100, deadline=None, suppress_health_check=QUIET)
 settings.register_profile("slow", max_examples=10_000, deadline=None, suppress_health_check=QUIET)
@@ -24,12 +33,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=3, help="kills of each of the jobs on Spark")
 
 
+class FilesAndSpark(LoadFileScheduling):  # type: ignore[misc]
+    """Gives a process whole files, and one process all files of `SPARK`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAndSpark:
+    """The scheduler of every run in several processes."""
+    return FilesAndSpark(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests on Spark first: they take longest, and the others fill the rest of the time."""
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+def pytest_collection() -> None:
+    """Search for no garbage while modules are imported; they leave little, and it takes long."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Keep what is imported out of later searches for garbage, so that these come in time.
 
     A test leaves hundreds of megabytes of disks in memory, which only such a search finds.
     """
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
