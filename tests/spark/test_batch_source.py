@@ -156,8 +156,8 @@ def bootstrap() -> Iterator[str]:
         producer.produce(
             "t", b"%d" % number, key=b"k", partition=0, headers=[("h", b"%d" % number)]
         )
-    producer.flush(20)
-    [broker] = producer.list_topics("t", timeout=10).brokers.values()
+    producer.flush(60)
+    [broker] = producer.list_topics("t", timeout=60).brokers.values()
     yield f"{broker.host}:{broker.port}"
     del producer
 

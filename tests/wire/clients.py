@@ -16,7 +16,7 @@ with warnings.catch_warnings():
 
 T = TypeVar("T")
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class Sent(NamedTuple):

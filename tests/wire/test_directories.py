@@ -16,7 +16,7 @@ OFTEN = (
     "--override", "log.retention.ms=-1",
     "--override", "log.flush.offset.checkpoint.interval.ms=200",
 )  # fmt: skip
-WAIT_S = 20
+WAIT_S = 60
 
 
 def write(address: str, topic: str) -> None:

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.wire
 
 SMALL = {"log.segment.bytes": "20000", "log.index.interval.bytes": "500"}
 COUNT = 2_000
-WAIT_S = 30
+WAIT_S = 60
 
 
 def test_a_log_is_followed_while_the_broker_writes_and_rolls_it(tmp_path: Path) -> None:

@@ -300,7 +300,7 @@ def test_a_broker_is_followed(spark: SparkSession, tmp_path: Path, lake: Path) -
         def produce(first: int, limit: int) -> None:
             for number in range(first, limit):
                 producer.produce("t", b"%d" % number, key=b"k", headers=[("h", b"%d" % number)])
-            producer.flush(20)
+            producer.flush(60)
 
         produce(0, 100)
         options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t"}

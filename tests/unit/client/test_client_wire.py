@@ -41,8 +41,8 @@ def bootstrap() -> Iterator[str]:
     )
     for number in range(3000):
         producer.produce("flights", b"%d" % number, partition=0, timestamp=1000 + number)
-    producer.flush(20)
-    brokers = producer.list_topics("flights", timeout=10).brokers.values()
+    producer.flush(60)
+    brokers = producer.list_topics("flights", timeout=60).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
     del producer
 

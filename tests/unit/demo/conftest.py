@@ -36,8 +36,8 @@ def tables(all_tables: Tables) -> Tables:
 def cluster() -> Iterator[str]:
     """Address of librdkafka's own stand-in for a cluster, with a topic `flights`."""
     owner = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
-    owner.list_topics("flights", timeout=10)
-    brokers = owner.list_topics("flights", timeout=10).brokers.values()
+    owner.list_topics("flights", timeout=60)
+    brokers = owner.list_topics("flights", timeout=60).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
     del owner
 

@@ -27,7 +27,7 @@ def read_all(cluster: str, *, count: int) -> dict[int, list[tuple[bytes | None, 
     consumer = Consumer({"bootstrap.servers": cluster, "group.id": "reader"})
     consumer.assign([TopicPartition("flights", number, 0) for number in range(4)])
     found: dict[int, list[tuple[bytes | None, bytes, int]]] = {n: [] for n in range(4)}
-    for message in consumer.consume(count, timeout=20):
+    for message in consumer.consume(count, timeout=60):
         assert message.error() is None
         record = (message.key(), message.value(), message.timestamp()[1])
         found[message.partition()].append(record)
@@ -64,7 +64,7 @@ def test_an_interrupted_run_is_continued_without_doubles(cluster: str) -> None:
     for partition, kept in enumerate((0, 1, 20, len(expected[3]))):
         for key, value, timestamp in expected[partition][:kept]:
             first.produce("flights", value, key, partition=partition, timestamp=timestamp)
-    assert first.flush(10) == 0
+    assert first.flush(60) == 0
 
     present = end_offsets(records, bootstrap_servers=cluster)
     assert present == [0, 1, 20, len(expected[3])]
@@ -120,6 +120,6 @@ def test_partitions_are_those_of_librdkafka(cluster: str) -> None:
             key,
             on_delivery=lambda _error, message: chosen.update({message.key(): message.partition()}),
         )
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     ours = zip(records.keys, records.partitions(), strict=True)
     assert chosen == {key: partition for key, partition in ours if key}
