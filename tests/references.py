@@ -14,8 +14,9 @@ Not here: what those documents say besides; people write that.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -167,21 +168,20 @@ def _between(text: str, marks: tuple[str, str], content: str) -> str:
     return f"{before}{begin}\n{content}\n{end}{after}"
 
 
-def references() -> dict[Path, str]:
-    """Each generated document and what it has to hold."""
-    return {
-        DOCS / "protocol.md": describe_protocol(),
-        DOCS / "configuration.md": configuration(),
-        DOCS / "metrics.md": metrics(),
-        DOCS / "cli.md": cli(),
-        DOCS / "conformance.md": conformance(),
-        DOCS / "spark-parity.md": parity(),
-        DOCS / "performance.md": performance(),
-        DOCS / "ARCHITECTURE.md": architecture(),
-        ROOT / "README.md": readme(),
-    }
+REFERENCES: Final[Mapping[Path, Callable[[], str]]] = {
+    DOCS / "protocol.md": describe_protocol,
+    DOCS / "configuration.md": configuration,
+    DOCS / "metrics.md": metrics,
+    DOCS / "cli.md": cli,
+    DOCS / "conformance.md": conformance,
+    DOCS / "spark-parity.md": parity,
+    DOCS / "performance.md": performance,
+    DOCS / "ARCHITECTURE.md": architecture,
+    ROOT / "README.md": readme,
+}
+"""Each generated document and what makes the text that it has to hold."""
 
 
 if __name__ == "__main__":
-    for document, text in references().items():
-        document.write_text(text)
+    for document, describe in REFERENCES.items():
+        document.write_text(describe())

@@ -10,15 +10,15 @@ from tailrace.client.producer.metrics import METRICS
 from tailrace.spark.options import names
 from tailrace.spark.sink_options import COLUMNS as SINK_COLUMNS
 from tailrace.testing import virtual_runtime
-from tests.references import DOCS, ROOT, references
+from tests.references import DOCS, REFERENCES, ROOT
 
 MARKDOWN = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
-@pytest.mark.parametrize("path", references(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.name)
 def test_generated_reference_is_current(path: Path) -> None:
     """A generated document is what `make docs` would write today."""
-    assert path.read_text() == references()[path], "run `make docs`"
+    assert path.read_text() == REFERENCES[path](), "run `make docs`"
 
 
 def test_every_metric_is_explained() -> None:
