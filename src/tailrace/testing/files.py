@@ -10,6 +10,7 @@ there is only one: all writes of a killed process; or the device after a power l
 """
 
 import errno
+import functools
 import os
 import posixpath
 import random
@@ -476,8 +477,10 @@ class MemoryFiles:
         return None
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in posixpath.normpath(path).split("/") if part not in {"", "."}]
+@functools.lru_cache(maxsize=1024)
+def _parts(path: str) -> tuple[str, ...]:
+    # Paths are taken apart at each call of a disk, and most of them again and again.
+    return tuple(part for part in posixpath.normpath(path).split("/") if part not in {"", "."})
 
 
 def _inodes_in(directory: _Directory, path: str) -> Iterator[tuple[str, _Inode]]:
