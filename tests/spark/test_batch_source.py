@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from pyspark import __version__
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -97,6 +98,7 @@ def test_frames_can_be_united_limited_and_used_again(spark: SparkSession, data: 
     assert frame.limit(7).count() == 7
 
 
+@pytest.mark.skipif(__version__.startswith("4.0."), reason="Spark 4.0 plans each query anew")
 def test_what_is_appended_later_needs_a_new_load(spark: SparkSession, tmp_path: Path) -> None:
     """A DataFrame keeps to what it has seen first."""
     write_numbered(tmp_path, TopicPartition("t", 0), limit=20)

@@ -1,7 +1,7 @@
 """What differs between the versions of PySpark that this package runs on, in one place.
 
     4.0   data sources in Python; Arrow writers for batches; `latestOffset()` has no arguments
-    4.1   Arrow writers for streams
+    4.1   Arrow writers for streams; a plan of a source is kept for the queries of its DataFrame
     4.2   `latestOffset(start, limit)`, read limits, `SupportsTriggerAvailableNow`
     4.3   nothing new for a data source
 

@@ -11,7 +11,8 @@ Not here: filters. Spark 4.3.0 mixes up the pushed filters of queries that share
 returns wrong rows, so they are left to Spark. Streams are in `streaming`, writing is in `sink`.
 
 Invariant: the range of offsets is settled once per `load()`, on the driver. A DataFrame used
-twice reads the same records twice; a new `load()` sees what came after.
+twice reads the same records twice; a new `load()` sees what came after. Spark 4.0 keeps no plan
+of a source, so there the range is settled once per query.
 """
 
 import logging
@@ -185,8 +186,8 @@ class TailraceReader(DataSourceReader):  # type: ignore[misc]  # likewise
         """The records of one task as Arrow record batches."""
         from tailrace.spark.readers import read_task
 
-        # Spark makes one partition with nothing in it where there are none.
-        task = partition.value or ScanTask(ranges=(), is_compiled=False)
+        # Where there are no partitions Spark makes one with nothing in it; before 4.2 it is None.
+        task = getattr(partition, "value", None) or ScanTask(ranges=(), is_compiled=False)
         return read_task(
             task,
             open_store(self._options),

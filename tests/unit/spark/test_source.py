@@ -92,7 +92,7 @@ def test_a_reader_plans_and_reads(tmp_path: Path) -> None:
 
 
 def test_nothing_to_read_is_a_partition_that_spark_makes(tmp_path: Path) -> None:
-    """An empty list comes back as one partition without a value."""
+    """An empty list comes back as one partition without a value, or as None before 4.2."""
     from pyspark.sql.datasource import InputPartition
 
     reader = source(tmp_path, subscribePattern="none").reader
@@ -102,6 +102,7 @@ def test_nothing_to_read_is_a_partition_that_spark_makes(tmp_path: Path) -> None
     empty = found.reader(found.schema())
     assert empty.partitions() == []
     assert list(empty.read(InputPartition(None))) == []
+    assert list(empty.read(None)) == []
 
 
 def test_importing_the_source_leaves_heavy_libraries_alone() -> None:
