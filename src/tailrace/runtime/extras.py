@@ -9,7 +9,7 @@ from typing import Final
 
 from tailrace.errors import MissingExtraError
 
-_SPARK: Final = ("pandas", "pyarrow", "pyspark")
+_SPARK: Final = ("jinja2", "pandas", "pyarrow", "pyspark")
 
 EXTRAS: Final = {
     "arrow": ("pyarrow",),

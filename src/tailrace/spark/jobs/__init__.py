@@ -15,7 +15,7 @@
     compact*.py         the cleaner's rules for logs whose keys no machine holds
     audit*.py           every batch of data directories, and replicas held against each other
     profile*.py         what topics hold; sketches.py: what of it can be merged
-    report_html.py      pages without scripts: tables and charts
+    report_html.py      pages without scripts, from templates/; charts.py: where their bars stand
 
 A DataFrame would send every record through the JVM, which writes Parquet at a fifth of the speed.
 Here a row is a work item, and tasks read logs and write files themselves.

@@ -1,10 +1,10 @@
 """A profile as a page, with the rates, sizes, keys and compression of each topic; or as lines."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Final
 
 from tailrace.spark.jobs import report_html as html
+from tailrace.spark.jobs.charts import BYTES, COUNTS, Bars, Columns, bars, columns, moment
 from tailrace.spark.jobs.profile import LogProfile, Profile
 from tailrace.spark.jobs.sketches import DISTINCT_ERROR, TimeHistogram
 
@@ -16,7 +16,6 @@ _COLUMNS_MAX: Final = 300
 """Bars of a chart over time; buckets share a bar where there are more."""
 _SHOWN_BYTES: Final = 60
 """Bytes of a key that the page shows."""
-_YEAR_10000_MS: Final = 253_402_300_800_000
 
 _UNITS: Final = {60_000: "minute", 3_600_000: "hour", 86_400_000: "day"}
 
@@ -25,31 +24,30 @@ def profile_page(profile: Profile) -> str:
     """One HTML file that says it all."""
     topics = profile.topics()
     ordered = sorted(topics.items(), key=lambda each: -each[1].counters.stored_bytes)
-    parts = [
-        html.facts(
-            [
-                ("topics", len(topics)),
-                ("partitions", len(profile.partitions)),
-                ("records", sum(each.counters.records for each in topics.values())),
-                ("stored", html.size(sum(each.counters.stored_bytes for _, each in ordered))),
-                ("seconds", f"{profile.seconds:.1f}"),
-            ]
-        ),
-        html.heading("Topics by size"),
-        html.bars(
+    drawn = ordered[:_TOPICS_MAX]
+    return html.render(
+        "profile.html",
+        title="Profile",
+        subject=profile.source,
+        totals=[
+            ("topics", len(topics)),
+            ("partitions", len(profile.partitions)),
+            ("records", sum(each.counters.records for each in topics.values())),
+            ("stored", html.size(sum(each.counters.stored_bytes for each in topics.values()))),
+            ("seconds", f"{profile.seconds:.1f}"),
+        ],
+        by_size=bars(
             [
                 (name, each.counters.stored_bytes, html.size(each.counters.stored_bytes))
-                for name, each in ordered[:_TOPICS_MAX]
-            ]
+                for name, each in drawn
+            ],
+            axis="bytes stored",
+            quantity=BYTES,
         ),
-        html.heading("Partitions"),
-        _partitions(profile),
-    ]
-    for name, each in ordered[:_TOPICS_MAX]:
-        of_topic = [p for partition, p in profile.partitions.items() if partition.topic == name]
-        parts += _topic(name, each, superseded=sum(p.superseded for p in of_topic))
-    when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return html.page("Profile", f"{profile.source}; {when}", parts)
+        partitions=_partitions(profile),
+        topics=[_topic(name, each, profile) for name, each in drawn],
+        rows_max=_ROWS_MAX,
+    )
 
 
 def profile_lines(profile: Profile) -> Iterator[str]:
@@ -63,12 +61,12 @@ def profile_lines(profile: Profile) -> Iterator[str]:
             f"{counters.stored_bytes} bytes stored, {ratio:.2f} bytes of content for each; "
             f"{'' if each.keys.is_exact else 'about '}{each.keys.count()} keys, "
             f"{counters.null_keys} records without one, {counters.tombstones} tombstones, "
-            f"{counters.out_of_order} out of order; {_time(each.oldest)} to {_time(each.newest)}"
+            f"{counters.out_of_order} out of order; {moment(each.oldest)} to {moment(each.newest)}"
         )
 
 
-def _partitions(profile: Profile) -> html.Markup:
-    rows = (
+def _partitions(profile: Profile) -> list[tuple[object, ...]]:
+    return [
         (
             str(partition),
             each.counters.records,
@@ -77,109 +75,117 @@ def _partitions(profile: Profile) -> html.Markup:
             html.share(each.superseded, each.counters.records),
             each.counters.tombstones,
             html.share(each.counters.out_of_order, each.counters.records),
-            _time(each.oldest),
-            _time(each.newest),
+            moment(each.oldest),
+            moment(each.newest),
             each.counters.damaged,
         )
         for partition, each in profile.partitions.items()
-    )
-    headings = (
-        "partition", "records", "stored", "distinct keys", "superseded", "tombstones",
-        "out of order", "oldest", "newest", "damaged",
-    )  # fmt: skip
-    return html.table(headings, rows, rows_max=_ROWS_MAX)
+    ]
 
 
-def _topic(name: str, found: LogProfile, *, superseded: int) -> Iterator[html.Markup]:
+def _topic(name: str, found: LogProfile, profile: Profile) -> dict[str, object]:
+    """What the template says of a topic."""
+    return {
+        "name": name,
+        "facts": _facts(
+            found,
+            superseded=sum(
+                each.superseded
+                for partition, each in profile.partitions.items()
+                if partition.topic == name
+            ),
+        ),
+        "rates": _rates(found.times),
+        "sizes": _sizes(found),
+        "codecs": _codecs(found),
+        "hitters": _hitters(found),
+        "hitters_error": found.hitters.error,
+    }
+
+
+def _facts(found: LogProfile, *, superseded: int) -> list[tuple[str, object]]:
     counters = found.counters
     records = counters.records
-    yield html.heading(name)
-    yield html.facts(
-        [
-            ("records", records),
-            ("batches", counters.batches),
-            ("records per batch", f"{records / max(counters.batches, 1):.1f}"),
-            ("stored", html.size(counters.stored_bytes)),
-            ("keys and values", html.size(counters.content_bytes)),
-            ("distinct keys", _distinct(found)),
-            ("superseded", html.share(superseded, records)),
-            ("without a key", html.share(counters.null_keys, records)),
-            ("tombstones", html.share(counters.tombstones, records)),
-            ("oldest", _time(found.oldest)),
-            ("newest", _time(found.newest)),
-            ("out of order", html.share(counters.out_of_order, records)),
-            ("without a time", counters.without_time),
-            ("in the future", counters.in_future),
-            ("control batches", counters.control_batches),
-            ("transactional batches", counters.transactional_batches),
-        ]
-    )
-    yield from _rates(found.times)
-    yield html.heading("Bytes of key and value", level=3)
-    yield html.bars(_sizes(found))
-    yield html.heading("Compression", level=3)
-    yield _codecs(found)
-    hitters = found.hitters.top(_HITTERS_SHOWN)
-    if hitters:
-        yield html.heading("Keys that come most", level=3)
-        keyed = max(records - counters.null_keys, 1)
-        if found.hitters.error:
-            low = html.count(found.hitters.error)
-            yield html.paragraph(f"Counts are too low by at most {low}.")
-        yield html.bars(
-            [
-                (
-                    _key(each.value),
-                    each.count_min,
-                    f"{html.count(each.count_min)}, {html.share(each.count_min, keyed)}",
-                )
-                for each in hitters
-            ]
-        )
+    return [
+        ("records", records),
+        ("batches", counters.batches),
+        ("records per batch", f"{records / max(counters.batches, 1):.1f}"),
+        ("stored", html.size(counters.stored_bytes)),
+        ("keys and values", html.size(counters.content_bytes)),
+        ("distinct keys", _distinct(found)),
+        ("superseded", html.share(superseded, records)),
+        ("without a key", html.share(counters.null_keys, records)),
+        ("tombstones", html.share(counters.tombstones, records)),
+        ("oldest", moment(found.oldest)),
+        ("newest", moment(found.newest)),
+        ("out of order", html.share(counters.out_of_order, records)),
+        ("without a time", counters.without_time),
+        ("in the future", counters.in_future),
+        ("control batches", counters.control_batches),
+        ("transactional batches", counters.transactional_batches),
+    ]
 
 
-def _rates(times: TimeHistogram) -> Iterator[html.Markup]:
+def _rates(times: TimeHistogram) -> list[tuple[str, Columns]]:
     buckets = times.buckets()
     if not buckets:
-        return
+        return []
     width = times.width_ms
     first = buckets[0].start_ms
     # Stretches without records are drawn too.
     span = (buckets[-1].start_ms - first) // width + 1
     step = -(-span // _COLUMNS_MAX)
-    counted = [[0, 0] for _ in range(-(-span // step))]
+    records, size = ([0] * -(-span // step) for _ in range(2))
     for each in buckets:
-        totals = counted[(each.start_ms - first) // width // step]
-        totals[0] += each.records
-        totals[1] += each.bytes
+        number = (each.start_ms - first) // width // step
+        records[number] += each.records
+        size[number] += each.bytes
     unit = _UNITS.get(width, f"{width // 86_400_000} day")
     unit = unit if step == 1 else f"{step} {unit}s"
-    labels = [_time(first + number * step * width) for number in range(len(counted))]
-    for name, index, shown in (("Records", 0, html.count), ("Bytes", 1, html.size)):
-        yield html.heading(f"{name} per {unit}", level=3)
-        yield html.columns(
-            [
-                (label, row[index], shown(row[index]))
-                for label, row in zip(labels, counted, strict=True)
-            ]
-        )
-
-
-def _sizes(found: LogProfile) -> list[tuple[str, float, str]]:
-    classes = found.size_classes.tolist()
-    used = [number for number, count in enumerate(classes) if count]
     return [
         (
-            "none" if not number else f"from {html.size(1 << number - 1)}",
+            f"{name} over time",
+            columns(
+                values,
+                start_ms=first,
+                step_ms=step * width,
+                axis=f"{name.lower()} per {unit}",
+                quantity=quantity,
+            ),
+        )
+        for name, values, quantity in (("Records", records, COUNTS), ("Bytes", size, BYTES))
+    ]
+
+
+def _sizes(found: LogProfile) -> Bars:
+    classes = found.size_classes.tolist()
+    used = [number for number, count in enumerate(classes) if count]
+    values = [
+        (
+            "0 B" if not number else f"from {html.size(1 << number - 1)}",
             classes[number],
             html.count(classes[number]),
         )
         for number in range(min(used, default=0), max(used, default=-1) + 1)
     ]
+    return bars(values, axis="records of that size", quantity=COUNTS)
 
 
-def _codecs(found: LogProfile) -> html.Markup:
-    rows = (
+def _hitters(found: LogProfile) -> Bars:
+    keyed = max(found.counters.records - found.counters.null_keys, 1)
+    values = [
+        (
+            _key(each.value),
+            each.count_min,
+            f"{html.count(each.count_min)}, {html.share(each.count_min, keyed)}",
+        )
+        for each in found.hitters.top(_HITTERS_SHOWN)
+    ]
+    return bars(values, axis="records with that key", quantity=COUNTS)
+
+
+def _codecs(found: LogProfile) -> list[tuple[object, ...]]:
+    return [
         (
             name,
             use.batches,
@@ -189,9 +195,7 @@ def _codecs(found: LogProfile) -> html.Markup:
             f"{use.content_bytes / use.stored_bytes:.2f}" if use.stored_bytes else "-",
         )
         for name, use in sorted(found.codecs.items())
-    )
-    headings = ("codec", "batches", "records", "stored", "keys and values", "ratio")
-    return html.table(headings, rows, rows_max=_ROWS_MAX)
+    ]
 
 
 def _distinct(found: LogProfile) -> str:
@@ -206,11 +210,3 @@ def _key(value: bytes) -> str:
     except UnicodeDecodeError:
         text = f"0x{value.hex()}"
     return text if len(text) <= _SHOWN_BYTES else f"{text[:_SHOWN_BYTES]}…"
-
-
-def _time(timestamp_ms: int | None) -> str:
-    if timestamp_ms is None:
-        return "-"
-    if timestamp_ms >= _YEAR_10000_MS:
-        return f"{timestamp_ms} ms"
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -125,10 +125,9 @@ def test_the_exit_code_is_that_of_verify() -> None:
         assert report(*given_severities).exit_code == code
 
 
-def test_the_page_shows_segments_by_their_worst_finding() -> None:
-    """With totals and a row for each finding; what files hold does not become markup."""
+def test_the_page_has_totals_and_a_row_for_each_finding() -> None:
+    """What files hold does not become markup."""
     page = Page(audit_page(report(Severity.INFO, Severity.ERROR, Severity.WARNING)))
-    assert [each["class"] for each in page.attributes("rect")] == ["good", "error", "good", "good"]
     assert "script" not in page.tags
     assert "<script>alert('x')</script>&\"\\x00" in page.text
     assert "1 error, 1 warning, 1 info" in page.text
@@ -137,29 +136,81 @@ def test_the_page_shows_segments_by_their_worst_finding() -> None:
     assert page.tags.count("tr") == 4
 
 
+def drawn(found: AuditReport, kind: str) -> list[tuple[float, float]]:
+    """Left edge and width of every rectangle of a class of the style sheet."""
+    return [
+        (float(each["x"]), float(each["width"]))
+        for each in Page(audit_page(found)).attributes("rect")
+        if each["class"] == kind
+    ]
+
+
 def test_the_page_of_a_clean_audit_says_so() -> None:
-    """No finding at all, and all of it green."""
+    """No finding, and nothing is drawn but segments, each as wide as it is large."""
     page = Page(audit_page(report()))
     assert "none: clean" in page.text
-    assert {each["class"] for each in page.attributes("rect")} == {"good"}
+    assert {each["class"] for each in page.attributes("rect")} == {"log"}
+    lefts = [left for left, _ in drawn(report(), "log")]
+    assert lefts == [0, 166.67, 500, 0]
 
 
-def test_many_segments_share_the_pieces_of_a_strip() -> None:
-    """A piece has the colour of the worst in it."""
+def test_a_damaged_batch_is_one_mark_at_its_position() -> None:
+    """The segment around it stays as it is: of 600 bytes, byte 107 is at 107/600 of the width."""
+    assert drawn(report(Severity.ERROR), "error") == [(round(1000 * 107 / 600), 3)]
+
+
+def test_findings_at_one_position_share_a_mark() -> None:
+    """It has the colour of the worst of them, and its tooltip counts the others."""
+    found = report(Severity.INFO, Severity.ERROR, Severity.WARNING)
+    assert [len(drawn(found, kind)) for kind in ("error", "warning", "info")] == [1, 0, 0]
+    assert "&#34;\\x00; and 2 more</title>" in audit_page(found)
+
+
+def test_a_finding_about_a_file_is_a_line_below_its_segment() -> None:
+    """So is one in an index, whose position is not one in the log."""
+    files = listed([100, 300])
+    index = files.segments[1].path.replace(".log", ".index")
+    bad = Finding(
+        severity=Severity.ERROR, rule=Rule.OFFSET_INDEX, path=index, position=8, sentence="falls"
+    )
+    found = replace(
+        report(),
+        partitions=((TopicPartition("t", 0), files),),
+        findings=(AuditFinding(TopicPartition("t", 0), bad),),
+    )
+    assert drawn(found, "error") == [drawn(found, "log")[1]]
+
+
+def test_many_segments_share_the_pieces_of_a_map() -> None:
+    """A piece stands for neighbouring segments; the line below it has the colour of the worst."""
     files = listed([10] * 1000)
     bad = Finding(
         severity=Severity.WARNING, rule=Rule.TAIL, path=files.segments[637].path, sentence="torn"
     )
-    found = AuditReport(
-        directories=("data",),
+    found = replace(
+        report(),
         partitions=((TopicPartition("t", 0), files),),
         findings=(AuditFinding(TopicPartition("t", 0), bad),),
-        seconds=1.0,
     )
-    kinds = [each["class"] for each in Page(audit_page(found)).attributes("rect")]
-    assert len(kinds) == 200
-    assert kinds.count("warning") == 1
-    assert kinds[637 // 5] == "warning"
+    pieces = drawn(found, "log")
+    assert len(pieces) == 200
+    assert drawn(found, "warning") == [pieces[637 // 5]]
+
+
+def test_an_empty_log_is_drawn_too() -> None:
+    """Its axis has nothing but zero."""
+    empty = replace(report(), partitions=((TopicPartition("t", 0), listed([0])),))
+    assert drawn(empty, "log") == [(0, 0.5)]
+
+
+def test_the_map_of_a_log_has_an_axis_in_bytes() -> None:
+    """The axis has ticks with units, and says at which offset it begins."""
+    page = Page(
+        audit_page(replace(report(), partitions=((TopicPartition("t", 0), listed([600])),)))
+    )
+    assert "128 B" in page.text
+    assert "512 B" in page.text
+    assert "position in the log, in bytes from offset 0 on" in page.text
 
 
 def test_the_page_tells_where_replicas_differ() -> None:
