@@ -5,8 +5,11 @@
                     └──────────────── check (pandas) ◄──── aggregate ◄─────────┤
                                                                                └─► picture
 
-`tailrace.demo.run.run` is the whole of it. What is *not* here: the command line (`tailrace demo`),
-and anything that the product needs.
+`tailrace.demo.run.run` is the whole of it. It is in the package and not in `examples/`, because
+`tailrace demo` is what a user runs first after `pip install`, and a wheel has no examples. The
+notebook in `examples/` takes its data from `flights`, and does the rest itself.
+
+What is *not* here: the command line (`tailrace demo`), and anything that the product needs.
 
 Invariant: what is printed was measured in this run, and the run fails unless the result equals
 what pandas computes from the CSV files without any of our code.
