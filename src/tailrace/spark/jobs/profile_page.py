@@ -12,7 +12,7 @@ _TOPICS_MAX: Final = 200
 """Topics with charts; the largest come first, and the table has all."""
 _ROWS_MAX: Final = 5000
 _HITTERS_SHOWN: Final = 20
-_COLUMNS_MAX: Final = 300
+_COLUMNS_MAX: Final = 200
 """Bars of a chart over time; buckets share a bar where there are more."""
 _SHOWN_BYTES: Final = 60
 """Bytes of a key that the page shows."""
