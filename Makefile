@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYSPARK_VENV := .venv-pyspark-$(PYSPARK)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-spark check format docs fuzz slow devices chaos hostile bench bench-kafka compat-kafka clean
+.PHONY: help setup demo notebook test test-spark check format docs fuzz slow devices chaos hostile bench bench-kafka compat-kafka clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,11 @@ setup: .venv/ready ## Make .venv with the versions of constraints.txt
 
 demo: setup ## Real flights through a real broker into Spark
 	@$(BIN)/tailrace demo
+
+notebook: ## Run examples/flights.ipynb and write its outputs anew
+	@$(PYTHON) -m venv .venv-notebook
+	@.venv-notebook/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt ipykernel nbclient -e '.[demo]'
+	@.venv-notebook/bin/jupyter-execute --inplace --NotebookClient.record_timing=False examples/flights.ipynb
 
 test: setup ## The tests for every change, in two processes; some minutes
 	@$(BIN)/python -m pytest --ignore=tests/devices --numprocesses=2 --dist=loadfile --no-loadscope-reorder
@@ -74,4 +79,4 @@ compat-kafka: setup ## Prove it against Apache Kafka itself; needs Java 17 and M
 	$(BIN)/python -m compat.run
 
 clean: ## Remove .venv, caches and the demo's data
-	rm -rf .venv .venv-pyspark-* demo-data .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-notebook .venv-pyspark-* demo-data .mypy_cache .ruff_cache .import_linter_cache

@@ -4,8 +4,10 @@ Its cells hold their own asserts; here they are run in order, in a process of th
 notebook starts and stops a Spark session. As in Jupyter, what a cell ends with is shown.
 """
 
+import getpass
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,12 @@ from typing import Any
 import pytest
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "flights.ipynb"
+
+MACHINE = re.compile(
+    rf"/(?:tmp|home|root|Users|var|usr|opt|work|private)/|[/@]{re.escape(getpass.getuser())}\b|"
+    r"site-packages|tailrace-notebook-|Traceback|Warning|\bWARN\b"
+)
+"""What only one machine has, or what went wrong on it."""
 
 RUN = """
 import ast, json, sys
@@ -61,7 +69,24 @@ def test_the_notebook_runs_as_it_says_and_cleans_up(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_notebook_is_kept_without_outputs() -> None:
-    """The notebook in the tree has no outputs, so that its changes can be reviewed."""
+@pytest.mark.xfail(strict=True, reason="the outputs are not written yet: run `make notebook`")
+def test_the_notebook_is_kept_with_its_outputs() -> None:
+    """Every cell was run, in order; tables, both reports and the picture are there, and small."""
+    cells = code_cells()
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = json.dumps([cell["outputs"] for cell in cells])
+    assert outputs.count("<iframe srcdoc=") == 2
+    assert outputs.count("<table ") > 5
+    assert outputs.count('"image/png"') == 1
+    assert NOTEBOOK.stat().st_size < 300_000
+
+
+def test_the_outputs_tell_nothing_of_the_machine() -> None:
+    """No traceback, no warning, no log of Spark, no path and no user's name."""
     for cell in code_cells():
-        assert (cell["outputs"], cell["execution_count"]) == ([], None), cell["id"]
+        for output in cell["outputs"]:
+            assert output["output_type"] != "error", cell["id"]
+            assert output.get("name") != "stderr", cell["id"]
+            text = json.dumps({**output, "data": {**output.get("data", {}), "image/png": ""}})
+            told = MACHINE.search(text)
+            assert told is None, f"{cell['id']}: {told}"
