@@ -6,12 +6,13 @@ import threading
 from typing import Any
 
 import numba
-import numpy as np
+import pytest
 from numba.core import event
 
 from tailrace import kernels
 from tailrace.kernels.compiling import compile_function
 from tailrace.kernels.kernel import WORTH_LOADING_RECORDS, Kernel
+from tailrace.kernels.machine import open_object
 
 FRESH = "import sys; from tailrace import kernels; import tailrace.records.checks; "
 
@@ -80,17 +81,15 @@ class Levels(event.Listener):  # type: ignore[misc]
 
 
 def test_kernels_are_compiled_at_level_1() -> None:
-    """The level holds during the compilation and is put back for Numba's other users.
-
-    The function has no source file, so that there is no cache.
-    """
+    """The level holds during the compilation and is put back for Numba's other users."""
     before = numba.config.OPT
     listener = Levels()
     scope: dict[str, Any] = {}
     exec(NOWHERE, scope)
     target = Kernel(scope["double"], ("bytes", "int64"))
     with event.install_listener("numba:compile", listener):
-        target.switch_to(compile_function(target.plain, target.parameters, None), np)
+        code = compile_function(target.plain, target.parameters)
+    target.switch_to(open_object(code, name="double"))
     assert target(b"abc", 4) == target.run_plain(b"abc", 4) == 11
     assert listener.seen == {1}
     assert numba.config.OPT is before
@@ -125,14 +124,51 @@ print(len(names) - len(set(names)), "read_record" in names)
     assert fresh(code) == "0 True"
 
 
-def test_every_kernel_has_one_compiled_signature() -> None:
-    """Numba's cache races between processes where a function has several (numba issue 4807)."""
-    for kernel in (
-        kernels.walk_records,
-        kernels.decode_records,
-        kernels.decode_headers,
-        kernels.find_timestamp,
-        kernels.list_refused,
-    ):
-        assert kernel.is_compiled
-        assert len(kernel.compiled.signatures) == 1
+def test_cached_kernels_are_loaded_without_numba() -> None:
+    """A process that compiles nothing imports neither numpy nor Numba."""
+    kernels.load(kernels.find_timestamp)
+    code = """
+kernels.load(kernels.find_timestamp)
+print([name for name in ('numpy', 'numba') if name in sys.modules])
+"""
+    assert fresh(code) == "[]"
+
+
+WALK = (b"", 0, 0, 0, kernels.int64s(7))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (WALK[:-1], TypeError),
+        ((*WALK, 0), TypeError),
+        ((None, *WALK[1:]), TypeError),
+        ((b"", "0", *WALK[2:]), TypeError),
+        ((b"", 1 << 63, *WALK[2:]), OverflowError),
+        ((*WALK[:-1], bytes(56)), BufferError),
+        ((*WALK[:-1], memoryview(bytearray(112))[::2]), BufferError),
+        ((*WALK[:-1], memoryview(bytearray(57))[1:]), TypeError),
+    ],
+    ids=[
+        "too few", "too many", "no buffer", "no int", "beyond int64", "read-only", "gaps",
+        "not aligned",
+    ],
+)  # fmt: skip
+def test_machine_code_refuses_what_it_cannot_take(
+    arguments: tuple[object, ...], error: type[Exception]
+) -> None:
+    """A wrong argument is an exception, and the buffers that were taken before are given back."""
+    buffer = bytearray(8)
+    with pytest.raises(error):
+        kernels.walk_records(*arguments)
+    if len(arguments) == len(WALK) and arguments[0] == b"":
+        with pytest.raises(error):
+            kernels.walk_records(buffer, *arguments[1:])
+        buffer.append(0)
+
+
+def test_minus_one_is_an_argument_like_others() -> None:
+    """Python's C interface uses it for errors too."""
+    assert (
+        kernels.walk_records(b"", 0, 0, -1, kernels.int64s(7)) == -kernels.RecordFault.RECORD_COUNT
+    )

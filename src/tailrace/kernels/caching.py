@@ -1,7 +1,6 @@
 """Where machine code is kept between processes: a private folder for each state of its sources.
 
-    <root>/<digest>/kernel.py, records.py, …     a copy of the sources of this room
-    <root>/<digest>/<name>_<hash>/*.nbi, *.nbc   Numba's index and machine code of each kernel
+    <root>/<digest>/<kernel>.o     SHA-256 of what follows, then the object file of one kernel
 
 The root is the first of these places that can be used:
 
@@ -11,13 +10,14 @@ The root is the first of these places that can be used:
 
 The digest is taken over the sources, the versions of Python, Numba and llvmlite, and the processor
 with its features. Code that was compiled from anything else has another digest and is never loaded.
-Numba finds its cache by the path of a function's source file, so the kernels are compiled as if
-they stood in the copy: the place of the installation makes no difference, and it may be a zip file.
 
-Invariant: machine code is only loaded from a folder that nobody but this user (and root) can write
-to. A place where that does not hold is passed over.
+Invariants:
 
-Not here: the files in a digest's folder, which Numba writes and reads.
+* Machine code is only loaded from a folder that nobody but this user (and root) can write to. A
+  place where that does not hold is passed over.
+* A file is loaded only if its checksum holds: a lost machine may leave half of it.
+
+Not here: how machine code is made (`compiling`) and called (`machine`).
 """
 
 import contextlib
@@ -42,42 +42,63 @@ be installed beside this one, and would otherwise compile again after each use o
 
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
 _UNFINISHED: Final = "unfinished-"
+_CHECKSUM_SIZE: Final = 32
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 def open_cache() -> Path | None:
     """The folder for machine code of these kernels, made if missing; None if no place can be used.
 
-    Folders of other digests that were not opened for `UNUSED_S_MAX` are removed on the way.
+    When it is made, folders of other digests that were not opened for `UNUSED_S_MAX` are removed.
 
     Raises:
-        ImportError: numba is not installed.
+        ImportError: llvmlite, which comes with numba, is not installed.
     """
     name = _digest()
     for root in _roots():
         with contextlib.suppress(OSError):
             make_private(root)
             folder = root / name
-            if not _is_whole(folder):
-                _remove(folder)
-                _write_sources(folder)
+            if not folder.exists():
+                make_private(folder)
                 _remove_unused(root)
             os.utime(folder)
             return folder
     return None
 
 
+def read_code(folder: Path, name: str) -> bytes | None:
+    """The machine code of a kernel; None if it is not there, or not whole."""
+    try:
+        data = _code_path(folder, name).read_bytes()
+    except OSError:
+        return None
+    checksum, code = data[:_CHECKSUM_SIZE], data[_CHECKSUM_SIZE:]
+    return code if hashlib.sha256(code).digest() == checksum else None
+
+
+def write_code(folder: Path, name: str, code: bytes) -> None:
+    """Keep the machine code of a kernel; nothing is kept if it cannot be written.
+
+    Other processes may do the same at the same time: each writes a file of its own and renames it.
+    """
+    made = folder / f"{_UNFINISHED}{uuid.uuid4().hex}"
+    try:
+        made.write_bytes(hashlib.sha256(code).digest() + code)
+        made.rename(_code_path(folder, name))
+    except OSError:
+        with contextlib.suppress(OSError):
+            made.unlink()
+
+
 def has_code_of(names: Iterable[str]) -> bool:
-    """Whether machine code of these functions is in the cache, as far as names of files tell.
+    """Whether machine code of these kernels is in the cache, as far as names of files tell.
 
     Raises:
-        ImportError: numba is not installed.
+        ImportError: llvmlite, which comes with numba, is not installed.
     """
     folder = open_cache()
-    if folder is None:
-        return False
-    found = {path.name.split(".")[1].split("-")[0] for path in folder.glob("*/*.nbi")}
-    return found.issuperset(names)
+    return folder is not None and all(_code_path(folder, name).is_file() for name in names)
 
 
 def make_private(folder: Path) -> None:
@@ -132,23 +153,8 @@ def _digest() -> str:
     return digest.hexdigest()[:32]
 
 
-def _is_whole(folder: Path) -> bool:
-    """Whether all sources are there: what cleans temporary directories removes files one by one."""
-    return all((folder / name).is_file() for name in _sources())
-
-
-def _write_sources(folder: Path) -> None:
-    """Makes a digest's folder with all sources in one step, so that no process finds half of it."""
-    made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=_UNFINISHED))
-    try:
-        for name, source in _sources().items():
-            (made / name).write_bytes(source)
-        made.rename(folder)
-    except OSError:
-        if not _is_whole(folder):  # Else another process was first.
-            raise
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+def _code_path(folder: Path, name: str) -> Path:
+    return folder / f"{name}.o"
 
 
 def _remove_unused(root: Path) -> None:

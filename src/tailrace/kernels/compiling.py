@@ -1,7 +1,7 @@
-"""Compiles a kernel with Numba, or reads its machine code from Numba's cache.
+"""Compiles a kernel with Numba to an object file.
 
-Importing this module imports Numba. Not here: when kernels are compiled (`kernel`), and where the
-machine code is kept (`caching`).
+Importing this module imports Numba. Not here: when kernels are compiled (`kernel`), where the
+machine code is kept (`caching`), and how it is called (`machine`).
 
 Compiling is slow (half a second for each kernel), so everything is compiled once. A helper is one
 function for all kernels of a process, which inline its code; nothing is made for callers of helpers
@@ -11,8 +11,7 @@ in Python or C, because only kernels call them.
 import contextlib
 import types
 from collections.abc import Callable, Iterator
-from functools import cache, partial
-from pathlib import Path
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 import numba
@@ -22,6 +21,7 @@ from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 
 from tailrace.kernels.kernel import PLAIN_BLOCK, copy_bytes, count_plain, is_helper
+from tailrace.kernels.machine import build_object
 
 Untyped: TypeAlias = Any
 PlainFunction: TypeAlias = Callable[..., Any]
@@ -34,47 +34,41 @@ _TYPES: Final = {
     "uint8[:]": numba.uint8[::1],
 }
 
-_OPTIONS: Final = {"no_cfunc_wrapper": True, "error_model": "numpy"}
-"""No wrapper for callers in C, and no code that raises ZeroDivisionError: kernels never raise."""
+_OPTIONS: Final = {"no_cfunc_wrapper": True, "error_model": "numpy", "_nrt": False}
+"""No wrapper for callers in C, no code that raises ZeroDivisionError (kernels never raise), and no
+memory of Numba's own (kernels allocate none), whose functions only Numba could link."""
 
 
-def compile_function(
-    plain: PlainFunction, parameters: tuple[str, ...], folder: Path | None
-) -> Callable[..., int]:
-    """The function as machine code, read from the cache in `folder` or compiled and left there.
-
-    Without a folder, or if it cannot be written or read, the function is compiled for this process
-    alone.
-    """
+def compile_function(plain: PlainFunction, parameters: tuple[str, ...]) -> bytes:
+    """The function as an object file for `machine.open_object`, under the function's name."""
     signature = numba.int64(*(_TYPES[kind] for kind in parameters))
-    build: Untyped = partial(numba.njit, [signature], nogil=True, **_OPTIONS)
-    with _configured(folder):
-        compiled: Callable[..., int]
-        if folder is not None:
-            with contextlib.suppress(OSError, RuntimeError):
-                compiled = build(cache=True)(_prepared(plain, folder))
-                return compiled
-        compiled = build()(_prepared(plain, None))
-        return compiled
+    build: Untyped = numba.njit([signature], nogil=True, no_cpython_wrapper=True, **_OPTIONS)
+    with _configured():
+        compiled = build(_prepared(plain)).overloads[signature.args]
+        return build_object(
+            compiled.library.get_llvm_str(),
+            compiled.fndesc.llvm_func_name,
+            name=plain.__name__,
+            parameters=parameters,
+        )
 
 
 @contextlib.contextmanager
-def _configured(folder: Path | None) -> Iterator[None]:
+def _configured() -> Iterator[None]:
     """Numba's settings for kernels; put back because the process may have other users of Numba."""
     config = numba.config
-    saved = config.OPT, config.CACHE_DIR
+    saved = config.OPT
     # At level 1 the varint reader is twice as fast as at Numba's default of 3. The level must be of
     # Numba's own type (a plain 1 fails inside of Numba 0.68).
     config.OPT = type(config.OPT)(1)
-    config.CACHE_DIR = str(folder or "")
     try:
         yield
     finally:
-        config.OPT, config.CACHE_DIR = saved
+        config.OPT = saved
 
 
-def _prepared(plain: PlainFunction, folder: Path | None) -> types.FunctionType:
-    """A copy of `plain` that calls compiled helpers, and whose source file stands in `folder`.
+def _prepared(plain: PlainFunction) -> types.FunctionType:
+    """A copy of `plain` that calls compiled helpers.
 
     The module keeps its plain functions, which go on serving until every kernel is ready.
     """
@@ -87,10 +81,7 @@ def _prepared(plain: PlainFunction, folder: Path | None) -> types.FunctionType:
             scope[name] = _machine_count()
         elif isinstance(called, types.FunctionType) and is_helper(called):
             scope[name] = _compiled_helper(called)
-    code = plain.__code__
-    if folder is not None:
-        code = code.replace(co_filename=str(folder / Path(code.co_filename).name))
-    copy = types.FunctionType(code, scope, plain.__name__)
+    copy = types.FunctionType(plain.__code__, scope, plain.__name__)
     copy.__qualname__ = plain.__qualname__
     copy.__module__ = plain.__module__
     return copy
@@ -107,7 +98,7 @@ class _Helper(CPUDispatcher):  # type: ignore[misc]
 @cache
 def _compiled_helper(plain: types.FunctionType) -> _Helper:
     return _Helper(
-        _prepared(plain, None),
+        _prepared(plain),
         targetoptions={
             "nopython": True,
             "boundscheck": None,

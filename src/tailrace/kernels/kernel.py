@@ -3,18 +3,20 @@
 A kernel is a function over buffers and integers that returns an integer. It is written in the part
 of Python that Numba compiles, and returns the same result either way.
 
-Until `load` has run, a kernel's buffers are memoryviews, and neither numpy nor numba is imported.
-Afterwards they are numpy arrays over the same memory. Callers pass bytes, a memoryview, an array or
-a numpy array in both cases, and see no difference but speed.
+Until `load` has run, a kernel's buffers are memoryviews. Afterwards the kernel is a builtin
+function that takes the memory of the same buffers. Callers pass bytes, a memoryview, an array or a
+numpy array in both cases, and see no difference but speed. Numba is imported only to compile what
+no process has compiled before.
 
-Not here: how Numba compiles (`compiling`), and where machine code is kept (`caching`).
+Not here: how Numba compiles (`compiling`), how machine code is called (`machine`), and where it is
+kept (`caching`).
 
 Invariants:
 
-* Each kernel has exactly one signature. Numba's on-disk cache races between processes when one
-  function has several (numba issue 4807), and Spark's workers are many processes.
+* Each kernel has exactly one signature.
 * No helper copies bytes under a condition, but the kernel itself may: Numba would count references
   to the helper's buffers at each call, which takes longer than the copying.
+* No kernel allocates memory or raises: its machine code has to run without Numba.
 * Integers stay inside int64, and nothing mixes int64 with uint64: Numba would make a float of it.
 """
 
@@ -24,13 +26,10 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias, TypeVar
 
 Untyped: TypeAlias = Any
-"""An object of numba or numpy, which are imported late, or a buffer in either of their forms."""
+"""A buffer, or an integer."""
 
 PlainFunction = Callable[..., Any]
 Helper = TypeVar("Helper", bound=PlainFunction)
-
-_READ_ONLY: Final = "bytes"
-_DTYPES: Final = {"int64[:]": "int64", "int32[:]": "int32", "uint8[:]": "uint8", "bytes": "uint8"}
 
 WORTH_LOADING_RECORDS: Final = 2_000_000
 """Records in plain code that cost what loading costs; see `worth_loading`."""
@@ -58,7 +57,7 @@ _plain = _Account()
 class Kernel:
     """A callable that runs `plain` until it is switched to compiled code."""
 
-    __slots__ = ("_buffers", "_count_index", "_run", "compiled", "parameters", "plain")
+    __slots__ = ("_buffers", "_count_index", "_run", "is_compiled", "parameters", "plain")
 
     def __init__(self, plain: PlainFunction, parameters: tuple[str, ...]) -> None:
         names = plain.__code__.co_varnames[: plain.__code__.co_argcount]
@@ -66,16 +65,11 @@ class Kernel:
         self.plain = plain
         self.parameters = parameters
         """Type of each argument: bytes, int64, int64[:], int32[:] or uint8[:]."""
-        self.compiled: Untyped = None
-        """Numba's dispatcher, once there is one."""
+        self.is_compiled = False
+        """Whether calls run machine code."""
         self._buffers = tuple(i for i, kind in enumerate(parameters) if kind != "int64")
         self._count_index = names.index("count")
         self._run: Callable[..., int] = self.run_plain
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether calls run compiled code."""
-        return self.compiled is not None
 
     def __call__(self, *arguments: object) -> int:
         """What the function returns for these buffers and integers."""
@@ -92,26 +86,10 @@ class Kernel:
         result: int = self.plain(*values)
         return result
 
-    def switch_to(self, compiled: Callable[..., int], numpy: Untyped) -> None:
-        """Has calls from now on run this machine code; `numpy` is the module."""
-        ndarray, frombuffer = numpy.ndarray, numpy.frombuffer
-        kinds = tuple(
-            (index, numpy.dtype(_DTYPES[self.parameters[index]])) for index in self._buffers
-        )
-        read_only = self.parameters[0] == _READ_ONLY
-
-        def run(*arguments: Untyped) -> int:
-            values = list(arguments)
-            if read_only and type(values[0]) is not ndarray:
-                # A read-only array matches the signature exactly, which is the fast dispatch.
-                values[0] = frombuffer(memoryview(values[0]).toreadonly(), numpy.uint8)
-            for index, dtype in kinds:
-                if type(values[index]) is not ndarray:
-                    values[index] = frombuffer(values[index], dtype)
-            return compiled(*values)
-
-        self._run = run
-        self.compiled = compiled
+    def switch_to(self, compiled: Callable[..., int]) -> None:
+        """Has calls from now on run this machine code, as `machine.open_object` gives it."""
+        self._run = compiled
+        self.is_compiled = True
 
 
 def kernel(*parameters: str) -> Callable[[PlainFunction], Kernel]:
@@ -173,28 +151,34 @@ def registered(*wanted: Kernel) -> list[Kernel]:
 
 
 def load(*wanted: Kernel) -> None:
-    """Imports Numba, and has these kernels run machine code from its cache, or compiled now.
+    """Has these kernels run machine code from the cache, or compiled now, which imports Numba.
 
     Without arguments: all kernels of the modules that have been imported by now. With a warm cache
-    it takes 0.4 seconds, else half a second more for each kernel, and 120 to 185 MB of memory; call
-    it in a thread where that matters. Calls already under way finish in plain code. Returns at once
-    if nothing is left to do.
+    it takes 0.1 seconds and 40 MB, else two seconds, half a second more for each kernel, and 120 to
+    185 MB; call it in a thread where that matters. Calls already under way finish in plain code.
+    Returns at once if nothing is left to do.
 
     Raises:
-        ImportError: numba or numpy is not installed.
+        ImportError: numba is not installed.
     """
     with _loading:
         waiting = [each for each in registered(*wanted) if not each.is_compiled]
         if not waiting:
             return
-        import numpy as np
-
-        from tailrace.kernels.caching import open_cache
-        from tailrace.kernels.compiling import compile_function
+        from tailrace.kernels.caching import open_cache, read_code, write_code
+        from tailrace.kernels.machine import open_object
 
         folder = open_cache()
         for each in waiting:
-            each.switch_to(compile_function(each.plain, each.parameters, folder), np)
+            name = each.plain.__name__
+            code = None if folder is None else read_code(folder, name)
+            if code is None:
+                from tailrace.kernels.compiling import compile_function
+
+                code = compile_function(each.plain, each.parameters)
+                if folder is not None:
+                    write_code(folder, name, code)
+            each.switch_to(open_object(code, name=name))
 
 
 def is_loaded(*wanted: Kernel) -> bool:

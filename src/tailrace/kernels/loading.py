@@ -18,7 +18,7 @@ from tailrace.kernels.kernel import Kernel, is_loaded, load, registered
 
 CACHED_KERNEL_RECORDS = 50_000
 """Records per core from which compiled kernels pay: plain Python decodes a hundred thousand in a
-second, and reading the kernels from Numba's cache takes half of one."""
+second, and opening LLVM and the kernels takes a tenth of one."""
 
 UNCACHED_KERNEL_RECORDS = 200_000
 """The same where they have to be compiled first, which takes two seconds."""
@@ -34,7 +34,7 @@ def load_beside(*wanted: Kernel) -> None:
     """As `kernels.load`, for a thread of a process that has other things to do.
 
     Raises:
-        ImportError: numba or numpy is not installed.
+        ImportError: numba is not installed.
     """
     if is_loaded(*wanted):
         return

@@ -1,0 +1,229 @@
+"""Machine code of kernels: made from LLVM's assembly as object files, called as builtin functions.
+
+    compile once    Numba's assembly + an entry for Python  ->  object file (`build_object`)
+    every process   object file  ->  builtin function (`open_object`)
+
+Opening needs LLVM (`llvmlite`) and neither Numba nor numpy, whose imports take five times as long
+as everything here. The entry is the C function of a builtin (METH_FASTCALL). It takes the buffers
+of the arguments, gives up the interpreter lock, calls the kernel, and gives the buffers back; so a
+call costs less than the arrays that Numba's own wrapper would have to be given.
+
+    for each argument  ->  take its buffer, or its value as int64
+    release the lock   ->  kernel   ->  take the lock
+    for each buffer    ->  give it back
+    an int             ->  or NULL with an exception, after the buffers so far were given back
+
+Invariants:
+
+* A buffer is held while the kernel runs, so that nobody can resize it meanwhile.
+* An output is writable, and aligned for its integers; compiled code may rely on it.
+* An object file calls nothing but Python's C interface and what a compiler's own code calls
+  (memcpy), so that it can be opened without Numba.
+"""
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+from llvmlite import binding as llvm  # type: ignore[import-untyped]
+
+Untyped: TypeAlias = Any
+
+_ITEM_SIZES: Final = {"bytes": 1, "uint8[:]": 1, "int32[:]": 4, "int64[:]": 8}
+_READ_ONLY: Final = "bytes"
+_INTEGER: Final = "int64"
+
+_BUFFER_SIZE: Final = 80
+"""Bytes of a `Py_buffer` where a pointer has 8, in every Python since 3.11."""
+_LENGTH_POSITION: Final = 16
+"""Where its field `len` is; `buf` is the first field."""
+_SIMPLE, _WRITABLE = 0, 1
+_METH_FASTCALL: Final = 0x80
+
+_DECLARED: Final = """
+declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
+declare void @PyBuffer_Release(ptr)
+declare i64 @PyLong_AsLongLong(ptr)
+declare ptr @PyLong_FromLongLong(i64)
+declare i32 @PyErr_BadArgument()
+declare ptr @PyErr_Occurred()
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+"""
+
+
+class _MethodDefinition(ctypes.Structure):
+    """`PyMethodDef`."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("document", ctypes.c_char_p),
+    )
+
+
+_definitions: "list[_MethodDefinition]" = []
+"""Kept for good, because the builtin functions point at them."""
+
+
+def build_object(assembly: str, function: str, *, name: str, parameters: Sequence[str]) -> bytes:
+    """The object file of a kernel.
+
+    Args:
+        assembly: a module in LLVM's assembly that defines `function` as Numba calls it.
+        function: the name of the kernel's function there.
+        name: what the kernel is called; `open_object` needs it again.
+        parameters: the types of the kernel's arguments, as in `kernel`.
+    """
+    assert ctypes.sizeof(ctypes.c_void_p) == 8
+    entry = _entry_name(name)
+    lines = "\n".join(_entry(entry, function, parameters))
+    module = llvm.parse_assembly(f"{assembly}{_DECLARED}{lines}\n")
+    taken = [str(each.type) for each in module.get_function(function).arguments]
+    assert taken == _passed_types(parameters), f"Numba passes {name} other arguments: {taken}"
+    for each in (*module.functions, *module.global_variables):
+        if not each.is_declaration and each.name != entry:
+            each.linkage = "internal"  # Nothing may meet a symbol of another kernel.
+    module.verify()
+    code: bytes = _target_machine().emit_object(module)
+    return code
+
+
+def open_object(code: bytes, *, name: str) -> Callable[..., int]:
+    """The kernel in an object file of `build_object`, as a builtin function.
+
+    It takes contiguous buffers and ints, in the order of the parameters.
+
+    Raises (the function):
+        BufferError: an output that is read-only, or a buffer that is not contiguous.
+        TypeError: another number of arguments, an argument that is no buffer or no int, or an
+            output that is not aligned for its integers.
+        OverflowError: an int beyond int64.
+    """
+    engine = _engine()
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    address = engine.get_function_address(_entry_name(name))
+    definition = _MethodDefinition(name.encode(), address, _METH_FASTCALL, None)
+    _definitions.append(definition)
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype = ctypes.py_object
+    make.argtypes = (ctypes.POINTER(_MethodDefinition), ctypes.c_void_p, ctypes.c_void_p)
+    made: Callable[..., int] = make(ctypes.byref(definition), None, None)
+    return made
+
+
+def _entry_name(name: str) -> str:
+    return f"tailrace_{name}"
+
+
+@cache
+def _target_machine() -> Untyped:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=1,
+        reloc="static",
+        codemodel="jitdefault",
+        jit=True,
+    )
+
+
+@cache
+def _engine() -> Untyped:
+    target_machine = _target_machine()
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine)
+
+
+def _entry(entry: str, function: str, parameters: Sequence[str]) -> Iterator[str]:
+    """The lines of the function that Python calls; see the module."""
+    held: list[int] = []  # Arguments whose buffers are taken at this point.
+    passed = ["ptr %result", "ptr %exception"]
+    yield f"define ptr @{entry}(ptr %self, ptr %arguments, i64 %count) {{"
+    yield "  %result = alloca i64"
+    yield "  %exception = alloca ptr"
+    for number, kind in enumerate(parameters):
+        if kind != _INTEGER:
+            yield f"  %view{number} = alloca [{_BUFFER_SIZE} x i8], align 8"
+    yield f"  %is_right = icmp eq i64 %count, {len(parameters)}"
+    yield "  br i1 %is_right, label %argument0, label %refuse0"
+    for number, kind in enumerate(parameters):
+        yield f"argument{number}:"
+        yield f"  %place{number} = getelementptr ptr, ptr %arguments, i64 {number}"
+        yield f"  %object{number} = load ptr, ptr %place{number}"
+        if kind == _INTEGER:
+            yield from _take_integer(number, failed=f"release{len(held)}")
+            passed.append(f"i64 %value{number}")
+        else:
+            yield from _take_buffer(number, kind, held=len(held))
+            held.append(number)
+            # As Numba passes an array: owner, parent, items, size of an item, data, shape, strides.
+            items, size = f"i64 %items{number}", f"i64 {_ITEM_SIZES[kind]}"
+            passed += ["ptr null", "ptr null", items, size, f"ptr %data{number}", items, size]
+    yield f"argument{len(parameters)}:"
+    yield "  %thread = call ptr @PyEval_SaveThread()"
+    yield f"  %status = call i32 @{function}({', '.join(passed)})"
+    yield "  call void @PyEval_RestoreThread(ptr %thread)"
+    for number in held:
+        yield f"  call void @PyBuffer_Release(ptr %view{number})"
+    yield "  %is_done = icmp eq i32 %status, 0"
+    yield "  br i1 %is_done, label %done, label %refuse0"
+    yield "done:"
+    yield "  %value = load i64, ptr %result"
+    yield "  %returned = call ptr @PyLong_FromLongLong(i64 %value)"
+    yield "  ret ptr %returned"
+    for count in range(len(held), -1, -1):
+        yield f"refuse{count}:"
+        yield f"  %refused{count} = call i32 @PyErr_BadArgument()"
+        yield f"  br label %release{count}"
+    for count in range(len(held), 0, -1):
+        yield f"release{count}:"
+        yield f"  call void @PyBuffer_Release(ptr %view{held[count - 1]})"
+        yield f"  br label %release{count - 1}"
+    yield "release0:"
+    yield "  ret ptr null"
+    yield "}"
+
+
+def _passed_types(parameters: Sequence[str]) -> list[str]:
+    """What LLVM calls the types of the arguments that `_entry` passes."""
+    types = ["ptr", "ptr"]
+    for kind in parameters:
+        types += ["i64"] if kind == _INTEGER else ["ptr", "ptr", "i64", "i64", "ptr", "i64", "i64"]
+    return types
+
+
+def _take_integer(number: int, *, failed: str) -> Iterator[str]:
+    yield f"  %value{number} = call i64 @PyLong_AsLongLong(ptr %object{number})"
+    yield f"  %is_minus_one{number} = icmp eq i64 %value{number}, -1"
+    yield f"  br i1 %is_minus_one{number}, label %doubt{number}, label %argument{number + 1}"
+    yield f"doubt{number}:"
+    yield f"  %error{number} = call ptr @PyErr_Occurred()"
+    yield f"  %is_value{number} = icmp eq ptr %error{number}, null"
+    yield f"  br i1 %is_value{number}, label %argument{number + 1}, label %{failed}"
+
+
+def _take_buffer(number: int, kind: str, *, held: int) -> Iterator[str]:
+    """`held` is the number of buffers that were taken before this one."""
+    flags, size = (_SIMPLE if kind == _READ_ONLY else _WRITABLE), _ITEM_SIZES[kind]
+    view = f"ptr %view{number}"
+    yield (
+        f"  %taken{number} = call i32 @PyObject_GetBuffer(ptr %object{number}, {view}, i32 {flags})"
+    )
+    yield f"  %is_taken{number} = icmp eq i32 %taken{number}, 0"
+    yield f"  br i1 %is_taken{number}, label %taken_buffer{number}, label %release{held}"
+    yield f"taken_buffer{number}:"
+    yield f"  %data{number} = load ptr, {view}"
+    yield f"  %length_place{number} = getelementptr i8, {view}, i64 {_LENGTH_POSITION}"
+    yield f"  %length{number} = load i64, ptr %length_place{number}"
+    yield f"  %items{number} = udiv i64 %length{number}, {size}"
+    yield f"  %address{number} = ptrtoint ptr %data{number} to i64"
+    yield f"  %excess{number} = and i64 %address{number}, {size - 1}"
+    yield f"  %is_aligned{number} = icmp eq i64 %excess{number}, 0"
+    yield f"  %is_empty{number} = icmp eq i64 %items{number}, 0"
+    yield f"  %is_usable{number} = or i1 %is_aligned{number}, %is_empty{number}"
+    yield f"  br i1 %is_usable{number}, label %argument{number + 1}, label %refuse{held + 1}"
