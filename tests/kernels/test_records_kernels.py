@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tailrace import kernels
 from tailrace.kernels import Kernel, Payload, RecordFault, Refusal, Total
+from tailrace.records.layout import HEADER, HEADER_SIZE, LOG_APPEND_TIME_FLAG, LOG_OVERHEAD
 from tests.kernels.strategies import INT64, SMALL, damaged_payloads, naive_records
 from tests.naive import Malformed, NaiveRecord, read_records, varint, wrapped, write_records
 
@@ -58,6 +59,52 @@ def test_walk_agrees_with_the_naive_decoder(engine_name: str, damaged: tuple[byt
     totals = array("q", [7] * len(Total))
     status = engine(engine_name, kernels.walk_records)(payload, 0, len(payload), count, totals)
     assert Verdict(name_of(status), totals[Total.RECORDS]) == naive_verdict(payload, count)
+
+
+HEADERS = st.tuples(
+    st.sampled_from([0, LOG_APPEND_TIME_FLAG]),
+    st.integers(-1, 6),
+    SMALL | INT64,
+    SMALL | INT64,
+)
+"""Attributes, last offset delta, base and largest timestamp."""
+
+
+def is_sound(payload: bytes, count: int, header: tuple[int, int, int, int]) -> bool:
+    """What the naive decoder says of a whole batch."""
+    attributes, last_delta, base, largest = header
+    try:
+        records = read_records(payload, count)
+    except Malformed:
+        return False
+    is_late = any(base + record.timestamp_delta > largest for record in records)
+    last = records[-1].offset_delta if records else -1
+    return last <= last_delta and (attributes == LOG_APPEND_TIME_FLAG or not is_late)
+
+
+@both_engines
+@many
+@given(st.lists(st.tuples(damaged_payloads(), HEADERS), min_size=1, max_size=3), st.binary())
+def test_a_run_is_sound_if_all_its_batches_are(
+    engine_name: str,
+    batches: list[tuple[tuple[bytes, int], tuple[int, int, int, int]]],
+    damage: bytes,
+) -> None:
+    """Records are as the naive decoder and the headers have them; bytes behind them are a fault."""
+    data = b"".join(
+        HEADER.pack(
+            0, HEADER_SIZE - LOG_OVERHEAD + len(payload), 0, 2, 0,
+            attributes, delta, base, largest, -1, -1, -1, min(count, 2**31 - 1),
+        )
+        + payload
+        for (payload, count), (attributes, delta, base, largest) in batches
+    )  # fmt: skip
+    count = sum(count for (_, count), _ in batches)
+    due = all(is_sound(payload, count, header) for (payload, count), header in batches)
+    walk = engine(engine_name, kernels.walk_run)
+    assert walk(data, max(count, 0)) == due
+    if damage:
+        assert walk(data + damage[:HEADER_SIZE], max(count, 0)) == 0
 
 
 @many

@@ -41,6 +41,7 @@ from tailrace.reading.damage import Drop, OnDamage
 from tailrace.reading.directory import find_partitions
 from tailrace.runtime.clock import SystemClock
 from tailrace.runtime.files import DiskFiles, Files
+from tailrace.runtime.memory import keep_large_buffers
 
 SCAN_FORMAT = "tailrace.scan/1"
 VERIFY_FORMAT = "tailrace.verify/1"
@@ -158,6 +159,7 @@ def verify(directory: str, *, as_json: bool) -> None:
     Exit code 0: clean. 1: there are errors or warnings. 2: no damage was found, and not all could
     be looked at.
     """
+    keep_large_buffers()
     files = DiskFiles()
     try:
         found = find_partitions(files, directory)

@@ -41,7 +41,11 @@ from tailrace.kernels.records import (
     find_timestamp,
     list_refused,
     walk_records,
+    walk_run,
 )
+
+CHECKING: Final = (walk_records, walk_run)
+"""The kernels that look at records and keep none."""
 
 DECODING: Final = (decode_records, decode_headers)
 """The kernels that make columns of records."""
@@ -51,6 +55,7 @@ COMPACTING: Final = (put_keys, choose_records, copy_records)
 
 __all__ = [
     "BATCH_ROW_SIZE",
+    "CHECKING",
     "COMPACTING",
     "DECODING",
     "GROUP_SIZE",
@@ -80,5 +85,6 @@ __all__ = [
     "plain_records",
     "put_keys",
     "walk_records",
+    "walk_run",
     "worth_loading",
 ]

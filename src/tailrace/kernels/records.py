@@ -86,6 +86,16 @@ _NO_ROOM: Final = int(RecordFault.NO_ROOM)
 RECORD_SIZE_MIN: Final = 7
 """A record of no key, no value and no headers: seven fields of one byte."""
 
+# Where the fields of a batch's header are; `tailrace.records.layout` has the drawing.
+_LENGTH_AT: Final = 8
+_ATTRIBUTES_AT: Final = 21
+_LAST_OFFSET_DELTA_AT: Final = 23
+_BASE_TIMESTAMP_AT: Final = 27
+_MAX_TIMESTAMP_AT: Final = 35
+_RECORD_COUNT_AT: Final = 57
+HEADER_SIZE: Final = 61
+LOG_APPEND_TIME_FLAG: Final = 8
+
 _BODY_SIZE_MIN: Final = RECORD_SIZE_MIN - 1
 _HEADER_SIZE_MIN: Final = 2
 _INT64_MAX: Final = (1 << 63) - 1
@@ -359,6 +369,76 @@ def walk_records(data: "Ints", position: int, limit: int, count: int, totals: "O
     totals[5] = timestamp_min
     totals[6] = timestamp_max
     return fault
+
+
+@helper
+def read_integer(data: "Ints", position: int, size: int) -> int:
+    """The big-endian two's complement integer of `size` bytes at `position`."""
+    value = data[position]
+    if value >= 128:
+        value -= 256
+    for index in range(1, size):
+        value = value * 256 + data[position + index]
+    return value
+
+
+@helper
+def is_sound_batch(data: "Ints", position: int, end: int) -> bool:
+    """Whether the records of an uncompressed batch, whose header is there, are as it says.
+
+    They are not if a record is unsound, has an offset behind the header's last one, or, in a batch
+    of CreateTime, a timestamp larger than the header's largest.
+    """
+    is_create_time = data[position + _ATTRIBUTES_AT + 1] & LOG_APPEND_TIME_FLAG == 0
+    last_delta = read_integer(data, position + _LAST_OFFSET_DELTA_AT, 4)
+    base = read_integer(data, position + _BASE_TIMESTAMP_AT, 8)
+    largest = read_integer(data, position + _MAX_TIMESTAMP_AT, 8)
+    count = read_integer(data, position + _RECORD_COUNT_AT, 4)
+    position += HEADER_SIZE
+    if count < 0 or count > (end - position) // RECORD_SIZE_MIN:
+        return False
+    last = -1
+    for _ in range(count):
+        after, delta, last, _, _, _, _, _, _ = read_record(data, position, end)
+        if after < 0:
+            return False
+        position = after
+        if is_create_time and is_later(base, delta, largest):
+            return False
+    return position == end and last <= last_delta
+
+
+@helper
+def is_later(base: int, delta: int, limit: int) -> bool:
+    """Whether `base + delta`, which may be beyond int64, is more than `limit`."""
+    if base > 0 and delta > _INT64_MAX - base:
+        return True
+    if base < 0 and delta < _INT64_MIN - base:
+        return False
+    return base + delta > limit
+
+
+@kernel("bytes", "int64")
+def walk_run(data: "Ints", count: int) -> int:
+    """Checks the records of neighbouring uncompressed batches, which are all of `data`.
+
+    The frames of the batches have been checked; `count` is the number of their records.
+
+    Returns:
+        1 if all records are sound and as the headers say, else 0; `is_sound_batch` has the rules.
+    """
+    position = 0
+    while position < len(data):
+        if len(data) - position < HEADER_SIZE:
+            return 0
+        size = read_integer(data, position + _LENGTH_AT, 4) + _LENGTH_AT + 4
+        if size < HEADER_SIZE or size > len(data) - position:
+            return 0
+        count -= read_integer(data, position + _RECORD_COUNT_AT, 4)
+        if count < 0 or not is_sound_batch(data, position, position + size):
+            return 0
+        position += size
+    return 1
 
 
 @helper

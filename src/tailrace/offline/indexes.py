@@ -27,6 +27,21 @@ class _Entry(NamedTuple):
     """Whether it stands in order between its neighbours."""
 
 
+class BatchTimes(NamedTuple):
+    """What of a batch the time index has to do with."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    is_create_time: bool
+
+
+def times_of(batch: Batch) -> BatchTimes:
+    """Offsets and times of a batch."""
+    is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
+    return BatchTimes(batch.base_offset, batch.last_offset, batch.max_timestamp, is_create_time)
+
+
 class OffsetIndexCheck:
     """Each entry points at the start of a batch, and its offset ends a batch from there on."""
 
@@ -38,8 +53,15 @@ class OffsetIndexCheck:
         self._open: _Entry | None = None
         """The entry whose append has begun and not ended yet."""
 
-    def see(self, position: int, batch: Batch, *, is_sound: bool) -> Iterator[Finding]:
-        """What the entries up to this batch have wrong."""
+    def has_entry(self, position: int) -> bool:
+        """Whether `see` has to be told of the batch at `position`, if that is sound."""
+        entry = self._next
+        return self._open is not None or (
+            entry is not None and (not entry.is_rising or entry.fields[1] <= position)
+        )
+
+    def see(self, position: int, last_offset: int, *, is_sound: bool) -> Iterator[Finding]:
+        """What the entries up to a batch, which ends at `last_offset`, have wrong."""
         while self._next is not None:
             entry = self._next
             if not entry.is_rising:
@@ -53,10 +75,10 @@ class OffsetIndexCheck:
                 break
             self._next = next(self._entries, None)
         opened = self._open
-        if opened is not None:
-            last_offset = self._base_offset + opened.fields[0]
-            if not is_sound or batch.last_offset == last_offset:
-                self._open = None
+        if opened is not None and (
+            not is_sound or last_offset == self._base_offset + opened.fields[0]
+        ):
+            self._open = None
 
     def finish(self, end: int, *, is_active: bool) -> Iterator[Finding]:
         """What the entries behind the last batch, which ends at `end`, have wrong.
@@ -114,13 +136,25 @@ class TimeIndexCheck:
         self._entries = entries
         self._next = next(entries, None)
         self._newest = NO_TIMESTAMP
-        self._reached: Batch | None = None
+        self._reached: BatchTimes | None = None
         """The first batch with that timestamp."""
         self._is_exact = True
         """Whether every batch so far was sound, so that `_newest` is no guess."""
         self._was_sound = True
 
-    def see(self, batch: Batch, *, is_sound: bool) -> Iterator[Finding]:
+    def has_entry(self, last_offset: int) -> bool:
+        """Whether `see` has to be told of the sound batch that ends at `last_offset`."""
+        entry = self._next
+        return not self._was_sound or (
+            entry is not None
+            and (not entry.is_rising or self._base_offset + entry.fields[1] <= last_offset)
+        )
+
+    def is_newer(self, timestamp: int) -> bool:
+        """Whether a timestamp is larger than that of all sound batches so far."""
+        return timestamp > self._newest
+
+    def see(self, batch: BatchTimes, *, is_sound: bool) -> Iterator[Finding]:
         """What the entries up to this batch have wrong."""
         if not is_sound:
             self._is_exact = self._was_sound = False
@@ -156,14 +190,10 @@ class TimeIndexCheck:
             self._next = next(self._entries, None)
         self._was_sound = True
 
-    def _is_late(self, batch: Batch) -> bool:
+    def _is_late(self, batch: BatchTimes) -> bool:
         """Whether an entry for this batch belongs to an earlier one."""
         first = self._reached
-        return (
-            first is not None
-            and first.base_offset < batch.base_offset
-            and first.timestamp_type is TimestampType.CREATE_TIME
-        )
+        return first is not None and first.base_offset < batch.base_offset and first.is_create_time
 
     def finish(self, *, is_active: bool) -> Iterator[Finding]:
         """What the entries behind the last batch have wrong; see `OffsetIndexCheck.finish`."""
@@ -222,7 +252,7 @@ def read_entries(
             if is_rising and not rises(held.fields, entry.fields):
                 is_rising = not rises(before, entry.fields)
             before = held.fields if is_rising else before
-            yield held._replace(is_rising=is_rising)
+            yield held if is_rising else held._replace(is_rising=False)
         held = entry
     if held is not None:
         yield held._replace(is_rising=rises(before, held.fields))

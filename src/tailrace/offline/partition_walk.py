@@ -15,14 +15,16 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
-from tailrace.model import NO_LEADER_EPOCH
+from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID
 from tailrace.offline.aborts import check_aborts
 from tailrace.offline.findings import Finding, Rule, Severity, batch_finding, file_finding
 from tailrace.offline.segment_check import CheckedBatch, SegmentWalk
 from tailrace.reading.listing import SegmentFiles
 from tailrace.reading.producers import EndedTransaction, ProducerWalk
 from tailrace.records.batch import Batch
+from tailrace.records.runs import BatchRun, Field
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.snapshots import KnownProducer, list_snapshots, read_snapshot, snapshot_path
@@ -93,8 +95,12 @@ class PartitionWalk:
         for each in check.walk():
             if isinstance(each, Finding):
                 yield each
-            else:
+            elif isinstance(each, CheckedBatch):
                 yield from self._see(segment, each)
+            elif not self._has_passed(each.run):
+                for at, batch in each.run.batches(-INT64_MAX, INT64_MAX):
+                    checked = CheckedBatch(each.position + at, batch, is_sound=True)
+                    yield from self._see(segment, checked)
         if not check.is_complete:
             self.is_complete = self.is_sound = False
             self.producers.holes += 1
@@ -135,6 +141,31 @@ class PartitionWalk:
                 sentence=f"offsets {first} to {segment.base_offset - 1} are missing before this "
                 "segment; compaction leaves such gaps, and so does a lost machine",
             )
+
+    def _has_passed(self, run: BatchRun) -> bool:
+        """Whether nothing is to be found in a sound run, which is then behind the walk.
+
+        False as well where that is not known from a look at its headers.
+        """
+        if self.snapshots and self.snapshots[0][0] <= run.last_offset:
+            return False
+        epoch = run.headers[0][Field.LEADER_EPOCH]
+        if epoch != NO_LEADER_EPOCH:
+            both = self._due_epoch(run.base_offset), self._due_epoch(run.last_offset)
+            if epoch < self.latest_epoch or any(each not in {None, epoch} for each in both):
+                return False
+        next_offset = self.next_offset
+        for header in run.headers:
+            if (
+                header[Field.BASE_OFFSET] != next_offset
+                or header[Field.LEADER_EPOCH] != epoch
+                or header[Field.PRODUCER_ID] > NO_PRODUCER_ID
+            ):
+                return False
+            next_offset += header[Field.LAST_OFFSET_DELTA] + 1
+        self.latest_epoch = max(self.latest_epoch, epoch)
+        self.next_offset, self.is_end_known = next_offset, True
+        return True
 
     def _see(self, segment: SegmentFiles, checked: CheckedBatch) -> Iterator[Finding]:
         position, batch, is_sound = checked

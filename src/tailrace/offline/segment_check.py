@@ -16,26 +16,30 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from tailrace import kernels
-from tailrace.config.settings import INT32_MAX
+from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.model import TimestampType
 from tailrace.offline.findings import Finding, Rule, Severity, batch_finding
 from tailrace.offline.indexes import (
+    BatchTimes,
     OffsetIndexCheck,
     TimeIndexCheck,
     offset_entries_rise,
     read_entries,
     time_entries_rise,
+    times_of,
 )
 from tailrace.reading.listing import SegmentFiles
 from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records
 from tailrace.records.codecs import DecompressedTooLargeError
+from tailrace.records.layout import LOG_APPEND_TIME_FLAG, LOG_OVERHEAD
+from tailrace.records.runs import BatchRun, Field, Piece, batches_of
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
 from tailrace.storage.index import offset as offset_index
 from tailrace.storage.index import time as time_index
-from tailrace.storage.walk import walk_batches
+from tailrace.storage.walk import walk_runs
 
 Progress = Callable[[int], None]
 """Takes bytes of log that have been looked at since the last call."""
@@ -51,6 +55,13 @@ class CheckedBatch(NamedTuple):
     """Whether it is usable: checksum, records and offsets hold."""
 
 
+class CheckedRun(NamedTuple):
+    """Neighbouring sound batches that a walk over a segment has come to."""
+
+    position: int
+    run: BatchRun
+
+
 class SegmentWalk(Protocol):
     """One walk over one segment."""
 
@@ -59,8 +70,8 @@ class SegmentWalk(Protocol):
     has_grown: bool
     """Whether a broker has appended since the walk began; likewise."""
 
-    def walk(self) -> Iterator[Finding | CheckedBatch]:
-        """Every batch, and what is found by the way.
+    def walk(self) -> Iterator[Finding | CheckedBatch | CheckedRun]:
+        """Every batch, by itself or in a run, and what is found by the way.
 
         Raises:
             OSError: a file cannot be read.
@@ -101,7 +112,7 @@ class SegmentCheck:
         self._end = 0
         """Position behind the last batch so far."""
 
-    def walk(self) -> Iterator[Finding | CheckedBatch]:
+    def walk(self) -> Iterator[Finding | CheckedBatch | CheckedRun]:
         """Every batch, damaged ones too, with the rules that do not hold."""
         segment, is_active, size = self._segment, self._following is None, self._log.size()
         offsets = self._open_index(names.OFFSET_INDEX_SUFFIX)
@@ -114,17 +125,22 @@ class SegmentCheck:
                 raise CorruptionError(
                     f"the file has {size} bytes, more than the {INT32_MAX} of the largest segment"
                 )
-            batches = walk_batches(self._log, segment.path, start=0, limit=size)
-            for position, batch, next_base in _with_next(batches):
-                faults = []
-                for finding, is_fault in self._check(position, batch, next_base=next_base):
-                    yield finding
-                    faults += [finding] if is_fault else []
-                yield CheckedBatch(position, batch, is_sound=not faults)
-                yield from offset_check.see(position, batch, is_sound=not faults)
-                yield from time_check.see(batch, is_sound=not faults)
-                self._end = position + batch.size
-                self._progress(batch.size)
+            pieces = walk_runs(self._log, segment.path, start=0, limit=size)
+            for position, piece, next_base in _with_next(pieces):
+                if isinstance(piece, BatchRun) and self._is_sound(piece, next_base=next_base):
+                    checked_run = CheckedRun(position, piece)
+                    yield checked_run
+                    yield from _see_run(checked_run, offset_check, time_check)
+                    self._next_offset = piece.next_offset
+                else:
+                    for checked in self._check_one_by_one(position, piece, next_base=next_base):
+                        yield checked
+                        if isinstance(checked, CheckedBatch):
+                            at, batch, is_sound = checked
+                            yield from offset_check.see(at, batch.last_offset, is_sound=is_sound)
+                            yield from time_check.see(times_of(batch), is_sound=is_sound)
+                self._end = position + piece.size
+                self._progress(piece.size)
         except CorruptionError as error:
             self.is_complete = False
             yield _blocking(segment, error, size)
@@ -140,6 +156,32 @@ class SegmentCheck:
         """Release the files."""
         for file in self._opened:
             file.close()
+
+    def _is_sound(self, run: BatchRun, *, next_base: int | None) -> bool:
+        """Whether nothing is found in any batch of a run; its checksums and order hold already.
+
+        `next_base` is the base offset of the batch behind it.
+        """
+        _load_if_worth()
+        count = sum(header[Field.RECORD_COUNT] for header in run.headers)
+        if kernels.walk_run(run.view, count) != 1:
+            return False
+        last_base = run.headers[-1][Field.BASE_OFFSET]
+        first_fault = self._order_fault(run.base_offset, run.base_offset, next_base=None)
+        last_fault = self._order_fault(last_base, run.last_offset, next_base=next_base)
+        return first_fault is None and last_fault is None
+
+    def _check_one_by_one(
+        self, position: int, piece: Piece, *, next_base: int | None
+    ) -> Iterator[Finding | CheckedBatch]:
+        batches = [*batches_of(piece, -INT64_MAX, INT64_MAX)]
+        bases = [*(batch.base_offset for _, batch in batches[1:]), next_base]
+        for (at, batch), following in zip(batches, bases, strict=True):
+            is_sound = True
+            for finding, is_fault in self._check(position + at, batch, next_base=following):
+                yield finding
+                is_sound = is_sound and not is_fault
+            yield CheckedBatch(position + at, batch, is_sound=is_sound)
 
     def _check(
         self, position: int, batch: Batch, *, next_base: int | None
@@ -158,7 +200,7 @@ class SegmentCheck:
         for finding, is_fault in _check_records(path, position, batch):
             yield finding, is_fault
             is_sound = is_sound and not is_fault
-        fault = self._order_fault(batch, next_base=next_base)
+        fault = self._order_fault(batch.base_offset, batch.last_offset, next_base=next_base)
         if fault:
             yield batch_finding(path, position, batch, rule=Rule.OFFSET_ORDER, sentence=fault), True
         elif is_sound:
@@ -166,12 +208,11 @@ class SegmentCheck:
                 yield finding, False
             self._next_offset = batch.next_offset
 
-    def _order_fault(self, batch: Batch, *, next_base: int | None) -> str | None:
+    def _order_fault(self, first: int, last: int, *, next_base: int | None) -> str | None:
         """Why the offsets of a batch do not fit between its neighbours, or None.
 
         No checksum covers a base offset, so only its neighbours can tell.
         """
-        first, last = batch.base_offset, batch.last_offset
         due, following, base = self._next_offset, self._following, self._segment.base_offset
         if first < due:
             return f"the batch begins at offset {first}, where {due} or more is due"
@@ -200,15 +241,15 @@ class SegmentCheck:
 
 
 def _with_next(
-    batches: Iterator[tuple[int, Batch]],
-) -> Iterator[tuple[int, Batch, int | None]]:
-    """Each batch with the base offset of the one behind it; all of them before an error."""
+    pieces: Iterator[tuple[int, Piece]],
+) -> Iterator[tuple[int, Piece, int | None]]:
+    """Each piece with the base offset of the batch behind it; all of them before an error."""
     held = None
     try:
-        for position, batch in batches:
+        for position, piece in pieces:
             if held is not None:
-                yield (*held, batch.base_offset)
-            held = position, batch
+                yield (*held, piece.base_offset)
+            held = position, piece
     except CorruptionError:
         if held is not None:
             yield (*held, None)
@@ -217,10 +258,30 @@ def _with_next(
         yield (*held, None)
 
 
+def _see_run(
+    checked: CheckedRun, offsets: OffsetIndexCheck, times: TimeIndexCheck
+) -> Iterator[Finding]:
+    """What the entries up to the end of a sound run have wrong."""
+    position, run = checked
+    for header in run.headers:
+        base, length, _, _, _, attributes, delta, _, largest, *_ = header
+        last = base + delta
+        if offsets.has_entry(position):
+            yield from offsets.see(position, last, is_sound=True)
+        if times.has_entry(last) or times.is_newer(largest):
+            is_create_time = not attributes & LOG_APPEND_TIME_FLAG
+            yield from times.see(BatchTimes(base, last, largest, is_create_time), is_sound=True)
+        position += length + LOG_OVERHEAD
+
+
+def _load_if_worth() -> None:
+    if kernels.worth_loading(*kernels.CHECKING):
+        kernels.load(*kernels.CHECKING)
+
+
 def _check_records(path: str, position: int, batch: Batch) -> Iterator[tuple[Finding, bool]]:
     """Findings, and of each whether the batch is unusable for it."""
-    if kernels.worth_loading(kernels.walk_records):
-        kernels.load(kernels.walk_records)
+    _load_if_worth()
     try:
         totals = check_records(batch)
     except DecompressedTooLargeError as error:

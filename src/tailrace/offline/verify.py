@@ -226,7 +226,7 @@ def verify_partition(
 def load_kernels_for(size: int) -> None:
     """Load compiled kernels if so many bytes of log are worth it."""
     if size >= KERNELS_FROM_BYTES:
-        kernels.load(kernels.walk_records)
+        kernels.load(*kernels.CHECKING)
 
 
 def _walk(files: Files, found: PartitionFiles, open_segment: OpenSegment) -> Iterator[Finding]:

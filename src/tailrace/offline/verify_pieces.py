@@ -65,8 +65,9 @@ def check_segment(
             if isinstance(each, Finding):
                 findings += limit.take([each])
                 continue
-            end = each.position + each.batch.size
-            if not each.is_sound:
+            piece = each.batch if isinstance(each, CheckedBatch) else each.run
+            end = each.position + piece.size
+            if isinstance(each, CheckedBatch) and not each.is_sound:
                 unsound.add(each.position)
     except OSError as error:
         failure = error
