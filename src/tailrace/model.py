@@ -26,6 +26,11 @@ class Codec(IntEnum):
     LZ4 = 3
     ZSTD = 4
 
+    @property
+    def label(self) -> str:
+        """Kafka's name of it, as in settings."""
+        return self.name.lower()
+
 
 class TimestampType(IntEnum):
     """Who set the record timestamps; the number is bit 3 of a batch's attributes."""

@@ -8,6 +8,8 @@ Not here: settings that have the same name everywhere (`settings`).
 
 from typing import Final
 
+from tailrace.records.codecs import LEVELS
+
 _RENAMED: Final = {
     # librdkafka
     "metadata.broker.list": "bootstrap.servers",
@@ -34,9 +36,7 @@ _RENAMED: Final = {
     "ssl.password": "ssl.key.password",
     "ssl.check.hostname": "ssl.endpoint.identification.algorithm",
     # Java
-    "compression.gzip.level": "compression.level",
-    "compression.lz4.level": "compression.level",
-    "compression.zstd.level": "compression.level",
+    **{f"compression.{codec.label}.level": "compression.level" for codec in LEVELS},
     "ssl.keystore.password": "ssl.key.password",
 }
 

@@ -145,6 +145,6 @@ def _scan_segments(
 
 def _codec_name(number: int) -> str:
     try:
-        return Codec(number).name.lower()
+        return Codec(number).label
     except ValueError:
         return f"unknown-{number}"

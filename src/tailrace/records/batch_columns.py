@@ -126,4 +126,4 @@ def _flags(headers: Array, flag: int) -> Array:
     return is_set
 
 
-_CODEC_NAMES: Final = [codec.name.lower() for codec in Codec]
+_CODEC_NAMES: Final = [codec.label for codec in Codec]

@@ -23,10 +23,11 @@ is believed only within those bounds.
 import os
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError  # noqa: N812 (the class has the name of a function)
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError, RecordTooLargeError, UnsupportedCodecError
@@ -63,10 +64,6 @@ LZ4_END: Final = b"\x00\x00\x00\x00"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 ZSTD_BLOCK_SIZE_MAX: Final = 128 * 1024
 """RFC 8878: no block regenerates more, whatever the window."""
-
-DEFAULT_LEVELS: Final = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
-"""Kafka's (KIP-780). Its 9 for lz4 is the name of the fast compressor, not a level of the slow one;
-snappy has no levels."""
 
 _GZIP_OUTPUT_BYTES: Final = 256 * 1024
 
@@ -105,10 +102,40 @@ class DecompressedTooLargeError(RecordTooLargeError):
 
     def __str__(self) -> str:
         return (
-            f"the batch's {self.codec.name.lower()} payload decompresses to {self.size} bytes or "
+            f"the batch's {self.codec.label} payload decompresses to {self.size} bytes or "
             f"more, and {self.setting} allows {self.limit}; raise that setting of the broker, or "
             f"{ENVIRONMENT} for commands and readers"
         )
+
+
+class Levels(NamedTuple):
+    """The levels of a codec: those from `low` to `high`, and its default."""
+
+    default: int
+    low: int
+    high: int
+
+    def __contains__(self, level: object) -> bool:
+        return level == self.default or (isinstance(level, int) and self.low <= level <= self.high)
+
+    def __str__(self) -> str:
+        is_apart = not self.low <= self.default <= self.high
+        return f"{self.low} to {self.high}" + f", or {self.default}" * is_apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framing:
+    """How one codec turns records into a payload, and back."""
+
+    compress: Callable[[Octets, int], Octets]
+    """From the records and a level, which codecs without levels ignore."""
+    decompress: Callable[[memoryview, int], memoryview]
+    """From the payload and the most bytes that it may give."""
+    levels: Levels | None = None
+
+
+_LZ4_LEVELS: Final = Levels(default=9, low=1, high=17)
+"""Kafka's 9 is the name of the fast compressor, not a level of the slow one."""
 
 
 class _Limit:
@@ -139,31 +166,21 @@ def codec_of(number: int) -> Codec:
         UnsupportedCodecError: Kafka has not given the number to any codec.
     """
     if number >= len(_CODECS):
-        raise UnsupportedCodecError(f"compression codec {number} is unknown; 0 to 4 are in use")
+        raise UnsupportedCodecError(
+            f"compression codec {number} is unknown; 0 to {len(_CODECS) - 1} are in use"
+        )
     return _CODECS[number]
 
 
 def compress(codec: Codec, data: Octets, level: int | None = None) -> Octets:
     """`data` in the codec's framing; `data` itself for `Codec.NONE`.
 
-    `level` is Kafka's: -1 or 1 to 9 for gzip, 1 to 17 for lz4, -131072 to 22 for zstd; None is the
-    codec's default, and codecs without levels ignore it.
+    `level` is one of the codec's `Levels`; None is its default.
     """
+    framing = FRAMINGS[codec]
     if level is None:
-        level = DEFAULT_LEVELS.get(codec, 0)
-    match codec:
-        case Codec.NONE:
-            return data
-        case Codec.GZIP:
-            return zlib.compress(data, level, wbits=31)
-        case Codec.SNAPPY:
-            return _compress_snappy(memoryview(data))
-        case Codec.LZ4:
-            if level != DEFAULT_LEVELS[Codec.LZ4]:
-                return _compress_lz4_at(memoryview(data), level)
-            return _compress_lz4(memoryview(data))
-        case Codec.ZSTD:
-            return memoryview(packages.cramjam.zstd.compress(data, level))
+        level = framing.levels.default if framing.levels else 0
+    return framing.compress(data, level)
 
 
 def decompress(codec: Codec, data: memoryview, limit: int | None = None) -> memoryview:
@@ -178,32 +195,10 @@ def decompress(codec: Codec, data: memoryview, limit: int | None = None) -> memo
     if limit is None:
         limit = _limit.output_size_max
     try:
-        match codec:
-            case Codec.NONE:
-                return data
-            case Codec.GZIP:
-                return _decompress_gzip(data, limit)
-            case Codec.SNAPPY:
-                return _decompress_snappy(data, limit)
-            case Codec.LZ4:
-                return _decompress_into(
-                    codec,
-                    packages.cramjam.lz4,
-                    data,
-                    size_max=_lz4_output_size_max(data),
-                    limit=limit,
-                )
-            case Codec.ZSTD:
-                return _decompress_into(
-                    codec,
-                    packages.cramjam.zstd,
-                    data,
-                    size_max=_zstd_output_size_max(data),
-                    limit=limit,
-                )
+        return FRAMINGS[codec].decompress(data, limit)
     except (packages.cramjam.DecompressionError, zlib.error, StructError) as error:
         # Struct's error is a field that the end of the data cuts.
-        raise CorruptCompressionError(f"the {codec.name.lower()} payload: {error}") from error
+        raise CorruptCompressionError(f"the {codec.label} payload: {error}") from error
 
 
 def with_lz4_checksum(data: memoryview) -> memoryview:
@@ -243,7 +238,16 @@ def _xxhash32(data: bytes) -> int:
     return number ^ number >> 16
 
 
-def _compress_snappy(data: memoryview) -> bytes:
+def _compress_gzip(data: Octets, level: int) -> bytes:
+    return zlib.compress(data, level, wbits=31)
+
+
+def _compress_zstd(data: Octets, level: int) -> memoryview:
+    return memoryview(packages.cramjam.zstd.compress(data, level))
+
+
+def _compress_snappy(records: Octets, _level: int) -> bytes:
+    data = memoryview(records)
     parts: list[Octets] = [XERIAL_HEADER]
     for start in range(0, len(data), XERIAL_BLOCK_SIZE):
         block = memoryview(
@@ -253,7 +257,10 @@ def _compress_snappy(data: memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _compress_lz4(data: memoryview) -> bytes:
+def _compress_lz4(records: Octets, level: int) -> Octets:
+    data = memoryview(records)
+    if level != _LZ4_LEVELS.default:
+        return _compress_lz4_at(data, level)
     parts: list[Octets] = [LZ4_HEADER]
     for start in range(0, len(data), LZ4_BLOCK_SIZE):
         source = data[start : start + LZ4_BLOCK_SIZE]
@@ -362,6 +369,16 @@ def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
         position += size
 
 
+def _decompress_lz4(data: memoryview, limit: int) -> memoryview:
+    size_max = _lz4_output_size_max(data)
+    return _decompress_into(Codec.LZ4, packages.cramjam.lz4, data, size_max=size_max, limit=limit)
+
+
+def _decompress_zstd(data: memoryview, limit: int) -> memoryview:
+    size_max = _zstd_output_size_max(data)
+    return _decompress_into(Codec.ZSTD, packages.cramjam.zstd, data, size_max=size_max, limit=limit)
+
+
 def _decompress_into(
     codec: Codec, library: object, data: memoryview, *, size_max: int, limit: int
 ) -> memoryview:
@@ -456,3 +473,32 @@ def _zstd_blocks(data: memoryview, position: int) -> tuple[int, int]:
             raise CorruptCompressionError("the zstd payload ends within a block")
         if word & 1:
             return position, total
+
+
+FRAMINGS: Final[Mapping[Codec, Framing]] = {
+    Codec.NONE: Framing(
+        compress=lambda data, _level: data,
+        decompress=lambda data, _limit: data,
+    ),
+    Codec.GZIP: Framing(
+        compress=_compress_gzip,
+        decompress=_decompress_gzip,
+        levels=Levels(default=-1, low=1, high=9),
+    ),
+    Codec.SNAPPY: Framing(compress=_compress_snappy, decompress=_decompress_snappy),
+    Codec.LZ4: Framing(
+        compress=_compress_lz4,
+        decompress=_decompress_lz4,
+        levels=_LZ4_LEVELS,
+    ),
+    Codec.ZSTD: Framing(
+        compress=_compress_zstd,
+        decompress=_decompress_zstd,
+        levels=Levels(default=3, low=-131072, high=22),
+    ),
+}
+"""What each codec does. The settings of topics and of the producer follow from it; the default
+levels are Kafka's (KIP-780)."""
+
+LEVELS: Final = {codec: each.levels for codec, each in FRAMINGS.items() if each.levels}
+"""The codecs that have levels."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tailrace.config.settings import INT32_MAX, INT64_MAX, Setting, Value, parse_settings
 from tailrace.errors import ConfigError
 from tailrace.model import CleanupPolicy, Codec, TimestampType
+from tailrace.records.codecs import LEVELS, Levels
 
 DAY_MS = 24 * 60 * 60 * 1000
 BATCH_HEADER_BYTES = 61
@@ -25,6 +26,30 @@ _REPLICA = re.compile(r"[0-9]+:[0-9]+")
 def _are_replicas(value: Value) -> bool:
     assert isinstance(value, tuple)
     return value == ("*",) or all(_REPLICA.fullmatch(each) for each in value)
+
+
+_CODECS: Mapping[str, Codec | None] = {
+    "uncompressed": Codec.NONE,
+    **{codec.label: codec for codec in reversed(Codec) if codec is not Codec.NONE},
+    "producer": None,
+}
+"""The values of compression.type."""
+
+
+def level_setting(label: str, levels: Levels) -> Setting:
+    """The topic setting for the level of a codec."""
+    is_apart = levels.default < levels.low
+    advice = f"; {levels.default} for the library's own" if is_apart else ""
+    return Setting(
+        name=f"compression.{label}.level",
+        kind="int",
+        default=levels.default,
+        low=min(levels.low, levels.default),
+        high=levels.high,
+        is_allowed=levels.__contains__,
+        rule_text=str(levels),
+        text=f"Level for {label}{advice}.",
+    )
 
 
 TOPIC_SETTINGS: tuple[Setting, ...] = (
@@ -189,33 +214,10 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         name="compression.type",
         kind="string",
         default="producer",
-        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        choices=tuple(_CODECS),
         text="Codec that stored batches have; `producer` keeps what was sent.",
     ),
-    Setting(
-        name="compression.gzip.level",
-        kind="int",
-        default=-1,
-        is_allowed=lambda level: level in {-1, *range(1, 10)},
-        rule_text="1 to 9, or -1",
-        text="Level for gzip; -1 for the library's own.",
-    ),
-    Setting(
-        name="compression.lz4.level",
-        kind="int",
-        default=9,
-        low=1,
-        high=17,
-        text="Level for lz4.",
-    ),
-    Setting(
-        name="compression.zstd.level",
-        kind="int",
-        default=3,
-        low=-131072,
-        high=22,
-        text="Level for zstd.",
-    ),
+    *(level_setting(codec.label, levels) for codec, levels in LEVELS.items()),
     Setting(
         name="min.insync.replicas",
         kind="int",
@@ -300,16 +302,6 @@ as small as Kafka allows only for `internal.segment.bytes`, a setting for Kafka'
 
 BROKER_DEFAULTED = tuple(setting for setting in TOPIC_SETTINGS if not setting.is_topic_only)
 """The settings whose default is a broker setting."""
-
-
-_CODECS: dict[str, Codec | None] = {
-    "uncompressed": Codec.NONE,
-    "zstd": Codec.ZSTD,
-    "lz4": Codec.LZ4,
-    "snappy": Codec.SNAPPY,
-    "gzip": Codec.GZIP,
-    "producer": None,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,9 +404,8 @@ def log_config(given: Mapping[str, str], defaults: Mapping[str, str] | None = No
         flush_ms=number("flush.ms"),
         codec=_CODECS[str(values["compression.type"])],
         compression_levels={
-            Codec.GZIP: number("compression.gzip.level"),
-            Codec.LZ4: number("compression.lz4.level"),
-            Codec.ZSTD: number("compression.zstd.level"),
+            codec: number(level_setting(codec.label, levels).name)
+            for codec, levels in LEVELS.items()
         },
         is_preallocated=values["preallocate"] is True,
         timestamp_type=TimestampType.LOG_APPEND_TIME

@@ -9,7 +9,7 @@ from tailrace.model import AppendOrigin, Codec, TimestampType
 from tailrace.records import layout
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import Record, records_of
-from tailrace.records.codecs import DEFAULT_LEVELS, compress
+from tailrace.records.codecs import LEVELS, compress
 from tailrace.storage.appends import apply_stamps
 from tests.unit.storage.builders import NOW, batch, settings
 from tests.unit.storage.plans import HELLO, PRODUCER, changed, marker_batch, mixed, plan, stamped
@@ -84,7 +84,7 @@ def test_another_codec_is_applied_at_the_level_of_the_topic(target: str, level: 
     [(_, sent)] = read_batches(memoryview(bytes(data)))
     expected = bytes(compress(TARGETS[target], sent.records_view(), level))
     default = bytes(compress(TARGETS[target], sent.records_view()))
-    assert (expected == default) == (level == DEFAULT_LEVELS[TARGETS[target]])
+    assert (expected == default) == (level == LEVELS[TARGETS[target]].default)
     assert bytes(stamped(data, config).payload) == expected
 
 

@@ -15,6 +15,7 @@ from tailrace.config import settings_texts
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import ConfigError
 from tailrace.model import Acks, Codec
+from tailrace.records.codecs import LEVELS
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +66,7 @@ def parse_producer_config(
     typed = typed_settings(PRODUCER_SETTINGS, texts, faults=faults)
     typed["acks"] = Acks(-1 if typed["acks"] == "all" else int(typed["acks"]))
     typed["compression_type"] = Codec[typed["compression_type"].upper()]
-    if typed["compression_level"] == -1:
-        typed["compression_level"] = None
+    _settle_level(typed, faults)
     typed["transactional_id"] = typed["transactional_id"] or None
     typed["client_id"] = (
         typed["client_id"] or f"producer-{typed['transactional_id'] or next(_numbers)}"
@@ -77,6 +77,14 @@ def parse_producer_config(
     if faults:
         raise ConfigError(faults)
     return ProducerConfig(**typed)
+
+
+def _settle_level(typed: dict[str, Any], faults: list[str]) -> None:
+    codec, level = typed["compression_type"], typed["compression_level"]
+    if level == -1:
+        typed["compression_level"] = None
+    elif codec in LEVELS and level not in LEVELS[codec]:
+        faults.append(f"compression.level: {level} is no level of {codec.label} ({LEVELS[codec]})")
 
 
 def _settle_idempotence(typed: dict[str, Any], given: Mapping[str, str], faults: list[str]) -> None:

@@ -5,6 +5,8 @@ from typing import Final
 from tailrace.client.settings import CONNECTION_SETTINGS, SECURITY_SETTINGS
 from tailrace.config import Setting
 from tailrace.config.settings import INT32_MAX, INT64_MAX
+from tailrace.model import Codec
+from tailrace.records.codecs import LEVELS
 
 PRODUCER_SETTINGS: Final = (
     *CONNECTION_SETTINGS,
@@ -120,16 +122,18 @@ PRODUCER_SETTINGS: Final = (
         name="compression.type",
         kind="string",
         default="none",
-        choices=("none", "gzip", "snappy", "lz4", "zstd"),
+        choices=tuple(codec.label for codec in Codec),
         text="Codec of the batches.",
     ),
     Setting(
         name="compression.level",
         kind="int",
         default=-1,
-        low=-131072,
-        high=22,
-        text="Compression level of gzip, lz4 or zstd; -1 for the codec's default.",
+        low=min(levels.low for levels in LEVELS.values()),
+        high=max(levels.high for levels in LEVELS.values()),
+        text="Compression level of the codec ("
+        + "; ".join(f"{codec.label}: {levels}" for codec, levels in LEVELS.items())
+        + "); -1 for the codec's default.",
     ),
     Setting(
         name="partitioner.adaptive.partitioning.enable",

@@ -173,7 +173,7 @@ class LogProfile:
     ) -> None:
         """Count a batch, of which so many records and bytes of keys and values are in the range."""
         number = batch.codec if batch.legacy is None else batch.legacy.codec_number
-        use = self.codecs.setdefault(Codec(number).name.lower(), CodecUse())
+        use = self.codecs.setdefault(Codec(number).label, CodecUse())
         use.records += records
         use.content_bytes += content_bytes
         if begins_here:

@@ -90,6 +90,13 @@ def test_a_config_of_defaults_means_what_they_say() -> None:
     assert [tuple(each) for each in config.bootstrap_servers] == [("b", 1)]
 
 
+@pytest.mark.parametrize(("codec", "level"), [("gzip", 0), ("gzip", 10), ("lz4", 18)])
+def test_a_level_must_be_one_of_the_codec(codec: str, level: int) -> None:
+    """A level that another codec has, and this one has not, is a fault before anything is sent."""
+    [fault] = faults(compression_type=codec, compression_level=level)
+    assert fault.startswith(f"compression.level: {level} is no level of {codec} (1 to ")
+
+
 @pytest.mark.parametrize("name", ["linger.ms", "linger_ms"])
 @pytest.mark.parametrize("value", [7, "7"])
 def test_names_have_dots_or_underscores_and_values_are_text_or_not(
