@@ -6,6 +6,7 @@
     docs/cli.md               from the command line itself
     docs/conformance.md       from tests/conformance/ and the docstrings of our tests
     docs/spark-parity.md      from tests/parity/, likewise
+    docs/spark.md             the table of columns between its two marks; so in docs/reading.md
     docs/performance.md       from the files of benchmarks/results/
     docs/ARCHITECTURE.md      the file map between its two marks, from the modules' docstrings
     README.md                 the table between its two marks, from benchmarks/results/
@@ -27,6 +28,7 @@ from tailrace.client.producer.metrics import describe_metrics
 from tailrace.client.producer.settings import PRODUCER_SETTINGS
 from tailrace.config import describe_settings
 from tailrace.protocol.reference import describe as describe_protocol
+from tailrace.records.schema import describe_columns
 from tailrace.storage.config import TOPIC_SETTINGS
 from tests import figures, scenarios
 
@@ -34,6 +36,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "tailrace"
 FILE_MAP = ("<!-- file map: written by `make docs` -->", "<!-- end of file map -->")
+COLUMNS = ("<!-- columns: written by `make docs` -->", "<!-- end of columns -->")
 FIGURES = ("<!-- figures: written by `make docs` -->", "<!-- end of figures -->")
 GENERATED = "<!-- Written by `make docs`; do not edit. -->\n\n"
 
@@ -160,6 +163,11 @@ def readme() -> str:
     return _between((ROOT / "README.md").read_text(), FIGURES, figures.chosen())
 
 
+def with_columns(name: str) -> str:
+    """A document as it stands, with the declared columns."""
+    return _between((DOCS / name).read_text(), COLUMNS, describe_columns())
+
+
 def _between(text: str, marks: tuple[str, str], content: str) -> str:
     """The text with other content between its two marks."""
     begin, end = marks
@@ -175,6 +183,8 @@ REFERENCES: Final[Mapping[Path, Callable[[], str]]] = {
     DOCS / "cli.md": cli,
     DOCS / "conformance.md": conformance,
     DOCS / "spark-parity.md": parity,
+    DOCS / "spark.md": partial(with_columns, "spark.md"),
+    DOCS / "reading.md": partial(with_columns, "reading.md"),
     DOCS / "performance.md": performance,
     DOCS / "ARCHITECTURE.md": architecture,
     ROOT / "README.md": readme,

@@ -35,7 +35,7 @@ def test_every_metric_is_explained() -> None:
 def test_every_option_of_spark_is_explained() -> None:
     """The options and columns of source and sink are those that docs/spark.md explains."""
     text = (DOCS / "spark.md").read_text()
-    for name in (*names.KNOWN, *names.COLUMNS, names.HEADERS, *names.METADATA, *SINK_COLUMNS):
+    for name in (*names.KNOWN, *names.COLUMNS, *names.HEADERS, *names.METADATA, *SINK_COLUMNS):
         assert f"`{name}`" in text, name
 
 

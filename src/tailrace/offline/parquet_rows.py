@@ -1,8 +1,6 @@
 """`ParquetRows`: chosen records as the rows of one Parquet file, a row group at a time.
 
-Columns, all of them nullable: topic string, partition int32, offset int64, timestamp (milliseconds,
-UTC), timestampType int32, key and value binary, headers list of struct of key string and value
-binary. They are those of the archive (docs/formats/archive.md), and the topic.
+The columns are those of the archive (docs/formats/archive.md), and the topic; all may be null.
 
 Needs PyArrow.
 """
@@ -19,26 +17,30 @@ from tailrace.model import TopicPartition
 from tailrace.offline.cat import Choice
 from tailrace.offline.output import Output
 from tailrace.records.batch import Batch
-from tailrace.records.columns import ARROW_TYPES, Column, ColumnsBuilder
+from tailrace.records.columns import ARROW_TYPES, ColumnsBuilder
+from tailrace.records.schema import Column, ColumnOrigin
 
 _MILLISECONDS: Final = pa.timestamp("ms", tz="UTC")
 
+_COLUMNS: Final = (
+    Column.TOPIC,
+    Column.PARTITION,
+    Column.OFFSET,
+    Column.TIMESTAMP,
+    Column.TIMESTAMP_TYPE,
+    Column.KEY,
+    Column.VALUE,
+    Column.HEADERS,
+)
+
 SCHEMA: Final = pa.schema(
     [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", _MILLISECONDS),
-        ("timestampType", ARROW_TYPES[Column.TIMESTAMP_TYPE]),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", ARROW_TYPES[Column.HEADERS]),
+        (each.value, _MILLISECONDS if each is Column.TIMESTAMP else ARROW_TYPES[each])
+        for each in _COLUMNS
     ]
 )
 
-_DECODED: Final = tuple(
-    column for name in SCHEMA.names for column in Column if column.value == name
-)
+_DECODED: Final = tuple(each for each in _COLUMNS if each.origin is not ColumnOrigin.PLACE)
 
 
 class ParquetRows:

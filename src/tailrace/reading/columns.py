@@ -1,18 +1,7 @@
 """Records as Arrow record batches, with the columns that say where each record stands.
 
 Only the columns that are asked for are decoded. Every record batch has exactly the declared schema:
-the names in their order, the plain types below, all nullable.
-
-    key, value      binary        timestamp       timestamp[us, tz=UTC]
-    topic           string        timestampType   int32: 0 by the producer, 1 by the broker, -1 none
-    partition       int32         headers         list<struct<key: string, value: binary>>
-    offset          int64
-    codec           string        producerId      int64
-    producerEpoch   int32         sequence        int32
-    leaderEpoch     int32         isTransactional bool
-    file            string        position        int64: bytes from the start of the file
-
-The last eight are metadata; from `codec` on they say what the record's batch says. A broker tells
+the names in their order, and the types of `tailrace.records.schema`, all nullable. A broker tells
 no file and no position, so both are null there.
 
 Invariant: rows are in the order of their offsets, and none comes from a batch that is damaged or
@@ -36,45 +25,22 @@ from tailrace.reading.located import (
     decoding,
     split_batches,
 )
-from tailrace.records.columns import ARROW_TYPES, Column, ColumnsBuilder
+from tailrace.records.columns import ARROW_TYPES, ColumnsBuilder, schema_of
 from tailrace.records.runs import BatchRun
+from tailrace.records.schema import COLUMN_NAMED, Column, ColumnOrigin, names_added_by
 
-TOPIC: Final = "topic"
-PARTITION: Final = "partition"
-FILE: Final = "file"
-POSITION: Final = "position"
+TOPIC: Final = Column.TOPIC.value
+PARTITION: Final = Column.PARTITION.value
+FILE: Final = Column.FILE.value
+POSITION: Final = Column.POSITION.value
 
-_OWN: Final = {
-    TOPIC: pa.string(),
-    PARTITION: pa.int32(),
-    FILE: pa.string(),
-    POSITION: pa.int64(),
-}
-"""The columns that are not of the records or their batches, but of where they are."""
-
-_DECODED: Final = {column.value: column for column in Column}
-
-DEFAULT_COLUMNS: Final = (
-    Column.KEY.value,
-    Column.VALUE.value,
-    TOPIC,
-    PARTITION,
-    Column.OFFSET.value,
-    Column.TIMESTAMP.value,
-    Column.TIMESTAMP_TYPE.value,
-    Column.HEADERS.value,
-)
+DEFAULT_COLUMNS: Final = names_added_by(None) + names_added_by("includeHeaders")
 """What a consumer sees of a record, and where it is."""
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     """The schema of the record batches that `decode` gives for these columns."""
-    return pa.schema(
-        [
-            pa.field(name, _OWN[name] if name in _OWN else ARROW_TYPES[_DECODED[name]])
-            for name in columns
-        ]
-    )
+    return schema_of(COLUMN_NAMED[name] for name in columns)
 
 
 def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
@@ -88,11 +54,10 @@ def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
         return DEFAULT_COLUMNS
     if isinstance(columns, str) or not all(isinstance(each, str) for each in columns):
         raise TypeError(f"columns is {columns!r}; it must be a sequence of names")
-    known = [*_OWN, *_DECODED]
     faults = [
-        f"columns: no column {name!r}; there are: {', '.join(known)}"
+        f"columns: no column {name!r}; there are: {', '.join(COLUMN_NAMED)}"
         for name in columns
-        if name not in known
+        if name not in COLUMN_NAMED
     ]
     if len(set(columns)) < len(columns):
         faults.append("columns: one is named twice")
@@ -139,7 +104,13 @@ class _Chunks:
     """Columns of records, with those that say where the records are."""
 
     def __init__(self, columns: Sequence[str], partition: TopicPartition) -> None:
-        self.builder = ColumnsBuilder([_DECODED[name] for name in columns if name in _DECODED])
+        self.builder = ColumnsBuilder(
+            [
+                each
+                for each in map(COLUMN_NAMED.__getitem__, columns)
+                if each.origin is not ColumnOrigin.PLACE
+            ]
+        )
         self._schema = arrow_schema(columns)
         self._common = {
             TOPIC: pa.scalar(partition.topic, pa.string()),
@@ -194,5 +165,5 @@ class _Chunks:
 
     def _spread(self, name: str) -> pa.Array:
         """A column with one value for each batch."""
-        values = pa.array(self._by_batch[name], _OWN[name])
+        values = pa.array(self._by_batch[name], ARROW_TYPES[COLUMN_NAMED[name]])
         return values.take(pa.array(np.repeat(np.arange(len(values)), self._counts)))

@@ -5,10 +5,9 @@ Not here: the fields of the records (`columns`).
 Invariant: Python does nothing for each record; numpy repeats a batch's value for all its records.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from enum import Enum
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ from tailrace.model import Codec
 from tailrace.records import layout
 from tailrace.records.batch import Batch
 from tailrace.records.runs import Field
+from tailrace.records.schema import Column, ColumnType, DeclaredColumn
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -24,33 +24,24 @@ _NO_TIMESTAMP_TYPE: Final = -1
 """The timestamp type of records of format v0, as in Kafka's clients."""
 
 
-class Column(Enum):
-    """A column that a `ColumnsBuilder` can fill; the value is its name."""
-
-    KEY = "key"
-    VALUE = "value"
-    OFFSET = "offset"
-    TIMESTAMP = "timestamp"
-    TIMESTAMP_TYPE = "timestampType"
-    HEADERS = "headers"
-    CODEC = "codec"
-    PRODUCER_ID = "producerId"
-    PRODUCER_EPOCH = "producerEpoch"
-    SEQUENCE = "sequence"
-    LEADER_EPOCH = "leaderEpoch"
-    IS_TRANSACTIONAL = "isTransactional"
-
-
-BATCH_TYPES: Final = {
-    Column.TIMESTAMP_TYPE: pa.int32(),
-    Column.CODEC: pa.string(),
-    Column.PRODUCER_ID: pa.int64(),
-    Column.PRODUCER_EPOCH: pa.int32(),
-    Column.SEQUENCE: pa.int32(),
-    Column.LEADER_EPOCH: pa.int32(),
-    Column.IS_TRANSACTIONAL: pa.bool_(),
+_ARROW: Final = {
+    ColumnType.BINARY: pa.binary(),
+    ColumnType.STRING: pa.string(),
+    ColumnType.INT32: pa.int32(),
+    ColumnType.INT64: pa.int64(),
+    ColumnType.BOOL: pa.bool_(),
+    ColumnType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    ColumnType.HEADERS: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }
-"""The columns of this module, and their types."""
+
+
+def schema_of(columns: Iterable[DeclaredColumn]) -> pa.Schema:
+    """The Arrow schema of these columns, in their order; every one may be null."""
+    return pa.schema([pa.field(column.value, _ARROW[column.type]) for column in columns])
+
+
+ARROW_TYPES: Final = {column: _ARROW[column.type] for column in Column}
+"""The Arrow type of each column."""
 
 
 class BatchColumns:
@@ -60,7 +51,7 @@ class BatchColumns:
 
     def __init__(self, columns: Collection[Column]) -> None:
         self._values: dict[Column, list[int]] = {
-            column: [] for column in columns if column in BATCH_TYPES
+            column: [] for column in columns if column in _SOURCES
         }
         self._counts: list[tuple[int, int]] = []
 
@@ -68,13 +59,13 @@ class BatchColumns:
         """Adds a batch that has `count` records in the chunk."""
         self._counts.append((count, batch.base_offset))
         for column, values in self._values.items():
-            values.append(_VALUE_OF[column](batch))
+            values.append(_SOURCES[column].of_batch(batch))
 
     def append_run(self, headers: Array, counts: Sequence[int]) -> None:
         """Adds the batches of a run by their `Header`s; `counts` are their records in the chunk."""
         self._counts += zip(counts, headers[:, Field.BASE_OFFSET].tolist(), strict=True)
         for column, values in self._values.items():
-            values.extend(_OF_HEADERS[column](headers).tolist())
+            values.extend(_SOURCES[column].of_headers(headers).tolist())
 
     def array(self, column: Column, offsets: Array) -> pa.Array:
         """The column; `offsets` are those of the chunk's rows, which `sequence` needs."""
@@ -86,7 +77,7 @@ class BatchColumns:
             case Column.SEQUENCE:
                 following = values + offsets - np.repeat(bases, counts) & layout.SEQUENCE_MAX
                 values = np.where(values < 0, -1, following)
-        return pa.array(values).cast(BATCH_TYPES[column])
+        return pa.array(values).cast(ARROW_TYPES[column])
 
 
 def _timestamp_type(batch: Batch) -> int:
@@ -99,26 +90,30 @@ def _codec(batch: Batch) -> int:
     return batch.codec if batch.legacy is None else batch.legacy.codec_number
 
 
-_VALUE_OF: Final[dict[Column, Callable[[Batch], int]]] = {
-    Column.TIMESTAMP_TYPE: _timestamp_type,
-    Column.CODEC: _codec,
-    Column.PRODUCER_ID: attrgetter("producer_id"),
-    Column.PRODUCER_EPOCH: attrgetter("producer_epoch"),
-    Column.SEQUENCE: attrgetter("base_sequence"),
-    Column.LEADER_EPOCH: attrgetter("leader_epoch"),
-    Column.IS_TRANSACTIONAL: attrgetter("is_transactional"),
-}
+class _Source(NamedTuple):
+    """How the value of a column is read: of one batch, and of all headers of a run."""
 
-_OF_HEADERS: Final[dict[Column, Callable[[Array], Array]]] = {
-    Column.TIMESTAMP_TYPE: lambda headers: _flags(headers, layout.LOG_APPEND_TIME_FLAG),
-    Column.CODEC: lambda headers: headers[:, Field.ATTRIBUTES] & layout.CODEC_MASK,
-    Column.PRODUCER_ID: lambda headers: headers[:, Field.PRODUCER_ID],
-    Column.PRODUCER_EPOCH: lambda headers: headers[:, Field.PRODUCER_EPOCH],
-    Column.SEQUENCE: lambda headers: headers[:, Field.BASE_SEQUENCE],
-    Column.LEADER_EPOCH: lambda headers: headers[:, Field.LEADER_EPOCH],
-    Column.IS_TRANSACTIONAL: lambda headers: _flags(headers, layout.TRANSACTIONAL_FLAG),
+    of_batch: Callable[[Batch], int]
+    of_headers: Callable[[Array], Array]
+
+
+def _field(name: str, field: Field) -> _Source:
+    return _Source(attrgetter(name), lambda headers: headers[:, field])
+
+
+_SOURCES: Final = {
+    Column.TIMESTAMP_TYPE: _Source(
+        _timestamp_type, lambda headers: _flags(headers, layout.LOG_APPEND_TIME_FLAG)
+    ),
+    Column.CODEC: _Source(_codec, lambda headers: headers[:, Field.ATTRIBUTES] & layout.CODEC_MASK),
+    Column.PRODUCER_ID: _field("producer_id", Field.PRODUCER_ID),
+    Column.PRODUCER_EPOCH: _field("producer_epoch", Field.PRODUCER_EPOCH),
+    Column.SEQUENCE: _field("base_sequence", Field.BASE_SEQUENCE),
+    Column.LEADER_EPOCH: _field("leader_epoch", Field.LEADER_EPOCH),
+    Column.IS_TRANSACTIONAL: _Source(
+        attrgetter("is_transactional"), lambda headers: _flags(headers, layout.TRANSACTIONAL_FLAG)
+    ),
 }
-"""The values of a column for all headers of a run."""
 
 
 def _flags(headers: Array, flag: int) -> Array:

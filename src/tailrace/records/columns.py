@@ -1,24 +1,7 @@
 """`ColumnsBuilder`: the records of many batches as one Arrow record batch, without objects.
 
 Kernels write into the buffers that Arrow then owns, so each byte is copied once. The columns are
-the fields of a record; the caller adds topic and partition.
-
-    key            binary                   null where the record has none
-    value          binary                   null for a tombstone
-    offset         int64
-    timestamp      timestamp[us, tz=UTC]    Kafka's milliseconds times 1000; -1 becomes -1000, and
-                                            what int64 cannot hold becomes its nearest value
-    headers        list<struct<key: string, value: binary>>, null where the record has none
-
-and columns from the header of its batch; see `batch_columns`:
-
-    timestampType  int32                    0 set by the producer, 1 set by the broker
-    codec          string                   none, gzip, snappy, lz4 or zstd
-    producerId     int64                    -1 without a producer, as the next two
-    producerEpoch  int32
-    sequence       int32                    of the record
-    leaderEpoch    int32
-    isTransactional  bool
+those that `schema` declares of records and batches; the caller adds those of the place.
 
 Invariant: a batch is appended whole or not at all, and no row comes from bytes that break a rule of
 the format. The caller has checked each batch (`Batch.check`), and leaves out control batches and
@@ -39,12 +22,13 @@ from tailrace.kernels.records import WANT_KEY, WANT_OFFSET, WANT_TIMESTAMP, WANT
 from tailrace.model import TimestampType
 from tailrace.records import layout
 from tailrace.records.batch import Batch
-from tailrace.records.batch_columns import BATCH_TYPES, BatchColumns, Column
+from tailrace.records.batch_columns import ARROW_TYPES, BatchColumns, schema_of
 from tailrace.records.checks import check_records, record_error
 from tailrace.records.column_buffers import HeaderBuffers, RowBuffers
 from tailrace.records.runs import BatchRun, Field
+from tailrace.records.schema import Column
 
-__all__ = ["ARROW_TYPES", "RECORD_COLUMNS", "Column", "ColumnsBuilder", "schema_of"]
+__all__ = ["ARROW_TYPES", "RECORD_COLUMNS", "ColumnsBuilder", "schema_of"]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -60,16 +44,7 @@ COLUMN_BYTES_MAX: Final = 2**31 - 1
 MILLISECONDS_MAX: Final = (2**63 - 1) // 1000
 """The largest timestamp that Arrow's microseconds can hold; it is in the year 294247."""
 
-_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-
-ARROW_TYPES: Final = {
-    Column.KEY: pa.binary(),
-    Column.VALUE: pa.binary(),
-    Column.OFFSET: pa.int64(),
-    Column.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    Column.HEADERS: _HEADERS,
-    **BATCH_TYPES,
-}
+_HEADERS: Final = ARROW_TYPES[Column.HEADERS]
 
 RECORD_COLUMNS: Final = (
     Column.KEY,
@@ -88,11 +63,6 @@ _WANTED_BITS: Final = {
     Column.TIMESTAMP: WANT_TIMESTAMP,
     Column.SEQUENCE: WANT_OFFSET,
 }
-
-
-def schema_of(columns: Collection[Column]) -> pa.Schema:
-    """The Arrow schema of these columns, in their order; every one may be null."""
-    return pa.schema([pa.field(column.value, ARROW_TYPES[column]) for column in columns])
 
 
 class ColumnsBuilder:

@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 
 from tailrace.client.producer.config import parse_producer_config
 from tailrace.errors import ConfigError
+from tailrace.records.schema import names_added_by
 
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
 CLIENT_ID: Final = "tailrace-spark"
@@ -43,7 +44,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The columns that are written, with the types that each may have."""
 
-PASSED_OVER: Final = frozenset({"offset", "timestampType"})
+PASSED_OVER: Final = frozenset(names_added_by(None)) - COLUMNS.keys()
 """Columns of the source that a record gets from the broker."""
 
 _OWN: Final = {name.lower(): name for name in ("topic", "includeHeaders", "checkpointLocation")}

@@ -16,7 +16,7 @@ of a source, so there the range is settled once per query.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 from tailrace import kernels
 from tailrace.errors import ConfigError
 from tailrace.kernels.loading import is_cached, records_worth_kernels
+from tailrace.records.schema import Column, ColumnType, DeclaredColumn
 from tailrace.runtime.threads import usable_core_count
 from tailrace.spark.corruption import write_report
 from tailrace.spark.offsets import choose_partitions, resolve_ranges
@@ -56,27 +57,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COLUMNS: dict[str, DataType] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-    "headers": ArrayType(
+_TYPES: dict[ColumnType, DataType] = {
+    ColumnType.BINARY: BinaryType(),
+    ColumnType.STRING: StringType(),
+    ColumnType.INT32: IntegerType(),
+    ColumnType.INT64: LongType(),
+    ColumnType.BOOL: BooleanType(),
+    ColumnType.TIMESTAMP: TimestampType(),
+    ColumnType.HEADERS: ArrayType(
         StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     ),
-    "codec": StringType(),
-    "producerId": LongType(),
-    "producerEpoch": IntegerType(),
-    "sequence": IntegerType(),
-    "leaderEpoch": IntegerType(),
-    "isTransactional": BooleanType(),
-    "file": StringType(),
-    "position": LongType(),
 }
-"""All columns by name, with their types in Spark; those from `codec` on are metadata."""
+
+
+def spark_types(columns: Iterable[DeclaredColumn]) -> dict[str, DataType]:
+    """Columns by name, with their types in Spark."""
+    return {column.value: _TYPES[column.type] for column in columns}
+
+
+COLUMNS = spark_types(Column)
+"""All columns of the source."""
 
 
 class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untyped here

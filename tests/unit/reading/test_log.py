@@ -115,9 +115,9 @@ def test_batches_tell_their_headers_and_places_and_decode_nothing() -> None:
 
 def test_arrow_has_the_columns_of_the_spark_source() -> None:
     """The same names and types, any of them, in the order that is asked for."""
-    every = (*names.COLUMNS, names.HEADERS, *names.METADATA)
+    every = (*names.COLUMNS, *names.HEADERS, *names.METADATA)
     log = a_log(twenty())
-    assert (*names.COLUMNS, names.HEADERS) == DEFAULT_COLUMNS
+    assert (*names.COLUMNS, *names.HEADERS) == DEFAULT_COLUMNS
     assert log.arrow().schema.names == list(DEFAULT_COLUMNS)
     table = log.arrow(every, start=5, limit=7).read_all()
     assert table.schema.names == list(every)
@@ -396,7 +396,7 @@ def test_wrong_words_are_told_at_the_call() -> None:
     log = a_log(twenty())
     with pytest.raises(ConfigError, match="start, start_time: give one of them"):
         log.records(5, start_time=NOW)
-    with pytest.raises(ConfigError, match="no column 'offsets'; there are: topic, partition"):
+    with pytest.raises(ConfigError, match="no column 'offsets'; there are: key, value, topic"):
         log.arrow(["offsets"])
     with pytest.raises(ConfigError, match="one is named twice"):
         log.arrow(["offset", "offset"])

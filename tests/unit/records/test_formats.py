@@ -26,8 +26,9 @@ from tailrace.records.batch import (
 from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.records.checks import check_records
 from tailrace.records.codecs import compress
-from tailrace.records.columns import Column, ColumnsBuilder
+from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.legacy import read_all_batches
+from tailrace.records.schema import Column
 from tests.naive import LegacyMessage, NaiveRecord, write_all_legacy, write_legacy, write_records
 
 codecs = pytest.mark.parametrize("codec", Codec)

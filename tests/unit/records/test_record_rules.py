@@ -6,7 +6,8 @@ from tailrace.model import Codec
 from tailrace.records.batch import Batch, sequence_after
 from tailrace.records.builder import Record, records_of
 from tailrace.records.checks import CorruptRecordError, check_records
-from tailrace.records.columns import Column, ColumnsBuilder
+from tailrace.records.columns import ColumnsBuilder
+from tailrace.records.schema import Column
 from tests.naive import NaiveRecord, varint, write_record
 from tests.unit.records.batches import batch_with
 

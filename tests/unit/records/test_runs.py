@@ -10,13 +10,14 @@ from tailrace.model import Codec, TimestampType
 from tailrace.records import layout
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import Record
-from tailrace.records.columns import Column, ColumnsBuilder
+from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.legacy import read_all_batches
 from tailrace.records.runs import RUN_BYTES, BatchRun, batches_of, read_runs
+from tailrace.records.schema import Column, ColumnOrigin
 from tests.naive import LegacyMessage, write_all_legacy
 from tests.unit.records.batches import GOOD, ROWS, batch_with, built
 
-EVERY = tuple(Column)
+EVERY = tuple(each for each in Column if each.origin is not ColumnOrigin.PLACE)
 
 
 def stored(data: bytes, base_offset: int) -> bytes:

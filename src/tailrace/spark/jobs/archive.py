@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 FORMAT: Final = "tailrace.archive/1"
 
 LOSSLESS: Final = tuple(
-    name for name in (*COLUMNS, HEADERS, *METADATA) if name not in {"topic", "file", "position"}
+    name for name in (*COLUMNS, *HEADERS, *METADATA) if name not in {"topic", "file", "position"}
 )
 """Columns of an archive: all of the source's but the topic, which is in the path, and the log file
 and position."""

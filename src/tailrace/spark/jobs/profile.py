@@ -30,7 +30,8 @@ from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import Codec, TopicPartition
 from tailrace.reading.located import decoding
 from tailrace.records.batch import Batch
-from tailrace.records.columns import Column, ColumnsBuilder
+from tailrace.records.columns import ColumnsBuilder
+from tailrace.records.schema import Column
 from tailrace.spark.corruption import report_name, write_report
 from tailrace.spark.jobs.archive_plan import plan_items
 from tailrace.spark.jobs.sketches import (

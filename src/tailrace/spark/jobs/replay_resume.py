@@ -23,7 +23,8 @@ import pyarrow as pa
 from tailrace.errors import FatalError
 from tailrace.model import TimestampType, TopicPartition
 from tailrace.records.batch import Batch
-from tailrace.records.columns import Column, ColumnsBuilder
+from tailrace.records.columns import ColumnsBuilder
+from tailrace.records.schema import Column
 from tailrace.spark.jobs.digests import Digest
 from tailrace.spark.jobs.replay_source import COLUMNS, in_milliseconds
 

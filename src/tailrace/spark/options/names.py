@@ -1,22 +1,12 @@
 """The names of options and columns: which do something, which cannot, and which are refused."""
 
-COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+from tailrace.records.schema import names_added_by
+
+COLUMNS = names_added_by(None)
 """What Spark's Kafka source gives."""
 
-HEADERS = "headers"
-"""The column that `includeHeaders` adds."""
-
-METADATA = (
-    "codec",
-    "producerId",
-    "producerEpoch",
-    "sequence",
-    "leaderEpoch",
-    "isTransactional",
-    "file",
-    "position",
-)
-"""The columns that `includeMetadata` adds."""
+HEADERS, METADATA = names_added_by("includeHeaders"), names_added_by("includeMetadata")
+"""The columns that these options add."""
 
 SELECTIONS = ("subscribe", "subscribePattern", "assign")
 """Which topics to read."""

@@ -182,8 +182,8 @@ def _ending(read: GivenOptions, *, is_stream: bool) -> Bound:
 
 
 def _columns(read: GivenOptions) -> tuple[str, ...]:
-    known = (*names.COLUMNS, names.HEADERS, *names.METADATA)
-    headers = (names.HEADERS,) if read.is_true("includeHeaders") else ()
+    known = (*names.COLUMNS, *names.HEADERS, *names.METADATA)
+    headers = names.HEADERS if read.is_true("includeHeaders") else ()
     metadata = names.METADATA if read.is_true("includeMetadata") else ()
     chosen = read.words("columns")
     for name in chosen:
