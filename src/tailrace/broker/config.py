@@ -24,7 +24,6 @@ from tailrace.storage.config import BROKER_DEFAULTED, DAY_MS
 OWN_SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="node.id",
-        kind="int",
         default=1,
         low=0,
         high=INT32_MAX,
@@ -32,7 +31,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="broker.id",
-        kind="int",
         default=1,
         low=0,
         high=INT32_MAX,
@@ -40,7 +38,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="log.dirs",
-        kind="list",
         default=(),
         text="Data directories, separated by commas; --data on the command line. A new partition "
         "is created in the directory with the fewest partitions. The first directory also has the "
@@ -48,13 +45,11 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="log.dir",
-        kind="string",
         default="",
         text="A single data directory, where log.dirs is not given.",
     ),
     Setting(
         name="tailrace.durability",
-        kind="string",
         default="page-cache",
         choices=("page-cache", "sync"),
         text="What acks=all means. `page-cache`: the operating system has the records, as in "
@@ -63,7 +58,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name=DECOMPRESSED_SETTING,
-        kind="int",
         default=OUTPUT_SIZE_MAX,
         low=1024 * 1024,
         high=INT32_MAX,
@@ -73,7 +67,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="num.recovery.threads.per.data.dir",
-        kind="int",
         default=2,
         low=1,
         high=32,
@@ -82,35 +75,30 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="listeners",
-        kind="string",
         default="127.0.0.1:9092",
         text="HOST:PORT to listen on, also as PLAINTEXT://HOST:PORT; without a host all addresses "
         "of the machine, and port 0 takes any free one. Listeners of a controller are left out.",
     ),
     Setting(
         name="advertised.listeners",
-        kind="string",
         default="",
         text="HOST:PORT that clients are told to connect to; the one listened on if empty. Of "
         "several, the one with the name of the listener.",
     ),
     Setting(
         name="listener.security.protocol.map",
-        kind="list",
         default=(),
         text="What listeners with names of their own are, as NAME:PLAINTEXT; other protocols than "
         "PLAINTEXT are refused for a listener of clients.",
     ),
     Setting(
         name="controller.listener.names",
-        kind="list",
         default=(),
         text="Names of listeners that are for controllers only, which are left out: this broker is "
         "its own controller.",
     ),
     Setting(
         name="authorizer.class.name",
-        kind="string",
         default="",
         is_allowed=lambda name: not name,
         rule_text="empty, because this broker lets every client do everything",
@@ -118,7 +106,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="num.partitions",
-        kind="int",
         default=1,
         low=1,
         high=10_000,
@@ -126,7 +113,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="default.replication.factor",
-        kind="int",
         default=1,
         is_allowed=lambda count: count == 1,
         rule_text="1, because this broker keeps one replica",
@@ -134,13 +120,11 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="auto.create.topics.enable",
-        kind="bool",
         default=True,
         text="Whether asking for a topic that does not exist creates it.",
     ),
     Setting(
         name="socket.request.max.bytes",
-        kind="int",
         default=FRAME_BYTES_MAX,
         low=1,
         high=INT32_MAX,
@@ -148,7 +132,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="queued.max.request.bytes",
-        kind="int",
         default=256 * 1024 * 1024,
         low=1,
         text="Most bytes of memory for the requests of all connections that are larger than 64 "
@@ -159,7 +142,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="max.connections",
-        kind="int",
         default=2048,
         low=1,
         high=INT32_MAX,
@@ -168,7 +150,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="max.connections.per.ip",
-        kind="int",
         default=1024,
         low=0,
         high=INT32_MAX,
@@ -177,13 +158,11 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="max.connections.per.ip.overrides",
-        kind="list",
         default=(),
         text="Other limits for single addresses: ADDRESS:COUNT, separated by commas.",
     ),
     Setting(
         name="connections.max.idle.ms",
-        kind="int",
         default=600_000,
         low=1,
         text="How long a connection may be silent before the broker closes it, also while one of "
@@ -191,7 +170,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="fetch.max.bytes",
-        kind="int",
         default=55 * 1024 * 1024,
         low=1024,
         high=INT32_MAX,
@@ -199,21 +177,18 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="log.flush.offset.checkpoint.interval.ms",
-        kind="int",
         default=60_000,
         low=1,
         text="How often closed segments are flushed and the recovery points written.",
     ),
     Setting(
         name="log.flush.start.offset.checkpoint.interval.ms",
-        kind="int",
         default=60_000,
         low=1,
         text="How often the log start offsets are written.",
     ),
     Setting(
         name="log.flush.scheduler.interval.ms",
-        kind="int",
         default=1000,
         low=1,
         text="How often the broker looks for logs whose flush.ms has passed. (In Kafka the default "
@@ -221,7 +196,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="log.retention.check.interval.ms",
-        kind="int",
         default=300_000,
         low=1,
         text="How often the broker looks for segments that retention.ms, retention.bytes and "
@@ -229,7 +203,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="log.retention.hours",
-        kind="int",
         default=168,
         low=-1,
         high=INT32_MAX,
@@ -237,7 +210,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="log.retention.minutes",
-        kind="int",
         default=10_080,
         low=-1,
         high=INT32_MAX,
@@ -245,7 +217,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="log.roll.hours",
-        kind="int",
         default=168,
         low=1,
         high=INT32_MAX,
@@ -253,7 +224,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="log.roll.jitter.hours",
-        kind="int",
         default=0,
         low=0,
         high=INT32_MAX,
@@ -261,7 +231,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="log.initial.task.delay.ms",
-        kind="int",
         default=30_000,
         low=0,
         text="How long after its start the broker checks for the first time for retention, flushes "
@@ -269,13 +238,11 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="log.cleaner.enable",
-        kind="bool",
         default=True,
         text="Whether logs with the policy compact are compacted.",
     ),
     Setting(
         name="log.cleaner.threads",
-        kind="int",
         default=1,
         low=1,
         high=16,
@@ -284,14 +251,12 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="log.cleaner.backoff.ms",
-        kind="int",
         default=15_000,
         low=1,
         text="How long a cleaner thread rests when no log is due, in milliseconds.",
     ),
     Setting(
         name="log.cleaner.dedupe.buffer.size",
-        kind="int",
         default=134_217_728,
         low=4 * 1024 * 1024,
         high=INT32_MAX,
@@ -300,14 +265,12 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="log.cleaner.io.max.bytes.per.second",
-        kind="float",
         default=1.7976931348623157e308,
         low=1,
         text="Most bytes that compaction reads and writes in a second, all threads together.",
     ),
     Setting(
         name="log.cleaner.io.buffer.size",
-        kind="int",
         default=524_288,
         low=0,
         high=INT32_MAX,
@@ -316,14 +279,12 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="log.cleaner.io.buffer.load.factor",
-        kind="float",
         default=0.9,
         is_stored_only=True,
         text="How full the map of keys may be.",
     ),
     Setting(
         name="remote.log.storage.system.enable",
-        kind="bool",
         default=False,
         is_allowed=lambda is_enabled: not is_enabled,
         rule_text="false, because this broker has no tiered storage",
@@ -331,14 +292,12 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="replica.alter.log.dirs.io.max.bytes.per.second",
-        kind="int",
         default=INT64_MAX,
         low=1,
         text="Most bytes that moves between log directories copy in a second, all together.",
     ),
     Setting(
         name="producer.id.expiration.ms",
-        kind="int",
         default=DAY_MS,
         low=1,
         text="How long the state of an idle producer is kept. A batch that it repeats after that "
@@ -346,7 +305,6 @@ OWN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="producer.id.expiration.check.interval.ms",
-        kind="int",
         default=600_000,
         low=1,
         text="How often the broker looks for such producers.",

@@ -11,7 +11,6 @@ from tailrace.config.settings import INT32_MAX, INT64_MAX
 CONNECTION_SETTINGS: Final = (
     Setting(
         name="bootstrap.servers",
-        kind="string",
         default="",
         text=(
             "HOST:PORT of some brokers, with commas between; the client learns the others from "
@@ -20,13 +19,11 @@ CONNECTION_SETTINGS: Final = (
     ),
     Setting(
         name="client.id",
-        kind="string",
         default="",
         text="The name in a broker's logs and quotas; that of a producer is `producer-N` if empty.",
     ),
     Setting(
         name="request.timeout.ms",
-        kind="int",
         default=30000,
         low=0,
         high=INT32_MAX,
@@ -34,7 +31,6 @@ CONNECTION_SETTINGS: Final = (
     ),
     Setting(
         name="retry.backoff.ms",
-        kind="int",
         default=100,
         low=0,
         high=INT64_MAX,
@@ -42,7 +38,6 @@ CONNECTION_SETTINGS: Final = (
     ),
     Setting(
         name="retry.backoff.max.ms",
-        kind="int",
         default=1000,
         low=0,
         high=INT64_MAX,
@@ -50,7 +45,6 @@ CONNECTION_SETTINGS: Final = (
     ),
     Setting(
         name="reconnect.backoff.ms",
-        kind="int",
         default=50,
         low=0,
         high=INT64_MAX,
@@ -58,7 +52,6 @@ CONNECTION_SETTINGS: Final = (
     ),
     Setting(
         name="reconnect.backoff.max.ms",
-        kind="int",
         default=1000,
         low=0,
         high=INT64_MAX,
@@ -66,7 +59,6 @@ CONNECTION_SETTINGS: Final = (
     ),
     Setting(
         name="connections.max.idle.ms",
-        kind="int",
         default=540000,
         low=-1,
         high=INT64_MAX,
@@ -74,7 +66,6 @@ CONNECTION_SETTINGS: Final = (
     ),
     Setting(
         name="socket.connection.setup.timeout.ms",
-        kind="int",
         default=10000,
         low=1,
         high=INT64_MAX,
@@ -82,7 +73,6 @@ CONNECTION_SETTINGS: Final = (
     ),
     Setting(
         name="socket.connection.setup.timeout.max.ms",
-        kind="int",
         default=30000,
         low=1,
         high=INT64_MAX,
@@ -94,28 +84,24 @@ CONNECTION_SETTINGS: Final = (
 SECURITY_SETTINGS: Final = (
     Setting(
         name="security.protocol",
-        kind="string",
         default="PLAINTEXT",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         text="Whether connections are encrypted (SSL), and whether the client logs in (SASL).",
     ),
     Setting(
         name="sasl.mechanism",
-        kind="string",
         default="PLAIN",
         choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
         text="How the client logs in.",
     ),
-    Setting(name="sasl.username", kind="string", default="", text="The user's name, for SASL."),
+    Setting(name="sasl.username", default="", text="The user's name, for SASL."),
     Setting(
         name="sasl.password",
-        kind="string",
         default="",
         text="The user's password, for SASL; never logged.",
     ),
     Setting(
         name="ssl.truststore.location",
-        kind="string",
         default="",
         text=(
             "PEM file with the authorities that brokers' certificates are checked against; "
@@ -124,7 +110,6 @@ SECURITY_SETTINGS: Final = (
     ),
     Setting(
         name="ssl.keystore.location",
-        kind="string",
         default="",
         text=(
             "PEM file with the client's certificate chain, and its key unless "
@@ -133,19 +118,16 @@ SECURITY_SETTINGS: Final = (
     ),
     Setting(
         name="ssl.key.location",
-        kind="string",
         default="",
         text="PEM file with the client's private key.",
     ),
     Setting(
         name="ssl.key.password",
-        kind="string",
         default="",
         text="Password of the private key; never logged.",
     ),
     Setting(
         name="ssl.endpoint.identification.algorithm",
-        kind="string",
         default="https",
         choices=("https", ""),
         text="Check that a broker's certificate has the host's name (https), or not (empty).",

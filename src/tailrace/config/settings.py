@@ -1,4 +1,4 @@
-"""Declarations of settings (name, kind, default, range, text) and their parser.
+"""Declarations of settings (name, default, range, text) and their parser.
 
 Names are Kafka's; our own start with `tailrace.`. Each default is only in its declaration. Values
 are strings (from a properties file, a CreateTopics request, a command line), and are parsed to int,
@@ -7,9 +7,9 @@ faults of one call are reported together.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from tailrace.errors import ConfigError
 
@@ -26,13 +26,22 @@ SUGGESTION_CHARACTERS_MAX = 64
 """Longest unknown name for which a suggestion is searched."""
 
 
+_KINDS: Final[Mapping[type[Value], Literal["int", "float", "bool", "string", "list"]]] = {
+    int: "int",
+    float: "float",
+    bool: "bool",
+    str: "string",
+    tuple: "list",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """The declaration of one setting."""
 
     name: str
-    kind: Literal["int", "float", "bool", "string", "list"]
     default: Value
+    """Its type is that of all values."""
     text: str
     """What it does, with its unit; a sentence for the generated reference."""
     low: float | None = None
@@ -47,6 +56,11 @@ class Setting:
     """Whether a topic setting has no broker setting for its default."""
     is_stored_only: bool = False
     """Whether the setting is accepted and reported, but has no effect in this release."""
+
+    @property
+    def kind(self) -> Literal["int", "float", "bool", "string", "list"]:
+        """What the default is, and so every value."""
+        return _KINDS[type(self.default)]
 
     def parse(self, text: str) -> Value:
         """The typed value.
@@ -150,6 +164,15 @@ def parse_settings(
     if faults:
         raise ConfigError(faults)
     return values
+
+
+def named_fields(config: type[Any], values: Mapping[str, Value]) -> dict[str, Any]:
+    """The fields of a dataclass that are named as settings, with their values.
+
+    `segment.bytes` is the field `segment_bytes`. Fields with other names are left to the caller.
+    """
+    given = {name.replace(".", "_"): value for name, value in values.items()}
+    return {each.name: given[each.name] for each in fields(config) if each.name in given}
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tailrace.config.settings import INT32_MAX, INT64_MAX, Setting, Value, parse_settings
+from tailrace.config.settings import (
+    INT32_MAX,
+    INT64_MAX,
+    Setting,
+    Value,
+    named_fields,
+    parse_settings,
+)
 from tailrace.errors import ConfigError
 from tailrace.model import CleanupPolicy, Codec, TimestampType
 from tailrace.records.codecs import LEVELS, Levels
@@ -42,7 +49,6 @@ def level_setting(label: str, levels: Levels) -> Setting:
     advice = f"; {levels.default} for the library's own" if is_apart else ""
     return Setting(
         name=f"compression.{label}.level",
-        kind="int",
         default=levels.default,
         low=min(levels.low, levels.default),
         high=levels.high,
@@ -55,7 +61,6 @@ def level_setting(label: str, levels: Levels) -> Setting:
 TOPIC_SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="segment.bytes",
-        kind="int",
         default=1073741824,
         low=BATCH_HEADER_BYTES,
         high=INT32_MAX,
@@ -64,7 +69,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="segment.ms",
-        kind="int",
         default=7 * DAY_MS,
         low=1,
         broker_name="log.roll.ms",
@@ -72,7 +76,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="segment.jitter.ms",
-        kind="int",
         default=0,
         low=0,
         broker_name="log.roll.jitter.ms",
@@ -80,7 +83,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="segment.index.bytes",
-        kind="int",
         default=10485760,
         low=4,
         high=INT32_MAX,
@@ -89,7 +91,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="index.interval.bytes",
-        kind="int",
         default=4096,
         low=0,
         high=INT32_MAX,
@@ -98,7 +99,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="max.message.bytes",
-        kind="int",
         default=1048588,
         low=0,
         high=INT32_MAX,
@@ -107,7 +107,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="cleanup.policy",
-        kind="list",
         default=("delete",),
         choices=("delete", "compact"),
         text="How old segments make room: whole segments by age and size, or record by record, all "
@@ -116,7 +115,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="message.timestamp.type",
-        kind="string",
         default="CreateTime",
         choices=("CreateTime", "LogAppendTime"),
         broker_name="log.message.timestamp.type",
@@ -124,7 +122,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="message.timestamp.before.max.ms",
-        kind="int",
         default=INT64_MAX,
         low=0,
         text="How far a record's timestamp may lie before the broker's clock, in milliseconds.",
@@ -132,7 +129,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="message.timestamp.after.max.ms",
-        kind="int",
         default=3600000,
         low=0,
         text="How far a record's timestamp may lie after the broker's clock, in milliseconds.",
@@ -140,7 +136,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="retention.ms",
-        kind="int",
         default=7 * DAY_MS,
         low=-1,
         broker_name="log.retention.ms",
@@ -148,14 +143,12 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="retention.bytes",
-        kind="int",
         default=-1,
         broker_name="log.retention.bytes",
         text="Bytes per partition above which the oldest segments may go; below 0 for no limit.",
     ),
     Setting(
         name="flush.messages",
-        kind="int",
         default=INT64_MAX,
         low=1,
         text="Records after which the log is flushed to the device.",
@@ -163,7 +156,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="flush.ms",
-        kind="int",
         default=INT64_MAX,
         low=0,
         text="Milliseconds after which the log is flushed to the device.",
@@ -171,7 +163,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="delete.retention.ms",
-        kind="int",
         default=DAY_MS,
         low=0,
         text="How long compaction keeps tombstones.",
@@ -179,7 +170,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="min.compaction.lag.ms",
-        kind="int",
         default=0,
         low=0,
         text="Age below which compaction leaves a record alone.",
@@ -187,7 +177,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="max.compaction.lag.ms",
-        kind="int",
         default=INT64_MAX,
         low=1,
         text="Age at which a record must have been compacted.",
@@ -195,7 +184,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="min.cleanable.dirty.ratio",
-        kind="float",
         default=0.5,
         low=0,
         high=1,
@@ -204,7 +192,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="file.delete.delay.ms",
-        kind="int",
         default=60000,
         low=0,
         text="How long a removed segment stays on disk under another name.",
@@ -212,7 +199,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="compression.type",
-        kind="string",
         default="producer",
         choices=tuple(_CODECS),
         text="Codec that stored batches have; `producer` keeps what was sent.",
@@ -220,7 +206,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     *(level_setting(codec.label, levels) for codec, levels in LEVELS.items()),
     Setting(
         name="min.insync.replicas",
-        kind="int",
         default=1,
         low=1,
         is_stored_only=True,
@@ -228,21 +213,18 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="unclean.leader.election.enable",
-        kind="bool",
         default=False,
         is_stored_only=True,
         text="Whether a replica that lags may become leader.",
     ),
     Setting(
         name="preallocate",
-        kind="bool",
         default=False,
         text="Whether a new segment's log file gets its full size at once.",
         broker_name="log.preallocate",
     ),
     Setting(
         name="remote.storage.enable",
-        kind="bool",
         default=False,
         is_allowed=lambda is_enabled: not is_enabled,
         rule_text="false, because this broker has no tiered storage",
@@ -251,7 +233,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="local.retention.ms",
-        kind="int",
         default=-2,
         low=-2,
         is_stored_only=True,
@@ -260,7 +241,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="local.retention.bytes",
-        kind="int",
         default=-2,
         low=-2,
         is_stored_only=True,
@@ -269,7 +249,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="remote.log.copy.disable",
-        kind="bool",
         default=False,
         is_stored_only=True,
         is_topic_only=True,
@@ -277,7 +256,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="remote.log.delete.on.disable",
-        kind="bool",
         default=False,
         is_stored_only=True,
         is_topic_only=True,
@@ -286,7 +264,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     *(
         Setting(
             name=f"{role}.replication.throttled.replicas",
-            kind="list",
             default=(),
             is_allowed=_are_replicas,
             rule_text="*, or a list of PARTITION:BROKER",
@@ -306,7 +283,10 @@ BROKER_DEFAULTED = tuple(setting for setting in TOPIC_SETTINGS if not setting.is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """The settings of one topic that its logs act on."""
+    """The settings of one topic that its logs act on.
+
+    A field that is named as its setting (`segment_bytes`) is filled from it; see `log_config`.
+    """
 
     segment_bytes: int
     segment_ms: int
@@ -378,30 +358,17 @@ def log_config(given: Mapping[str, str], defaults: Mapping[str, str] | None = No
         assert isinstance(value, int)
         return value
 
-    policies, ratio = values["cleanup.policy"], values["min.cleanable.dirty.ratio"]
+    policies = values["cleanup.policy"]
     assert isinstance(policies, tuple)
-    assert isinstance(ratio, float)
     low, high = number("min.compaction.lag.ms"), number("max.compaction.lag.ms")
     if high < low:
         raise ConfigError([f"max.compaction.lag.ms is {high}, below min.compaction.lag.ms, {low}"])
     is_append_time = values["message.timestamp.type"] == "LogAppendTime"
+    named = named_fields(LogConfig, values)
+    named["segment_index_bytes"] = max(named["segment_index_bytes"], INDEX_BYTES_MIN)
     return LogConfig(
-        segment_bytes=number("segment.bytes"),
-        segment_ms=number("segment.ms"),
-        segment_jitter_ms=number("segment.jitter.ms"),
-        segment_index_bytes=max(number("segment.index.bytes"), INDEX_BYTES_MIN),
-        index_interval_bytes=number("index.interval.bytes"),
-        max_message_bytes=number("max.message.bytes"),
+        **named,
         cleanup_policies=frozenset(CleanupPolicy(policy) for policy in policies),
-        retention_ms=number("retention.ms"),
-        retention_bytes=number("retention.bytes"),
-        delete_retention_ms=number("delete.retention.ms"),
-        min_compaction_lag_ms=number("min.compaction.lag.ms"),
-        max_compaction_lag_ms=number("max.compaction.lag.ms"),
-        min_cleanable_dirty_ratio=ratio,
-        file_delete_delay_ms=number("file.delete.delay.ms"),
-        flush_messages=number("flush.messages"),
-        flush_ms=number("flush.ms"),
         codec=_CODECS[str(values["compression.type"])],
         compression_levels={
             codec: number(level_setting(codec.label, levels).name)

@@ -19,12 +19,12 @@ from tailrace.config.settings import SUGGESTIONS_MAX
 from tailrace.errors import ConfigError
 
 DECLARED = (
-    Setting(name="segment.bytes", kind="int", default=100, low=10, high=200, text="Size."),
-    Setting(name="ratio", kind="float", default=0.5, low=0, high=1, text="Share."),
-    Setting(name="enable", kind="bool", default=False, text="Whether."),
-    Setting(name="policy", kind="list", default=("a",), choices=("a", "b"), text="Which."),
-    Setting(name="kind", kind="string", default="x", choices=("x", "y"), text="What."),
-    Setting(name="path", kind="string", default="", text="Where.", is_stored_only=True),
+    Setting(name="segment.bytes", default=100, low=10, high=200, text="Size."),
+    Setting(name="ratio", default=0.5, low=0, high=1, text="Share."),
+    Setting(name="enable", default=False, text="Whether."),
+    Setting(name="policy", default=("a",), choices=("a", "b"), text="Which."),
+    Setting(name="kind", default="x", choices=("x", "y"), text="What."),
+    Setting(name="path", default="", text="Where.", is_stored_only=True),
 )
 
 

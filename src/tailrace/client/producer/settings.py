@@ -12,7 +12,6 @@ PRODUCER_SETTINGS: Final = (
     *CONNECTION_SETTINGS,
     Setting(
         name="metadata.max.age.ms",
-        kind="int",
         default=300000,
         low=0,
         high=INT64_MAX,
@@ -20,7 +19,6 @@ PRODUCER_SETTINGS: Final = (
     ),
     Setting(
         name="metadata.recovery.strategy",
-        kind="string",
         default="rebootstrap",
         choices=("none", "rebootstrap"),
         text="rebootstrap: use bootstrap.servers again if no known broker can be reached.",
@@ -28,7 +26,6 @@ PRODUCER_SETTINGS: Final = (
     *SECURITY_SETTINGS,
     Setting(
         name="acks",
-        kind="string",
         default="all",
         choices=("all", "-1", "1", "0"),
         text=(
@@ -38,13 +35,11 @@ PRODUCER_SETTINGS: Final = (
     ),
     Setting(
         name="enable.idempotence",
-        kind="bool",
         default=True,
         text="Write each record exactly once and in order, however often it has to be sent.",
     ),
     Setting(
         name="retries",
-        kind="int",
         default=INT32_MAX,
         low=0,
         high=INT32_MAX,
@@ -52,7 +47,6 @@ PRODUCER_SETTINGS: Final = (
     ),
     Setting(
         name="max.in.flight.requests.per.connection",
-        kind="int",
         default=5,
         low=1,
         high=INT32_MAX,
@@ -63,7 +57,6 @@ PRODUCER_SETTINGS: Final = (
     ),
     Setting(
         name="batch.size",
-        kind="int",
         default=1000000,
         low=0,
         high=INT32_MAX,
@@ -74,7 +67,6 @@ PRODUCER_SETTINGS: Final = (
     ),
     Setting(
         name="linger.ms",
-        kind="int",
         default=5,
         low=0,
         high=INT64_MAX,
@@ -85,7 +77,6 @@ PRODUCER_SETTINGS: Final = (
     ),
     Setting(
         name="buffer.memory",
-        kind="int",
         default=33554432,
         low=0,
         high=INT64_MAX,
@@ -96,7 +87,6 @@ PRODUCER_SETTINGS: Final = (
     ),
     Setting(
         name="max.block.ms",
-        kind="int",
         default=60000,
         low=0,
         high=INT64_MAX,
@@ -104,7 +94,6 @@ PRODUCER_SETTINGS: Final = (
     ),
     Setting(
         name="max.request.size",
-        kind="int",
         default=1048576,
         low=0,
         high=INT32_MAX,
@@ -112,7 +101,6 @@ PRODUCER_SETTINGS: Final = (
     ),
     Setting(
         name="delivery.timeout.ms",
-        kind="int",
         default=120000,
         low=0,
         high=INT32_MAX,
@@ -120,14 +108,12 @@ PRODUCER_SETTINGS: Final = (
     ),
     Setting(
         name="compression.type",
-        kind="string",
         default="none",
         choices=tuple(codec.label for codec in Codec),
         text="Codec of the batches.",
     ),
     Setting(
         name="compression.level",
-        kind="int",
         default=-1,
         low=min(levels.low for levels in LEVELS.values()),
         high=max(levels.high for levels in LEVELS.values()),
@@ -137,13 +123,11 @@ PRODUCER_SETTINGS: Final = (
     ),
     Setting(
         name="partitioner.adaptive.partitioning.enable",
-        kind="bool",
         default=True,
         text="Prefer partitions with short queues for records without a key.",
     ),
     Setting(
         name="partitioner.availability.timeout.ms",
-        kind="int",
         default=0,
         low=0,
         high=INT64_MAX,
@@ -154,13 +138,11 @@ PRODUCER_SETTINGS: Final = (
     ),
     Setting(
         name="partitioner.ignore.keys",
-        kind="bool",
         default=False,
         text="Choose the partition as if records had no key.",
     ),
     Setting(
         name="metadata.max.idle.ms",
-        kind="int",
         default=300000,
         low=5000,
         high=INT64_MAX,
@@ -168,13 +150,11 @@ PRODUCER_SETTINGS: Final = (
     ),
     Setting(
         name="transactional.id",
-        kind="string",
         default="",
         text="Identifies the producer across restarts; needed for transactions.",
     ),
     Setting(
         name="transaction.timeout.ms",
-        kind="int",
         default=60000,
         low=1,
         high=INT32_MAX,
