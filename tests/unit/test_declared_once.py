@@ -3,12 +3,30 @@
 docs/ARCHITECTURE.md says which file has which table; each test here adds a row to one of them.
 """
 
+import ast
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import ModuleType
+
+import click
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyspark.sql.types import BinaryType, LongType
 
-from tailrace.config import describe_settings, parse_settings
+from tailrace.broker.wiring import load_handler
+from tailrace.cli import SUBCOMMANDS, commands
+from tailrace.client.config import ClientConfig
+from tailrace.client.producer.config import ProducerConfig
+from tailrace.client.producer.settings import PRODUCER_SETTINGS
+from tailrace.client.settings import CONNECTION_SETTINGS, SECURITY_SETTINGS
+from tailrace.config import Setting, describe_settings, parse_settings
+from tailrace.config.settings import named_fields
 from tailrace.errors import ConfigError
+from tailrace.protocol.apis import APIS, SPOKEN, Api, ApiKey
 from tailrace.reading.columns import arrow_schema, check_columns
 from tailrace.records.codecs import Levels
 from tailrace.records.columns import schema_of
@@ -22,6 +40,9 @@ from tailrace.records.schema import (
 )
 from tailrace.spark.source import COLUMNS, spark_types
 from tailrace.storage.config import level_setting
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "tailrace"
 
 
 def test_levels_of_a_codec_are_its_topic_setting_and_its_document() -> None:
@@ -60,3 +81,114 @@ def test_every_declared_column_is_read() -> None:
     assert spark_types(Column) == COLUMNS
     for column in Column:
         assert check_columns([column.value]) == (column.value,)
+
+
+def test_a_row_of_a_setting_gives_its_value_its_error_its_field_and_its_document() -> None:
+    """One declaration gives default, parser, error, the field of that name, and the document."""
+    row = Setting(name="nap.ms", default=5, low=1, high=9, text="How long to sleep.")
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Config:
+        nap_ms: int
+        other: str
+
+    for text, value in (({}, 5), ({"nap.ms": " 7 "}, 7)):
+        values = parse_settings([row], text)
+        assert Config(**named_fields(Config, values), other="x") == Config(nap_ms=value, other="x")
+    with pytest.raises(ConfigError, match=r"nap.ms: 10 is out of range \(1 to 9\)"):
+        parse_settings([row], {"nap.ms": "10"})
+    with pytest.raises(ConfigError, match=r"nap.m: no such setting; did you mean nap.ms\?"):
+        parse_settings([row], {"nap.m": "7"})
+    assert "| `nap.ms` | 5 | 1 to 9 | How long to sleep. |" in describe_settings([row])
+
+
+@pytest.mark.parametrize(
+    ("config", "declared"),
+    [
+        (ClientConfig, (*CONNECTION_SETTINGS, *SECURITY_SETTINGS)),
+        (ProducerConfig, PRODUCER_SETTINGS),
+    ],
+)
+def test_every_setting_of_a_client_is_a_field(
+    config: type[ClientConfig], declared: tuple[Setting, ...]
+) -> None:
+    """The config of a client has a field for each declared setting, and no other."""
+    assert {each.name for each in fields(config)} == {
+        each.name.replace(".", "_") for each in declared
+    }
+
+
+def test_a_row_and_two_modules_are_an_api(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages and handler of an API are found in the modules of its name."""
+
+    class ListGroupsRequest:
+        flexible_since = 3
+
+    class ListGroupsResponse:
+        flexible_since = 3
+
+    def handle_list_groups() -> None:
+        """Answers nothing."""
+
+    messages, handlers = ModuleType("messages"), ModuleType("handlers")
+    vars(messages).update(vars_of(ListGroupsRequest, ListGroupsResponse))
+    vars(handlers).update(vars_of(handle_list_groups))
+    monkeypatch.setitem(sys.modules, "tailrace.protocol.messages.list_groups", messages)
+    monkeypatch.setitem(sys.modules, "tailrace.handlers.list_groups", handlers)
+    api = Api(key=ApiKey.LIST_GROUPS, first_version=0, last_version=3)
+    found: tuple[object, object] = (api.request, api.response)
+    assert found == (ListGroupsRequest, ListGroupsResponse)
+    assert load_handler(ApiKey.LIST_GROUPS) is handle_list_groups
+    assert api.is_flexible(3)
+    assert not api.is_flexible(2)
+
+
+def vars_of(*defined: type | Callable[..., object]) -> dict[str, object]:
+    """Classes and functions by name, as a module has them."""
+    return {each.__name__: each for each in defined}
+
+
+@pytest.mark.parametrize("api", SPOKEN.values(), ids=lambda api: api.key.module)
+def test_modules_of_an_api_are_where_the_document_says(api: Api) -> None:
+    """Each API has its messages in `protocol/messages`, and its handler if it is served."""
+    assert (SOURCE / "protocol" / "messages" / f"{api.key.module}.py").exists()
+    assert (SOURCE / "handlers" / f"{api.key.module}.py").exists() == (api.key in APIS)
+
+
+def test_a_row_and_a_module_are_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of `SUBCOMMANDS` and a module with a function of that name are a command."""
+
+    @click.command()
+    def pause() -> None:
+        click.echo("paused")
+
+    module = ModuleType("pause")
+    vars(module)["pause"] = pause
+    monkeypatch.setitem(SUBCOMMANDS, "pause", "Stop for a while.")
+    monkeypatch.setitem(sys.modules, "tailrace.cli.pause", module)
+    assert "Stop for a while." in CliRunner().invoke(commands, ["--help"]).output
+    assert CliRunner().invoke(commands, ["pause"]).output == "paused\n"
+
+
+def test_names_are_in_the_files_that_the_document_names() -> None:
+    """Each table or class that docs/ARCHITECTURE.md says to add to is defined in that file."""
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    section = text.partition("## To add an API")[2].partition("\n## ")[0]
+    named = re.findall(r"^- `(src/[^`]+)`, `(\w+)`", section, re.MULTILINE)
+    assert len(named) > 20
+    for path, name in named:
+        assert name in defined_in(ROOT / path), f"{path} does not define {name}"
+
+
+def defined_in(path: Path) -> set[str]:
+    """The names that a module defines at its top."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                found.add(name)
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                found.add(name)
+            case _:
+                pass
+    return found
