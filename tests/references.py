@@ -6,7 +6,7 @@
     docs/cli.md               from the command line itself
     docs/conformance.md       from tests/conformance/ and the docstrings of our tests
     docs/spark-parity.md      from tests/parity/, likewise
-    docs/spark.md             the table of columns between its two marks; so in docs/reading.md
+    docs/spark.md             options and columns between their marks; columns in docs/reading.md
     docs/performance.md       from the files of benchmarks/results/
     docs/ARCHITECTURE.md      the file map between its two marks, from the modules' docstrings
     README.md                 the table between its two marks, from benchmarks/results/
@@ -16,6 +16,7 @@ Not here: what those documents say besides; people write that.
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,7 @@ from tailrace.client.producer.settings import PRODUCER_SETTINGS
 from tailrace.config import describe_settings
 from tailrace.protocol.reference import describe as describe_protocol
 from tailrace.records.schema import describe_columns
+from tailrace.spark.options.names import OPTIONS as SOURCE_OPTIONS
 from tailrace.storage.config import TOPIC_SETTINGS
 from tests import figures, scenarios
 
@@ -36,6 +38,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "tailrace"
 FILE_MAP = ("<!-- file map: written by `make docs` -->", "<!-- end of file map -->")
+OPTIONS = ("<!-- options: written by `make docs` -->", "<!-- end of options -->")
 COLUMNS = ("<!-- columns: written by `make docs` -->", "<!-- end of columns -->")
 FIGURES = ("<!-- figures: written by `make docs` -->", "<!-- end of figures -->")
 GENERATED = "<!-- Written by `make docs`; do not edit. -->\n\n"
@@ -176,6 +179,12 @@ def _between(text: str, marks: tuple[str, str], content: str) -> str:
     return f"{before}{begin}\n{content}\n{end}{after}"
 
 
+def spark_page() -> str:
+    """docs/spark.md with its tables of columns and of options."""
+    options = describe_settings(SOURCE_OPTIONS, "option").rstrip()
+    return _between(with_columns("spark.md"), OPTIONS, options)
+
+
 REFERENCES: Final[Mapping[Path, Callable[[], str]]] = {
     DOCS / "protocol.md": describe_protocol,
     DOCS / "configuration.md": configuration,
@@ -183,7 +192,7 @@ REFERENCES: Final[Mapping[Path, Callable[[], str]]] = {
     DOCS / "cli.md": cli,
     DOCS / "conformance.md": conformance,
     DOCS / "spark-parity.md": parity,
-    DOCS / "spark.md": partial(with_columns, "spark.md"),
+    DOCS / "spark.md": spark_page,
     DOCS / "reading.md": partial(with_columns, "reading.md"),
     DOCS / "performance.md": performance,
     DOCS / "ARCHITECTURE.md": architecture,

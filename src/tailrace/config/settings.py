@@ -184,9 +184,9 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else ""
 
 
-def describe_settings(declared: Iterable[Setting]) -> str:
-    """A Markdown table of the settings, for docs/configuration.md."""
-    lines = ["| setting | default | allowed | what it does |", "|---|---|---|---|"]
+def describe_settings(declared: Iterable[Setting], title: str = "setting") -> str:
+    """A Markdown table of the settings, for docs/configuration.md and docs/spark.md."""
+    lines = [f"| {title} | default | allowed | what it does |", "|---|---|---|---|"]
     for setting in declared:
         text = setting.text
         if setting.is_stored_only:

@@ -24,7 +24,7 @@ def parse_bound(given: GivenOptions, side: str, *, default: Point, refused: Poin
         return Bound(option=names[-1], everywhere=default)
     option = named[0]
     if option == names[0]:
-        timestamp = given.number(option, default=0, low=0, high=2**63 - 1)
+        timestamp = given.number(option)
         return Bound(option=option, everywhere=Point(PointKind.TIMESTAMP, timestamp))
     if option == names[1]:
         return _json_bound(given, option, _timestamp_point)

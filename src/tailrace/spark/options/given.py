@@ -9,13 +9,19 @@ goes on and all faults of one call are reported together.
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+from tailrace.config import Value
+from tailrace.spark.options.names import OPTIONS
 
 _DURATION = re.compile(r"(\d{1,15})\s*(ms|s|m|min|h|d)?")
 
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 """Milliseconds of the units that Spark's time strings have; without a unit they are
 milliseconds."""
+
+
+_DECLARED: Final = {each.name: each for each in OPTIONS}
 
 
 class GivenOptions:
@@ -48,42 +54,32 @@ class GivenOptions:
             self.fault(name, f"{text!r} is not a list like a,b")
         return words
 
-    def choice(self, name: str, choices: tuple[str, str]) -> str:
-        """The value in lower case; the first choice where there is none."""
-        value = (self.text(name) or choices[0]).strip().lower()
-        if value not in choices:
-            self.fault(name, f"{value!r} is not one of {', '.join(choices)}")
-        return value
+    def value(self, name: str) -> Value:
+        """The parsed value of a declared option, or its default."""
+        setting, text = _DECLARED[name], self.text(name)
+        if text is None or (setting.kind != "int" and not text.strip()):
+            return setting.default
+        try:
+            return setting.parse(text.lower() if setting.choices else text)
+        except ValueError as fault:
+            self.faults.append(str(fault))
+            return setting.default
 
-    def is_true(self, name: str, *, default: bool = False) -> bool:
-        """A yes or no, in Spark's words."""
-        choices = ("true", "false") if default else ("false", "true")
-        return self.choice(name, choices) == "true"
+    def number(self, name: str) -> int:
+        """The value of an option that is a whole number."""
+        return int(str(self.value(name)))
 
-    def number(self, name: str, *, default: int, low: int, high: int) -> int:
-        """A whole number within limits."""
-        found = self.number_or_none(name, low=low, high=high)
-        return default if found is None else found
+    def number_or_none(self, name: str) -> int | None:
+        """A whole number, or None if it was not given."""
+        return None if self.text(name) is None else self.number(name)
 
-    def number_or_none(self, name: str, *, low: int = 1, high: int = 2**63 - 1) -> int | None:
-        """A whole number within limits, or None if it was not given."""
-        text = (self.text(name) or "").strip()
-        if self.text(name) is None:
-            return None
-        if text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high:
-            return int(text)
-        self.fault(name, f"{text!r} is not a whole number from {low} to {high}")
-        return None
-
-    def duration_ms(self, name: str, *, default: int) -> int:
+    def duration_ms(self, name: str) -> int:
         """A time such as `15m`, `10s` or `500ms`, in milliseconds."""
-        text = self.text(name)
-        if text is None:
-            return default
+        text = str(self.value(name))
         found = _DURATION.fullmatch(text.strip().lower())
         if found is None:
             self.fault(name, f"{text!r} is not a time like 15m, 10s or 500ms")
-            return default
+            return 0
         return int(found[1]) * _UNIT_MS[found[2] or "ms"]
 
     def json_object(self, name: str, example: str) -> dict[str, Any]:

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 
 from tailrace.client.config import parse_client_config
 from tailrace.client.settings import CONNECTION_SETTINGS, SECURITY_SETTINGS
-from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError
 from tailrace.model import IsolationLevel, TopicPartition
-from tailrace.spark.limits import DELAY_MS_DEFAULT, RateLimits
+from tailrace.spark.limits import RateLimits
 from tailrace.spark.options import names
 from tailrace.spark.options.bounds import parse_bound
 from tailrace.spark.options.given import GivenOptions, is_count
@@ -30,7 +29,6 @@ from tailrace.spark.options.values import (
     SourceOptions,
     Topics,
 )
-from tailrace.spark.planning import TASKS_MAX
 
 CLIENT_SETTINGS = {
     f"kafka.{setting.name}": setting.name for setting in (*CONNECTION_SETTINGS, *SECURITY_SETTINGS)
@@ -59,19 +57,14 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Sourc
             refused=None if is_stream else LATEST,
         ),
         ending=_ending(read, is_stream=is_stream),
-        starts_at_latest=read.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
-        == "latest",
+        starts_at_latest=read.value("startingOffsetsByTimestampStrategy") == "latest",
         columns=_columns(read),
         isolation=_isolation(read),
-        fails_on_data_loss=read.is_true("failOnDataLoss", default=True),
+        fails_on_data_loss=read.value("failOnDataLoss") is True,
         corruption_report=_corruption_report(read, is_broker=bootstrap is not None),
-        task_count_min=read.number("minPartitions", default=1, low=1, high=TASKS_MAX),
-        task_records_max=read.number(
-            "maxRecordsPerPartition", default=INT64_MAX, low=1, high=INT64_MAX
-        ),
-        task_bytes_max=read.number(
-            "maxBytesPerPartition", default=INT64_MAX, low=1, high=INT64_MAX
-        ),
+        task_count_min=read.number("minPartitions"),
+        task_records_max=read.number("maxRecordsPerPartition"),
+        task_bytes_max=read.number("maxBytesPerPartition"),
         limits=_limits(read),
         client_settings=_client_settings(read),
     )
@@ -183,8 +176,8 @@ def _ending(read: GivenOptions, *, is_stream: bool) -> Bound:
 
 def _columns(read: GivenOptions) -> tuple[str, ...]:
     known = (*names.COLUMNS, *names.HEADERS, *names.METADATA)
-    headers = names.HEADERS if read.is_true("includeHeaders") else ()
-    metadata = names.METADATA if read.is_true("includeMetadata") else ()
+    headers = names.HEADERS if read.value("includeHeaders") else ()
+    metadata = names.METADATA if read.value("includeMetadata") else ()
     chosen = read.words("columns")
     for name in chosen:
         if name and name not in known:
@@ -193,15 +186,12 @@ def _columns(read: GivenOptions) -> tuple[str, ...]:
 
 
 def _isolation(read: GivenOptions) -> IsolationLevel:
-    levels = ("read_uncommitted", "read_committed")
-    if read.choice("kafka.isolation.level", levels) == "read_committed":
-        return IsolationLevel.READ_COMMITTED
-    return IsolationLevel.READ_UNCOMMITTED
+    return IsolationLevel[str(read.value("kafka.isolation.level")).upper()]
 
 
 def _corruption_report(read: GivenOptions, *, is_broker: bool) -> str | None:
     report = read.text("corruptionReport")
-    if read.choice("onCorruption", ("fail", "skip")) == "fail":
+    if read.value("onCorruption") == "fail":
         if report is not None:
             read.fault("corruptionReport", "it is written only with onCorruption=skip")
         return None
@@ -223,7 +213,7 @@ def _limits(read: GivenOptions) -> RateLimits:
         offsets_max=most,
         offsets_min=least,
         bytes_max=read.number_or_none("maxBytesPerTrigger"),
-        trigger_delay_ms=read.duration_ms("maxTriggerDelay", default=DELAY_MS_DEFAULT),
+        trigger_delay_ms=read.duration_ms("maxTriggerDelay"),
     )
 
 
