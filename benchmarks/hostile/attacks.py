@@ -28,7 +28,7 @@ from tailrace.protocol.messages.produce import (
 from tailrace.records import layout
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.codecs import compress
-from tailrace.server.connection import INPUT_BYTES
+from tailrace.server.receiving import INPUT_BYTES
 
 HOST = "127.0.0.1"
 TOPIC = "attacked"

@@ -22,6 +22,7 @@ from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 from tailrace.storage.moving import begin_move, settle_futures
 from tailrace.storage.names import set_aside_file_name
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import MemoryFiles, Outside, ProcessKilledError, virtual_runtime
 from tests.crash.workloads import crash_all_ways
 from tests.steps import Steps
@@ -87,7 +88,7 @@ def work(oracle: Oracle, files: MemoryFiles) -> None:
     log = logs.create(PARTITION, topic_id=ID, config=CONFIG)
     assert logs.home_of(log) is home
     send(oracle, log, 7)
-    log.raise_log_start(START)
+    raise_log_start(log, START)
     home.checkpoint()
     with_bytes = files.open(f"{log.folder.path}/{KEPT}", create=True)
     with_bytes.write(0, b"kept")

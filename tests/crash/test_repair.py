@@ -17,6 +17,7 @@ from tailrace.offline.verify import verify
 from tailrace.reading.damage import OnDamage
 from tailrace.reading.directory import find_partitions
 from tailrace.storage.checkpoints import read_offset_checkpoint
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import MemoryFiles, ProcessKilledError
 from tests.crash.workloads import crash_all_ways
 from tests.steps import Steps
@@ -69,7 +70,7 @@ def set_aside_by_a_recovery(files: MemoryFiles) -> None:
 def in_the_log_start_checkpoint(files: MemoryFiles) -> None:
     """It is known from the leader epochs, and must not be forgotten halfway."""
     log = open_at(files, config=settings(segment_bytes=400), is_clean=True)
-    log.raise_log_start(7)
+    raise_log_start(log, 7)
     log.close()
     files.open("data/log-start-offset-checkpoint", create=True).close()
     files.overwrite("data/log-start-offset-checkpoint", b"0\n7\nflights 0 7\n")

@@ -19,7 +19,7 @@ from tailrace.storage.config import DAY_MS, LogConfig, log_config
 from tailrace.storage.directories import LogDirectory, open_log_directory
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
-from tailrace.storage.shrink import delete_old_segments, truncate_to
+from tailrace.storage.shrink import delete_old_segments, raise_log_start, truncate_to
 from tailrace.testing import MemoryFiles, ProcessKilledError
 from tests.unit.storage.builders import NOW, SetClock, batch
 
@@ -143,7 +143,7 @@ class Broker:
     def delete_records(self, partition: TopicPartition, offset: int) -> None:
         """Have a log start later."""
         self.oracle.start_max[partition] = offset
-        self.log(partition).raise_log_start(offset)
+        raise_log_start(self.log(partition), offset)
 
     def retain(self, partition: TopicPartition) -> None:
         """Delete old segments, and for good what was renamed before."""
@@ -169,7 +169,7 @@ class Broker:
         self.oracle.sent.pop(partition)
         self.oracle.acknowledged.pop(partition)
         self.oracle.on_device.pop(partition, None)
-        self.logs.delete(partition, "0123456789abcdef0123456789abcdef")
+        self.logs.take_out(partition, "0123456789abcdef0123456789abcdef")()
         self.oracle.deleted.add(partition)
         self.logs.removals.remove_due(NOW + DAY_MS)
 

@@ -37,6 +37,7 @@ from tailrace.storage.cleaner.key_map import KeyMap
 from tailrace.storage.cleaner.plan import CleaningPlan
 from tailrace.storage.cleaner.rewrite import CleaningRound, Pace
 from tailrace.storage.log import Log
+from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.records_file import open_records_file
 from tailrace.storage.segment import Segment
 from tailrace.testing import MemoryFiles
@@ -240,7 +241,7 @@ def open_clean(chance: random.Random) -> int:
             if log.start_offset <= offset <= log.end_offset:
                 try:
                     log.read(offset, bytes_max=300, is_first_whole=True)
-                    log.find_offset(NOW + offset)
+                    find_offset(log, NOW + offset)
                 except CorruptionError as error:
                     located(error)
         log.finish()

@@ -20,6 +20,7 @@ from tailrace.storage.directories import open_log_directory
 from tailrace.storage.index.offset import open_offset_index
 from tailrace.storage.index.time import open_time_index
 from tailrace.storage.index.transaction import AbortedTxn, open_transaction_index
+from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.snapshots import (
     KnownBatch,
     KnownProducer,
@@ -141,7 +142,7 @@ def recover_folder(name: str, *, is_clean: bool) -> Callable[[bytes], object]:
         files = _disk(name, data)
         log = open_at(files, is_clean=is_clean, checkpoints=(_LAST, 0))
         for timestamp in (SpecialTimestamp.MAX_TIMESTAMP, NOW + 5):
-            log.find_offset(timestamp)
+            find_offset(log, timestamp)
         for offset in (log.start_offset, log.end_offset // 2):
             log.read(offset, bytes_max=1 << 20, is_first_whole=True)
         count = _hold(log.batches(log.start_offset))

@@ -15,9 +15,10 @@ from tailrace.records.control import ControlType, EndTransactionMarker, build_en
 from tailrace.storage.config import LogConfig
 from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.log import Log
+from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.recovery import LogCut
-from tailrace.storage.shrink import delete_old_segments, truncate_to
+from tailrace.storage.shrink import delete_old_segments, raise_log_start, truncate_to
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import FOLDER, NOW, batch, open_at, records, settings
 from tests.unit.storage.transactional import follow, replicated
@@ -289,7 +290,7 @@ class Model:
         wanted = next(candidates, None)
         if wanted is not None and wanted[1] >= self.high_watermark:
             wanted = None
-        found = self.log.find_offset(asked)
+        found = find_offset(self.log, asked)
         assert (None if found is None else tuple(found[0])) == wanted
 
     def truncate(self, share: float) -> None:
@@ -337,7 +338,7 @@ class Model:
     def raise_start(self, share: float) -> None:
         """Delete records, but none that is undecided: a start need not know those."""
         offset = self.start + round(share * (self.last_stable() - self.start))
-        assert self.log.raise_log_start(offset) == (offset > self.start)
+        assert raise_log_start(self.log, offset) == (offset > self.start)
         # The next start is told of the log start, so its epochs are on the device first.
         self.log.epochs.save()
         self.start = offset

@@ -162,7 +162,7 @@ def test_a_close_while_a_new_id_is_asked_for_ends_every_receipt(is_forced: bool)
         await stage.send(producer, partition=1)[0]
         manager = producer._engine.transactions
         assert manager is not None
-        sequences = manager._sequences
+        sequences = manager.sequences
         for place in (T0, T1):
             sequences.of(place).producer = ProducerIdAndEpoch(1001, EPOCH_MAX)
             stage.cluster.log(partition=place.partition).producers[1001].epoch = EPOCH_MAX

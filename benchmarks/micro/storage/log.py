@@ -26,6 +26,7 @@ from tailrace.runtime.files import DiskFiles
 from tailrace.storage.config import log_config
 from tailrace.storage.folder import PartitionFolder
 from tailrace.storage.log import Log
+from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.recovery import open_log
 from tailrace.storage.removals import Removals
 
@@ -180,7 +181,7 @@ def _by_offset(log: Log, offsets: list[int]) -> None:
 
 def _by_time(log: Log, offsets: list[int]) -> None:
     for offset in offsets:
-        found = log.find_offset(START_MS + offset)
+        found = find_offset(log, START_MS + offset)
         assert found is not None
         assert found[0].offset == offset
 

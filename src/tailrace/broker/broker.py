@@ -339,7 +339,8 @@ async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
         )
         await loading.open_all(controller)
         _check_can_go_on(logs)
-        controller.skip_producer_ids(logs.largest_producer_id())
+        in_logs = (producer_id for log in logs for producer_id, _ in log.producers.items())
+        controller.skip_producer_ids(max(in_logs, default=-1))
         broker = RunningBroker(
             config=config,
             runtime=runtime,

@@ -29,6 +29,7 @@ from tailrace.protocol.messages.list_offsets import (
 from tailrace.replication.partition import Partition
 from tailrace.runtime.slices import Slices
 from tailrace.storage.index.time import TimestampOffset
+from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.positions import ReadLimit
 
 _KNOWN_WITHOUT_READING = frozenset(
@@ -64,7 +65,7 @@ async def _find(
         partition = services.replicas.find(TopicPartition(topic, wanted.partition_index))
         partition.check_epoch(wanted.current_leader_epoch)
         if wanted.timestamp in _KNOWN_WITHOUT_READING:
-            answer = partition.log.find_offset(wanted.timestamp, limit=limit)
+            answer = find_offset(partition.log, wanted.timestamp, limit=limit)
         else:
             answer = await _find_in_log(services, partition, wanted.timestamp, limit=limit)
     except (TailraceError, OSError) as error:
@@ -89,5 +90,5 @@ async def _find_in_log(
     services: Services, partition: Partition, timestamp: int, *, limit: ReadLimit
 ) -> tuple[TimestampOffset, int] | None:
     return await partition.look(
-        services.device_reads, lambda log: log.find_offset(timestamp, limit=limit)
+        services.device_reads, lambda log: find_offset(log, timestamp, limit=limit)
     )

@@ -368,7 +368,7 @@ def _rebuild(
         log.finish()
         for segment in log.segments:
             segment.sync()
-        for path in log.producers.snapshot_paths:
+        for path in log.producers.snapshots.paths:
             _sync_file(files, path)
     finally:
         log.close()

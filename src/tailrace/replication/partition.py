@@ -25,6 +25,7 @@ from tailrace.storage.log import Log, LogAppendInfo
 from tailrace.storage.manager import is_shortage
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.reads import ReadSlice
+from tailrace.storage.shrink import raise_log_start
 
 T = TypeVar("T")
 
@@ -195,7 +196,7 @@ class Partition:
             raise OffsetOutOfRangeError(
                 offset, log_start_offset=self.log.start_offset, log_end_offset=high_watermark
             )
-        self.log.raise_log_start(offset)
+        raise_log_start(self.log, offset)
         return self.log.start_offset
 
     def check_epoch(self, epoch: int) -> None:

@@ -77,7 +77,7 @@ class Server:
         """Connections and memory right now."""
         return ServerStatistics(
             connection_count=len(self._connections),
-            buffered_bytes=sum(connection.buffered_bytes for connection in self._connections),
+            buffered_bytes=sum(connection.requests.held_bytes for connection in self._connections),
             claimed_bytes=self._memory.held_bytes,
         )
 

@@ -226,21 +226,12 @@ class DirectoryLogs:
                 file.close()
         return size
 
-    def delete(self, partition: TopicPartition, unique_id: str) -> None:
-        """Take a partition out of service; its files go after `file.delete.delay.ms`.
-
-        The folder has its `-delete` name on the device when this returns, so that the partition
-        does not come back after a crash.
-
-        Raises:
-            StorageError: the device refused.
-        """
-        self.take_out(partition, unique_id)()
-
     def take_out(self, partition: TopicPartition, unique_id: str) -> Callable[[], None]:
-        """Take a partition out of service at once; returns the rest of `delete`.
+        """Take a partition out of service at once; its files go after `file.delete.delay.ms`.
 
-        That waits for the device and may run on another thread; it raises as `delete` does.
+        The call that is returned gives the folder its `-delete` name, so that the partition does
+        not come back after a crash. It waits for the device, may be made on another thread, and
+        raises StorageError if the device refuses.
         """
         log = self._logs.pop(partition)
         path = self._directory.path
@@ -260,7 +251,7 @@ class DirectoryLogs:
         return rename
 
     def discard(self, partition: TopicPartition, unique_id: str) -> None:
-        """As `delete`, for a partition that is not open: its topic was deleted before a crash.
+        """As `take_out`, for a partition that is not open: its topic was deleted before a crash.
 
         Raises:
             DirectoryError: the folder cannot be renamed.
@@ -352,16 +343,6 @@ class DirectoryLogs:
     def release(self) -> None:
         """Release the directory's lock, after `close` or `abandon`."""
         self._directory.close()
-
-    def cleaner_offset(self, partition: TopicPartition) -> int | None:
-        """The offset up to which a partition has been compacted, or None."""
-        return self.offsets.cleaner_offset(partition)
-
-    def note_cleaned(
-        self, partition: TopicPartition, offset: int | None, *, log: Log | None = None
-    ) -> None:
-        """Checkpoint the cleaner offset of a partition, as `DirectoryOffsets.note_cleaned`."""
-        self.offsets.note_cleaned(partition, offset, log=log)
 
     def _folder(self, partition: TopicPartition, path: str) -> PartitionFolder:
         return PartitionFolder(

@@ -19,10 +19,8 @@ from typing import NamedTuple
 
 from tailrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from tailrace.model import (
-    NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     AppendOrigin,
-    SpecialTimestamp,
     TopicPartition,
 )
 from tailrace.records.batch import Batch
@@ -38,13 +36,12 @@ from tailrace.storage.appends import (
 from tailrace.storage.config import LogConfig
 from tailrace.storage.epochs import LeaderEpochs
 from tailrace.storage.folder import PartitionFolder
-from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.positions import Positions, ReadLimit
 from tailrace.storage.producers import KnownBatch, ProducerStates
 from tailrace.storage.reads import ReadSlice
 from tailrace.storage.rolling import RollFacts, pick_jitter_ms, roll_reason
-from tailrace.storage.segment import Segment, SegmentAppend, open_segment
+from tailrace.storage.segment import Segment, SegmentAppend, create_segment
 from tailrace.storage.segments import Segments
 from tailrace.storage.verification import VerificationGuard
 
@@ -338,38 +335,6 @@ class Log:
         """
         return reads.batches_from(self.segments, offset)
 
-    def find_offset(
-        self, timestamp: int, *, limit: ReadLimit = ReadLimit.HIGH_WATERMARK
-    ) -> tuple[TimestampOffset, int] | None:
-        """Timestamp, offset and leader epoch of the record that ListOffsets asks for.
-
-        For a timestamp of 0 or more: the first record with at least this timestamp; None if there
-        is none below the limit. `SpecialTimestamp` lists the special timestamps; the results for
-        the two ends of the log have timestamp -1.
-
-        Raises:
-            CorruptionError: the batch with the result is damaged.
-            StorageError: the log has failed.
-        """
-        self.check_usable()
-        match timestamp:
-            case SpecialTimestamp.EARLIEST | SpecialTimestamp.EARLIEST_LOCAL:
-                start = self.start_offset
-                return TimestampOffset(NO_TIMESTAMP, start), self.epochs.at(start)
-            case SpecialTimestamp.LATEST:
-                end = self.positions.limit(limit)
-                return TimestampOffset(NO_TIMESTAMP, end), self.epochs.latest
-            case SpecialTimestamp.LATEST_TIERED:
-                return TimestampOffset(NO_TIMESTAMP, -1), NO_LEADER_EPOCH
-            case SpecialTimestamp.MAX_TIMESTAMP:
-                timestamp = reads.max_timestamp(self.segments, start_offset=self.start_offset)
-                if timestamp == NO_TIMESTAMP:
-                    return None
-        found = reads.first_at_or_after(self.segments, timestamp, start_offset=self.start_offset)
-        if found is None or found.offset >= self.positions.limit(limit):
-            return None
-        return found, self.epochs.at(found.offset)
-
     def advance_high_watermark(self, offset: int) -> bool:
         """Raise the high watermark to `offset`; returns whether it has changed."""
         if not self.positions.advance_high_watermark(offset):
@@ -377,27 +342,6 @@ class Log:
         self.producers.advance_high_watermark(self.positions.high_watermark)
         self.positions.settle_last_stable(self.producers.first_unstable_offset)
         return True
-
-    def raise_log_start(self, offset: int) -> bool:
-        """Raise the log start to `offset`; returns whether it has changed.
-
-        On the device with the next checkpoint of log starts; a crash before that undoes it.
-
-        Raises:
-            OffsetOutOfRangeError: above the high watermark.
-        """
-        self.check_usable()
-        if offset > self.positions.high_watermark:
-            raise OffsetOutOfRangeError(
-                offset,
-                log_start_offset=self.start_offset,
-                log_end_offset=self.positions.high_watermark,
-            )
-        if offset <= self.start_offset:
-            return False
-        # Epochs first: a thread that checkpoints the new log start saves the epochs before it.
-        self.epochs.cut_start(offset)
-        return self.positions.raise_log_start(offset)
 
     def roll(self, base_offset: int = 0) -> Segment:
         """Close the active segment and begin a new one at the log end offset.
@@ -419,7 +363,7 @@ class Log:
         # The file of the new segment may exist from now on. If this fails, the old segment must not
         # grow past the new base offset, or the next start would find overlapping segments.
         self._is_roll_due = True
-        segment = self.make_segment(base_offset)
+        segment = create_segment(self.folder, base_offset, config=self.config)
         try:
             active.finish()
             self.producers.write_snapshot(base_offset)
@@ -433,22 +377,38 @@ class Log:
         return segment
 
     def sync_rolled(self) -> None:
-        """Sync every segment but the active one, and advance the recovery point.
+        """Sync every segment but the active one; as `sync`."""
+        self.sync(self.segments.active.base_offset)
 
-        Raises:
-            OSError: the device failed, now or at an earlier call; the recovery point stays.
-        """
-        self._sync(self.segments.active.base_offset)
-
-    def sync(self) -> None:
-        """Sync the whole log, and advance the recovery point to the log end offset.
+    def sync(self, limit: int | None = None) -> None:
+        """Sync the segments that begin below `limit`, or all, and advance the recovery point to it.
 
         Raises:
             OSError: the device failed, now or at an earlier call; the recovery point stays.
         """
         now_ms = self.folder.clock.now_ms()
-        self._sync(self.end_offset)
-        self.last_sync_ms = now_ms
+        is_whole = limit is None
+        limit = self.end_offset if limit is None else limit
+        self.check_usable()
+        cut_count = self.positions.cut_count
+        try:
+            for segment in _unsynced(self.segments, self.positions.recovery_point):
+                if segment.base_offset < limit:
+                    _sync_in_service(self.segments, segment, segment.sync)
+            self.producers.snapshots.sync(self.segments.active.base_offset)
+            self.folder.files.sync_directory(self.folder.path)
+        except OSError:
+            # After a failed fsync the kernel marks the pages clean: a second fsync would do nothing
+            # and report success.
+            self._failure = self._failure or SYNC_FAILED
+            raise
+        self.check_usable()
+        # Epochs first: a start does not rebuild them below the recovery point. If the disk is full
+        # here, the flush has not failed: the log goes on, and the recovery point stays.
+        self.epochs.save()
+        self.positions.advance_recovery_point(limit, cut_count=cut_count)
+        if is_whole:
+            self.last_sync_ms = now_ms
 
     def commit(self) -> None:
         """Sync every record appended so far, but no index (group commit).
@@ -499,22 +459,6 @@ class Log:
         self._failure = self._failure or CLOSED
         for segment in self.segments:
             segment.close()
-
-    def make_segment(self, base_offset: int) -> Segment:
-        """Create an empty segment in the log's folder; it is not in service yet.
-
-        Raises:
-            OSError: its files cannot be created.
-        """
-        segment = open_segment(
-            self.folder.files,
-            self.folder.path,
-            base_offset=base_offset,
-            config=self.config,
-            create=True,
-        )
-        segment.created_ms = self.folder.clock.now_ms()
-        return segment
 
     def check_usable(self) -> None:
         """Check that the log is open and has not failed.
@@ -581,26 +525,6 @@ class Log:
         )
         if self._is_roll_due or reason is not None:
             self.roll(base_offset)
-
-    def _sync(self, limit: int) -> None:
-        self.check_usable()
-        cut_count = self.positions.cut_count
-        try:
-            for segment in _unsynced(self.segments, self.positions.recovery_point):
-                if segment.base_offset < limit:
-                    _sync_in_service(self.segments, segment, segment.sync)
-            self.producers.sync_snapshot(self.segments.active.base_offset)
-            self.folder.files.sync_directory(self.folder.path)
-        except OSError:
-            # After a failed fsync the kernel marks the pages clean: a second fsync would do nothing
-            # and report success.
-            self._failure = self._failure or SYNC_FAILED
-            raise
-        self.check_usable()
-        # Epochs first: a start does not rebuild them below the recovery point. If the disk is full
-        # here, the flush has not failed: the log goes on, and the recovery point stays.
-        self.epochs.save()
-        self.positions.advance_recovery_point(limit, cut_count=cut_count)
 
 
 def is_flush_due(log: Log) -> bool:

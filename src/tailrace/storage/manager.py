@@ -88,7 +88,7 @@ class LogManager:
     def was_compacted(self, partition: TopicPartition) -> bool:
         """Whether a partition, open or not, has a cleaner offset."""
         home = self._homes.get(partition)
-        return home is not None and home.cleaner_offset(partition) is not None
+        return home is not None and home.offsets.cleaner_offset(partition) is not None
 
     def find_partitions(
         self, known_ids: Mapping[str, uuid.UUID] = MappingProxyType({})
@@ -164,21 +164,12 @@ class LogManager:
             return log
         raise failure or StorageError("every log directory has failed")
 
-    def delete(self, partition: TopicPartition, unique_id: str) -> None:
-        """Take a partition out of service; its files go after `file.delete.delay.ms`.
-
-        The folder has its `-delete` name on the device when this returns. In a failed directory the
-        folder stays as it is, and is discarded when it is found again.
-
-        Raises:
-            StorageError: the device refused.
-        """
-        self.take_out(partition, unique_id)()
-
     def take_out(self, partition: TopicPartition, unique_id: str) -> Callable[[], None]:
-        """Take a partition out of service at once; returns the rest of `delete`.
+        """Take a partition out of service at once; its files go after `file.delete.delay.ms`.
 
-        That waits for the device and may run on another thread; it raises as `delete` does.
+        The call that is returned gives the folder its `-delete` name, and waits until that is on
+        the device; it may be made on another thread, and raises StorageError if the device refuses.
+        In a failed directory the folder stays as it is, and is discarded when it is found again.
         """
         home = self._homes.pop(partition, None)
         if home is None or home.failure is not None or home.get(partition) is None:
@@ -191,7 +182,7 @@ class LogManager:
         self._homes[partition] = home
 
     def discard(self, partition: TopicPartition, unique_id: str) -> None:
-        """As `delete`, for a partition that is not open: its topic was deleted before a crash.
+        """As `take_out`, for a partition that is not open: its topic was deleted before a crash.
 
         Raises:
             DirectoryError: the folder cannot be renamed.
@@ -208,10 +199,6 @@ class LogManager:
     def is_in_service(self, log: Log) -> bool:
         """Whether a log has neither been deleted nor lost with its directory."""
         return self.get(log.partition) is log
-
-    def largest_producer_id(self) -> int:
-        """The largest producer id in any open log, or -1."""
-        return max((each for log in self for each, _ in log.producers.items()), default=-1)
 
     def guard(self, directory: DirectoryLogs, work: Callable[[], object]) -> bool:
         """Call `work` and `settle` its OSError; returns whether there was none."""

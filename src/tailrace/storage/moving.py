@@ -41,7 +41,7 @@ from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager, is_shortage
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.segment import move_segment
-from tailrace.storage.shrink import truncate_fully_and_start_at
+from tailrace.storage.shrink import raise_log_start, truncate_fully_and_start_at
 
 logger = logging.getLogger(__name__)
 
@@ -195,10 +195,10 @@ class PartitionMove:
         future, start, end = self.future, self.source.start_offset, self.future.end_offset
         future.advance_high_watermark(end)
         if start > future.start_offset and start <= end:
-            future.raise_log_start(start)
+            raise_log_start(future, start)
         future.sync()
         self.target.offsets.expect(
-            future, cleaner_offset=self.home.cleaner_offset(future.partition)
+            future, cleaner_offset=self.home.offsets.cleaner_offset(future.partition)
         )
         self._prepared = start, end
 
@@ -316,7 +316,7 @@ def _move_log(log: Log, path: str) -> None:
     for segment in log.segments:
         move_segment(segment, path)
     log.epochs.move_to(path)
-    log.producers.move_to(path)
+    log.producers.snapshots.move_to(path)
 
 
 class MoveError(StorageError):

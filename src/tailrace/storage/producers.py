@@ -32,7 +32,6 @@ for the clock, and for producers read from a snapshot, which has only the last b
 """
 
 import logging
-from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -48,10 +47,7 @@ from tailrace.storage.snapshots import (
     NONE,
     KnownBatch,
     KnownProducer,
-    list_snapshots,
-    read_snapshot,
-    snapshot_path,
-    write_snapshot,
+    SnapshotFiles,
 )
 from tailrace.storage.verification import VerificationGuard, Verifications
 
@@ -174,8 +170,8 @@ class ProducerStates:
         """Begins without producers, and reads no file; `reload` does."""
         self.verifications = Verifications()
         """Transactions that wait for the coordinator's verification."""
-        self._files = files
-        self._directory = directory
+        self.snapshots = SnapshotFiles(files, directory)
+        """The snapshots in the folder of the log."""
         self._expiration_ms = expiration_ms
         self._producers: dict[int, KnownProducer] = {}
         self._open: dict[int, int] = {}
@@ -186,10 +182,6 @@ class ProducerStates:
         An entry below the high watermark is removed when it comes to the top; until then it has no
         effect on the last stable offset.
         """
-        self._snapshots: list[int] = []
-        """Offsets of the snapshots in the folder, rising."""
-        self._snapshot_offset = 0
-        """Offset of the newest snapshot, or where the replay of batches began."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -383,31 +375,9 @@ class ProducerStates:
                 found.append(OpenTransaction(producer_id, first_offset, timestamp))
         return found
 
-    @property
-    def snapshot_paths(self) -> list[str]:
-        """The snapshots in the folder, the oldest first."""
-        return [snapshot_path(self._directory, offset) for offset in self._snapshots]
-
     def write_snapshot(self, offset: int, *, is_synced: bool = False) -> None:
-        """Write a snapshot for `offset`, the log end, unless there is one for it.
-
-        With `is_synced` its bytes are on the device when this returns; its name is after a sync of
-        the folder. A snapshot that is torn or lost in a crash makes the next start slower.
-
-        Raises:
-            OSError: the device is full or failing; the call can be repeated.
-        """
-        if offset > self._snapshot_offset:
-            path = snapshot_path(self._directory, offset)
-            write_snapshot(self._files, path, producers=self._producers, is_synced=is_synced)
-            self._snapshots.append(offset)
-            self._snapshot_offset = offset
-        elif is_synced:
-            self.sync_snapshot(offset)
-
-    def move_to(self, directory: str) -> None:
-        """Use another path from now on: the folder was renamed."""
-        self._directory = directory
+        """Write a snapshot for `offset`, the log end, as `SnapshotFiles.write` does."""
+        self.snapshots.write(offset, self._producers, is_synced=is_synced)
 
     def offer_snapshot(self, offset: int) -> None:
         """Write a snapshot as `write_snapshot` does; an OSError is only logged.
@@ -419,32 +389,6 @@ class ProducerStates:
         except OSError as error:
             logger.warning("producer_snapshot_not_written offset=%d reason=%s", offset, error)
 
-    def sync_snapshot(self, offset: int) -> None:
-        """Return when the snapshot for `offset`, if there is one, is on the device; any thread.
-
-        Raises:
-            OSError: the device failed.
-        """
-        try:
-            file = self._files.open(snapshot_path(self._directory, offset))
-        except FileNotFoundError:
-            return  # No snapshot was due, or it has left service meanwhile.
-        try:
-            file.sync()
-        finally:
-            file.close()
-
-    def remove_snapshots_before(self, offset: int) -> list[str]:
-        """Forget the snapshots below `offset`; returns their existing files, for deletion."""
-        return self._retire(each for each in self._snapshots if each < offset)
-
-    def remove_snapshots_at(self, offsets: Iterable[int]) -> list[str]:
-        """Forget the snapshots for these offsets; returns their existing files, for deletion.
-
-        For segments that compaction removes: no segment begins at these offsets any more.
-        """
-        return self._retire(each for each in sorted(offsets) if each in self._snapshots)
-
     def reload(self, segments: Segments, *, log_start: int, log_end: int) -> None:
         """Rebuild the state at the log end from the newest sound snapshot and the batches after it.
 
@@ -455,39 +399,16 @@ class ProducerStates:
 
             snapshots 10, 20, 30   reload(log_start=10, log_end=25)   20, and a replay of 20 to 24
 
-        Removes snapshots that are damaged, above the log end, or not above the log start, and those
-        that are neither the newest nor at a segment's base offset. Writes a snapshot where the
-        replay passes the base offset of one of the last two segments, as in Kafka. A damaged
-        segment is replayed up to the damage, which is logged.
+        Removes snapshots as `SnapshotFiles.load` does. Writes a snapshot where the replay passes
+        the base offset of one of the last two segments, as in Kafka. A damaged segment is replayed
+        up to the damage, which is logged.
 
         Raises:
             OSError: a file cannot be read or removed; call again, or open the log anew.
         """
         bases = {segment.base_offset for segment in segments}
-        found: dict[int, KnownProducer] | None = None
-        start = log_start
-        kept = []
-        is_tail_lost = False
-        for offset in reversed(list_snapshots(self._files, self._directory)):
-            path = snapshot_path(self._directory, offset)
-            is_of_log = log_start < offset <= log_end
-            if is_of_log and found is None:
-                try:
-                    found, start = _read_state(self._files, path, offset=offset), offset
-                    kept.append(offset)
-                    continue
-                except CorruptionError as error:
-                    logger.warning("producer_snapshot_removed reason=%s", error)
-            elif is_of_log and offset in bases:
-                kept.append(offset)
-                continue
-            self._files.remove(path)
-            is_tail_lost = is_tail_lost or offset > log_end
-        if is_tail_lost:
-            # If the file came back after a crash, it would be taken for the state of other batches
-            # that have these offsets by then.
-            self._files.sync_directory(self._directory)
-        self._reset(found or {}, snapshots=sorted(kept), start=start)
+        found, start = self.snapshots.load(log_start=log_start, log_end=log_end, bases=bases)
+        self._reset(found)
         due = sorted(bases)[-2:]
         for segment in segments.from_offset(start):
             if segment.base_offset >= log_end:
@@ -502,15 +423,10 @@ class ProducerStates:
         Raises:
             OSError: a snapshot cannot be removed; call again.
         """
-        self._reset({}, snapshots=self._snapshots, start=offset)
-        for each in list_snapshots(self._files, self._directory):
-            self._files.remove(snapshot_path(self._directory, each))
-        self._files.sync_directory(self._directory)
-        self._snapshots = []
+        self._reset({})
+        self.snapshots.clear(offset)
 
-    def _reset(
-        self, producers: dict[int, KnownProducer], *, snapshots: list[int], start: int
-    ) -> None:
+    def _reset(self, producers: dict[int, KnownProducer]) -> None:
         self._producers = producers
         self._open = dict(
             sorted(
@@ -520,8 +436,6 @@ class ProducerStates:
             )
         )
         self._unreplicated = []
-        self._snapshots = snapshots
-        self._snapshot_offset = start
 
     def _replay(self, segment: Segment, offset: int, *, log_end: int) -> None:
         """Note the batches of a segment from `offset` on, without a check of sequences.
@@ -555,12 +469,6 @@ class ProducerStates:
             # Recovery trusted this segment. Readers will get the error; producers can continue.
             logger.warning("producers_incomplete path=%s reason=%s", segment.log.path, error)
 
-    def _retire(self, offsets: Iterable[int]) -> list[str]:
-        going = list(offsets)
-        self._snapshots = [each for each in self._snapshots if each not in going]
-        paths = [snapshot_path(self._directory, each) for each in going]
-        return [path for path in paths if self._files.exists(path)]
-
 
 def open_producers(
     files: Files,
@@ -579,18 +487,6 @@ def open_producers(
     states = ProducerStates(files, directory, expiration_ms=expiration_ms)
     states.reload(segments, log_start=log_start, log_end=log_end)
     return states
-
-
-def _read_state(files: Files, path: str, *, offset: int) -> dict[int, KnownProducer]:
-    """The producers in a snapshot; checks that it can be the state just before `offset`."""
-    found = read_snapshot(files, path)
-    starts = [known.transaction_start for known in found.values() if known.has_open_transaction]
-    newest = max((known.last_offset for known in found.values()), default=NONE)
-    if max([newest, *starts]) >= offset:
-        raise CorruptionError(f"the snapshot has an offset at or above {offset}", path=path)
-    if len(set(starts)) < len(starts):
-        raise CorruptionError("two transactions begin at one offset", path=path)
-    return found
 
 
 def _check_sequence(batch: Batch, known: KnownProducer) -> KnownBatch | None:

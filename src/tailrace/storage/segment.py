@@ -25,6 +25,7 @@ from tailrace.records.builder import records_of
 from tailrace.records.search import find_timestamp
 from tailrace.runtime.files import Buffer, Files
 from tailrace.storage.config import LogConfig
+from tailrace.storage.folder import PartitionFolder
 from tailrace.storage.index.offset import OffsetIndex, OffsetPosition, open_offset_index
 from tailrace.storage.index.time import TimeIndex, TimestampOffset, open_time_index
 from tailrace.storage.index.transaction import TransactionIndex, open_transaction_index
@@ -98,11 +99,6 @@ class Segment:
         return self.log.size
 
     @property
-    def is_empty(self) -> bool:
-        """Whether the log has no bytes."""
-        return self.log.size == 0
-
-    @property
     def first_timestamp(self) -> int | None:
         """The largest timestamp of the first append, from which a roll by time counts.
 
@@ -121,11 +117,6 @@ class Segment:
     def modified_ms(self) -> int:
         """When the log file was last written, in milliseconds since 1970."""
         return self._files.modified_ms(self.log.path)
-
-    def largest_timestamp_or_modified_ms(self) -> int:
-        """The time from which retention counts: the largest timestamp, or else `modified_ms`."""
-        newest = self.newest.timestamp
-        return newest if newest >= 0 else self.modified_ms()
 
     def paths(self) -> list[str]:
         """The segment's files that exist, the log first."""
@@ -289,7 +280,7 @@ class Segment:
             self.created_ms = None
             self._first_timestamp = None
         if self.newest.timestamp != NO_TIMESTAMP:
-            self.newest = self._newest_in_log()
+            self.newest = _newest_in(self)
         return cut
 
     def clear_indexes(self, bytes_max: int) -> None:
@@ -329,14 +320,6 @@ class Segment:
         self.time_index.entries.close()
         self.transactions.close()
 
-    def _newest_in_log(self) -> TimestampOffset:
-        """The last entry of the time index, or a larger timestamp from the log after it."""
-        newest = self.time_index.last
-        for _, batch in self.log.batches(self.position_near(newest.offset)):
-            if batch.max_timestamp > newest.timestamp:
-                newest = TimestampOffset(batch.max_timestamp, batch.last_offset)
-        return newest
-
 
 def move_segment(segment: Segment, directory: str) -> None:
     """Use another path for the files of a segment whose folder was renamed."""
@@ -345,6 +328,21 @@ def move_segment(segment: Segment, directory: str) -> None:
     )  # fmt: skip
     for part in parts:
         part.path = f"{directory}/{posixpath.basename(part.path)}"
+
+
+def retention_time_ms(segment: Segment) -> int:
+    """The time from which retention counts: the largest timestamp, or else `modified_ms`."""
+    newest = segment.newest.timestamp
+    return newest if newest >= 0 else segment.modified_ms()
+
+
+def _newest_in(segment: Segment) -> TimestampOffset:
+    """The last entry of the time index, or a larger timestamp from the log after it."""
+    newest = segment.time_index.last
+    for _, batch in segment.log.batches(segment.position_near(newest.offset)):
+        if batch.max_timestamp > newest.timestamp:
+            newest = TimestampOffset(batch.max_timestamp, batch.last_offset)
+    return newest
 
 
 def max_timestamp_from(segment: Segment, start_offset: int) -> int:
@@ -432,4 +430,17 @@ def open_segment(
     )
     if create:
         segment.clear_indexes(index_bytes)
+    return segment
+
+
+def create_segment(folder: PartitionFolder, base_offset: int, *, config: LogConfig) -> Segment:
+    """Create an empty segment in a log's folder; it is not in service yet.
+
+    Raises:
+        OSError: its files cannot be created.
+    """
+    segment = open_segment(
+        folder.files, folder.path, base_offset=base_offset, config=config, create=True
+    )
+    segment.created_ms = folder.clock.now_ms()
     return segment

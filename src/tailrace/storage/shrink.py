@@ -11,6 +11,7 @@ hole after a crash:
 
 from collections.abc import Sequence
 
+from tailrace.errors import OffsetOutOfRangeError
 from tailrace.storage.cleaner import swap
 from tailrace.storage.log import Log
 from tailrace.storage.retention import (
@@ -21,7 +22,7 @@ from tailrace.storage.retention import (
     explain_retention,
     plan_retention,
 )
-from tailrace.storage.segment import Segment
+from tailrace.storage.segment import Segment, create_segment, retention_time_ms
 
 
 class OldSegments:
@@ -72,9 +73,31 @@ class OldSegments:
         log.segments.remove(self._renamed)
         for segment in self._renamed:
             segment.close()
-        log.raise_log_start(self._log_start)
+        raise_log_start(log, self._log_start)
         if len(self._renamed) == len(self._going):
-            _retire_files(log, log.producers.remove_snapshots_before(self._log_start))
+            _retire_files(log, log.producers.snapshots.remove_before(self._log_start))
+
+
+def raise_log_start(log: Log, offset: int) -> bool:
+    """Raise the log start to `offset`; returns whether it has changed.
+
+    On the device with the next checkpoint of log starts; a crash before that undoes it.
+
+    Raises:
+        OffsetOutOfRangeError: above the high watermark.
+    """
+    log.check_usable()
+    if offset > log.positions.high_watermark:
+        raise OffsetOutOfRangeError(
+            offset,
+            log_start_offset=log.start_offset,
+            log_end_offset=log.positions.high_watermark,
+        )
+    if offset <= log.start_offset:
+        return False
+    # Epochs first: a thread that checkpoints the new log start saves the epochs before it.
+    log.epochs.cut_start(offset)
+    return log.positions.raise_log_start(offset)
 
 
 def plan_deletion(log: Log, now_ms: int) -> OldSegments | None:
@@ -138,7 +161,7 @@ def retention_facts(log: Log) -> list[RetentionFacts]:
             base_offset=each.base_offset,
             next_base_offset=end,
             size_bytes=each.size,
-            timestamp_ms=each.largest_timestamp_or_modified_ms(),
+            timestamp_ms=retention_time_ms(each),
         )
         for each, end in zip(segments, ends, strict=True)
     ]
@@ -201,7 +224,7 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
         for segment in reversed(later):
             _retire(log, segment)
         _retire_files(log, oldest.paths())
-        new = log.make_segment(offset)
+        new = create_segment(log.folder, offset, config=log.config)
         log.segments.replace([new], [oldest])
         oldest.close()
         log.folder.files.sync_directory(log.folder.path)
@@ -234,7 +257,7 @@ def replace_segments(log: Log, new: Sequence[Segment], old: Sequence[Segment]) -
     for each in old:
         _retire_files(log, each.paths())
         each.close()
-    _retire_files(log, log.producers.remove_snapshots_at(bases))
+    _retire_files(log, log.producers.snapshots.remove_at(bases))
     swap.complete(*new)
 
 

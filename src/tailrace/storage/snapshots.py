@@ -22,7 +22,8 @@ Invariant: all state can be rebuilt from the batches in the log, so a missing or
 makes the next start slower. A snapshot that is not whole is refused.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Container, Iterable, Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -31,6 +32,8 @@ from tailrace.records import packages
 from tailrace.records.layout import SEQUENCE_MAX
 from tailrace.runtime.files import Files, read_exactly
 from tailrace.storage.names import SNAPSHOT_SUFFIX, parse_segment_file_name, segment_file_name
+
+logger = logging.getLogger(__name__)
 
 SNAPSHOT_BYTES_MAX: Final = 256 * 1024 * 1024
 """Five million producers; a larger file is not read, and the state is rebuilt from the log."""
@@ -151,6 +154,139 @@ def write_snapshot(
             file.sync()
     finally:
         file.close()
+
+
+class SnapshotFiles:
+    """The snapshots in the folder of one log."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        """Knows of no snapshot, and reads no file; `load` does."""
+        self._files = files
+        self._directory = directory
+        self._offsets: list[int] = []
+        """Offsets of the snapshots in the folder, rising."""
+        self._newest = 0
+        """Offset of the newest snapshot, or where the replay of batches began."""
+
+    @property
+    def paths(self) -> list[str]:
+        """The snapshots in the folder, the oldest first."""
+        return [snapshot_path(self._directory, offset) for offset in self._offsets]
+
+    def write(
+        self, offset: int, producers: Mapping[int, KnownProducer], *, is_synced: bool = False
+    ) -> None:
+        """Write a snapshot for `offset`, the log end, unless there is one for it.
+
+        With `is_synced` its bytes are on the device when this returns; its name is after a sync of
+        the folder. A snapshot that is torn or lost in a crash makes the next start slower.
+
+        Raises:
+            OSError: the device is full or failing; the call can be repeated.
+        """
+        if offset > self._newest:
+            path = snapshot_path(self._directory, offset)
+            write_snapshot(self._files, path, producers=producers, is_synced=is_synced)
+            self._offsets.append(offset)
+            self._newest = offset
+        elif is_synced:
+            self.sync(offset)
+
+    def sync(self, offset: int) -> None:
+        """Return when the snapshot for `offset`, if there is one, is on the device; any thread.
+
+        Raises:
+            OSError: the device failed.
+        """
+        try:
+            file = self._files.open(snapshot_path(self._directory, offset))
+        except FileNotFoundError:
+            return  # No snapshot was due, or it has left service meanwhile.
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+    def move_to(self, directory: str) -> None:
+        """Use another path from now on: the folder was renamed."""
+        self._directory = directory
+
+    def remove_before(self, offset: int) -> list[str]:
+        """Forget the snapshots below `offset`; returns their existing files, for deletion."""
+        return self._retire([each for each in self._offsets if each < offset])
+
+    def remove_at(self, offsets: Iterable[int]) -> list[str]:
+        """Forget the snapshots for these offsets; returns their existing files, for deletion.
+
+        For segments that compaction removes: no segment begins at these offsets any more.
+        """
+        return self._retire([each for each in sorted(offsets) if each in self._offsets])
+
+    def load(
+        self, *, log_start: int, log_end: int, bases: Container[int]
+    ) -> tuple[dict[int, KnownProducer], int]:
+        """The producers in the newest sound snapshot and its offset; else none and the log start.
+
+        Removes snapshots that are damaged, above the log end, or not above the log start, and those
+        that are neither the newest nor at one of `bases`, the base offsets of the segments.
+
+        Raises:
+            OSError: a file cannot be read or removed; call again, or open the log anew.
+        """
+        found: dict[int, KnownProducer] | None = None
+        start = log_start
+        kept = []
+        is_tail_lost = False
+        for offset in reversed(list_snapshots(self._files, self._directory)):
+            path = snapshot_path(self._directory, offset)
+            is_of_log = log_start < offset <= log_end
+            if is_of_log and found is None:
+                try:
+                    found, start = _read_state(self._files, path, offset=offset), offset
+                    kept.append(offset)
+                    continue
+                except CorruptionError as error:
+                    logger.warning("producer_snapshot_removed reason=%s", error)
+            elif is_of_log and offset in bases:
+                kept.append(offset)
+                continue
+            self._files.remove(path)
+            is_tail_lost = is_tail_lost or offset > log_end
+        if is_tail_lost:
+            # If the file came back after a crash, it would be taken for the state of other batches
+            # that have these offsets by then.
+            self._files.sync_directory(self._directory)
+        self._offsets, self._newest = sorted(kept), start
+        return found or {}, start
+
+    def clear(self, offset: int) -> None:
+        """Remove all snapshots; the log begins anew at `offset`.
+
+        Raises:
+            OSError: a snapshot cannot be removed; call again.
+        """
+        self._newest = offset
+        for each in list_snapshots(self._files, self._directory):
+            self._files.remove(snapshot_path(self._directory, each))
+        self._files.sync_directory(self._directory)
+        self._offsets = []
+
+    def _retire(self, going: list[int]) -> list[str]:
+        self._offsets = [each for each in self._offsets if each not in going]
+        paths = [snapshot_path(self._directory, each) for each in going]
+        return [path for path in paths if self._files.exists(path)]
+
+
+def _read_state(files: Files, path: str, *, offset: int) -> dict[int, KnownProducer]:
+    """The producers in a snapshot; checks that it can be the state just before `offset`."""
+    found = read_snapshot(files, path)
+    starts = [known.transaction_start for known in found.values() if known.has_open_transaction]
+    newest = max((known.last_offset for known in found.values()), default=NONE)
+    if max([newest, *starts]) >= offset:
+        raise CorruptionError(f"the snapshot has an offset at or above {offset}", path=path)
+    if len(set(starts)) < len(starts):
+        raise CorruptionError("two transactions begin at one offset", path=path)
+    return found
 
 
 def decode_snapshot(data: bytes) -> dict[int, KnownProducer]:

@@ -169,7 +169,7 @@ class MemoryFile:
         self._need_open(writable=True)
         data = bytes(data)
         growth = position + len(data) - len(self._inode.data)
-        allowed = self._disk.allow_write(self._path, growth, len(data))
+        allowed = _allow_write(self._disk, self._path, growth=growth, size=len(data))
         self._put(position, data[: allowed.size])
         if allowed.error is not None:
             raise allowed.error
@@ -317,7 +317,7 @@ class MemoryFiles:
         if self.on_read is not None:
             self.on_read(operation, path)
         self.reads.append((operation, path))
-        fault = self._due_fault(operation, path)
+        fault = _due_fault(self.faults, operation, path)
         if fault is None:
             return sys.maxsize
         if fault.short_bytes is not None:
@@ -326,34 +326,11 @@ class MemoryFiles:
 
     def count(self, operation: str, path: str) -> None:
         """Note a call; raises the error of a matching fault."""
-        self._note(operation, path)
-        if self.hanging is not None:
-            self.hanging.touch(operation, path)
-        if self._is_stopped:
+        if _is_killed(self, operation, path):
             raise ProcessKilledError(f"{operation} {path}")
-        fault = self._due_fault(operation, path)
+        fault = _due_fault(self.faults, operation, path)
         if fault is not None:
             raise OSError(fault.error, os.strerror(fault.error), path)
-
-    def allow_write(self, path: str, growth: int, size: int) -> _Allowed:
-        """How many bytes of a write are stored, and the error that it raises after that."""
-        self._note("write", path)
-        if self.hanging is not None:
-            self.hanging.touch("write", path)
-        if self._is_stopped:
-            is_now = len(self.operations) - 1 == self.stop_at
-            partial = min(self.stop_partial_bytes, size) if is_now else 0
-            return _Allowed(partial, ProcessKilledError(f"write {path}"))
-        fault = self._due_fault("write", path)
-        if fault is not None:
-            error = OSError(fault.error, os.strerror(fault.error), path)
-            return _Allowed(min(fault.partial_bytes, size), error)
-        if self.capacity_bytes is not None and growth > 0:
-            free = self.capacity_bytes - _bytes_in(self._tree.root)
-            if growth > free:
-                error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-                return _Allowed(max(size - growth + max(free, 0), 0), error)
-        return _Allowed(size, None)
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
         """Open a file; a new one is on the device only after `sync_directory`."""
@@ -459,22 +436,42 @@ class MemoryFiles:
         self._locks.add(key)
         return MemoryLock(self._locks, key)
 
-    @property
-    def _is_stopped(self) -> bool:
-        return self.stop_at is not None and len(self.operations) > self.stop_at
 
-    def _note(self, operation: str, path: str) -> None:
-        self.operations.append((operation, path))
-        if self.on_call is not None:
-            self.on_call(operation, path)
+def _is_killed(disk: MemoryFiles, operation: str, path: str) -> bool:
+    """Note a call that changes the disk; returns whether the process is killed in it."""
+    disk.operations.append((operation, path))
+    if disk.on_call is not None:
+        disk.on_call(operation, path)
+    if disk.hanging is not None:
+        disk.hanging.touch(operation, path)
+    return disk.stop_at is not None and len(disk.operations) > disk.stop_at
 
-    def _due_fault(self, operation: str, path: str) -> DiskFault | None:
-        for fault in self.faults:
-            if fault.operation == operation and fault.path_part in path:
-                if fault.after == 0:
-                    return fault
-                fault.after -= 1
-        return None
+
+def _allow_write(disk: MemoryFiles, path: str, *, growth: int, size: int) -> _Allowed:
+    """How many bytes of a write are stored, and the error that it raises after that."""
+    if _is_killed(disk, "write", path):
+        is_now = len(disk.operations) - 1 == disk.stop_at
+        partial = min(disk.stop_partial_bytes, size) if is_now else 0
+        return _Allowed(partial, ProcessKilledError(f"write {path}"))
+    fault = _due_fault(disk.faults, "write", path)
+    if fault is not None:
+        error = OSError(fault.error, os.strerror(fault.error), path)
+        return _Allowed(min(fault.partial_bytes, size), error)
+    if disk.capacity_bytes is not None and growth > 0:
+        free = disk.capacity_bytes - _bytes_in(disk._tree.root)
+        if growth > free:
+            error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            return _Allowed(max(size - growth + max(free, 0), 0), error)
+    return _Allowed(size, None)
+
+
+def _due_fault(faults: list[DiskFault], operation: str, path: str) -> DiskFault | None:
+    for fault in faults:
+        if fault.operation == operation and fault.path_part in path:
+            if fault.after == 0:
+                return fault
+            fault.after -= 1
+    return None
 
 
 @functools.lru_cache(maxsize=1024)

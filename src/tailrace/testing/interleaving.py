@@ -22,11 +22,11 @@ class RecordingFiles(MemoryFiles):
     def __init__(self) -> None:
         super().__init__()
         self.states: list[MemoryFiles] = []
+        self.on_call = self._keep
 
-    def _note(self, operation: str, path: str) -> None:
+    def _keep(self, operation: str, _: str) -> None:
         if not operation.startswith("sync"):
             self.states.append(self.copy())
-        super()._note(operation, path)
 
     def copy(self) -> MemoryFiles:
         """The disk as it is now."""

@@ -13,6 +13,7 @@ from tailrace.records.builder import records_of
 from tailrace.storage.cleaner.plan import CleaningPlan
 from tailrace.storage.cleaner.worker import LogCleaner, Throttle
 from tailrace.storage.manager import LogManager
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import DiskFault, Outside, Watchdog, virtual_runtime
 from tests.unit.broker.brokers import batch, connect, create_topic, produce, running
 from tests.unit.storage.builders import SetClock
@@ -218,7 +219,7 @@ def test_a_compacted_log_loses_what_lies_below_its_start() -> None:
             assert log is not None
             await outside.pass_time(5)
             assert log.segments.first.base_offset == 0
-            log.raise_log_start(20)
+            raise_log_start(log, 20)
             await outside.pass_time(5)
             assert 0 < log.segments.first.base_offset <= 20
 

@@ -4,6 +4,7 @@ import asyncio
 
 from tailrace.replication.partition import Partition
 from tailrace.replication.waiting import Signal, Watched
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import MemoryFiles, virtual_runtime
 from tests.unit.storage.builders import NOW, batch, open_at
 
@@ -50,7 +51,7 @@ def test_a_signal_that_comes_later_is_not_fired_before_the_next_change() -> None
     async def watch() -> list[bool]:
         watched, signal, seen = partition(), Signal(), []
         send(watched)
-        watched.log.raise_log_start(1)
+        raise_log_start(watched.log, 1)
         seen.append(await was_fired(signal))
         watched.appended.add(signal)
         seen.append(await was_fired(signal))

@@ -9,6 +9,7 @@ from tailrace.errors import OffsetsDeletedError
 from tailrace.kernels.showing import Form
 from tailrace.model import IsolationLevel
 from tailrace.offline.cat import Choice, show_records
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import ChangingFiles, MemoryFiles
 from tests.unit.storage.beside import (
     Change,
@@ -82,7 +83,7 @@ def test_cat_beside_a_malformed_checkpoint_begins_where_the_log_does() -> None:
     """The log's own leader epochs tell, as they do for a broker."""
     files = MemoryFiles()
     log = filled(files, 5)
-    log.raise_log_start(3)
+    raise_log_start(log, 3)
     log.epochs.save()
     files.open("data/log-start-offset-checkpoint", create=True)
     files.overwrite("data/log-start-offset-checkpoint", b"0\n7\n")

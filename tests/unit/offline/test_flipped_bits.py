@@ -19,6 +19,7 @@ from tailrace.storage.checkpoints import (
     read_offset_checkpoint,
     read_partition_metadata,
 )
+from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.positions import ReadLimit
 from tailrace.testing import MemoryFiles
 from tests.fuzz.directories import ROOT, Directory, all_paths, directories
@@ -65,7 +66,7 @@ def answers(directory: Directory, disk: MemoryFiles) -> list[object]:
             found.append((bytes(answer.read()), answer.aborted))
     for time in times:
         for near in (time - 1, time, time + 1):
-            found.append(log.find_offset(near))
+            found.append(find_offset(log, near))
             choice = Choice(from_time_ms=near, isolation=IsolationLevel.READ_COMMITTED)
             shown = show_records(files, {PARTITION: FOLDER}, choice, form=Form.JSON)
             found.append(b"".join(shown))

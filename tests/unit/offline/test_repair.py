@@ -17,6 +17,7 @@ from tailrace.reading.damage import OnDamage
 from tailrace.reading.directory import find_partitions
 from tailrace.records.batch import stamp
 from tailrace.storage.checkpoints import read_epoch_checkpoint, read_offset_checkpoint
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,
@@ -96,7 +97,7 @@ def test_a_malformed_log_start_checkpoint_is_rebuilt_from_the_leader_epochs(dama
     """The repair does not undo a DeleteRecords, and keeps the old file."""
     files = MemoryFiles()
     log = filled(files, 20, config=settings(segment_bytes=400))
-    log.raise_log_start(7)
+    raise_log_start(log, 7)
     stop_cleanly(log)
     put(files, "data/log-start-offset-checkpoint", damage)
     repair(files)
@@ -111,7 +112,7 @@ def test_a_log_start_beyond_the_end_stays_if_the_log_knows_of_it() -> None:
     repair(files)
     assert files.content("data/log-start-offset-checkpoint") == b"0\n0\n"
     log = open_at(files, config=settings(segment_bytes=400), is_clean=True)
-    log.raise_log_start(20)
+    raise_log_start(log, 20)
     stop_cleanly(log)
     files.overwrite(path(15, ".log"), files.content(path(15, ".log"))[:-77])
     put(files, "data/log-start-offset-checkpoint", b"0\n1\nflights 0 20\n")

@@ -9,6 +9,7 @@ from tailrace.records.batch import stamp
 from tailrace.records.legacy import read_all_batches
 from tailrace.storage.checkpoints import write_offset_checkpoint
 from tailrace.storage.names import LOG_START_OFFSETS
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import MemoryFiles
 from tests.naive import LegacyMessage, write_legacy
 from tests.unit.storage.builders import (
@@ -208,7 +209,7 @@ def test_a_log_start_without_a_checkpoint_is_that_of_the_leader_epochs() -> None
     """That is as in a broker; a replica with a later start is reported with that offset."""
     files = replicas()
     log = filled(files, 0)
-    log.raise_log_start(3)
+    raise_log_start(log, 3)
     log.epochs.save()
     files.open(f"data/{LOG_START_OFFSETS}", create=True)
     files.overwrite(f"data/{LOG_START_OFFSETS}", b"0\n7\n")

@@ -23,6 +23,7 @@ from tailrace.reading.columns import DEFAULT_COLUMNS
 from tailrace.reading.log import Log
 from tailrace.records import layout
 from tailrace.spark.options import names
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import MemoryFiles
 from tests.unit.reading.logs import FORMATS, a_log, offsets_as, rows_of
 from tests.unit.storage.builders import (
@@ -166,7 +167,7 @@ def test_a_log_is_as_it_was_when_it_was_looked_at() -> None:
     assert log.latest_offset() == 5
     append_values(writer, b"more", b"more")
     assert offsets_as("records", log) == list(range(5))
-    writer.raise_log_start(2)
+    raise_log_start(writer, 2)
     writer.epochs.save()
     files.open("data/log-start-offset-checkpoint", create=True)
     files.overwrite("data/log-start-offset-checkpoint", b"0\n1\nflights 0 2\n")

@@ -8,6 +8,7 @@ from tailrace.offline.scan import scan_partition
 from tailrace.reading.listing import SegmentFiles, settled
 from tailrace.reading.reader import LogReader, open_log_reader, partition_folders
 from tailrace.records.builder import records_of
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,
@@ -187,7 +188,7 @@ def test_a_log_start_beyond_the_end_counts_if_the_log_knows_of_it() -> None:
     log = filled(files, 5)
     reader = open_log_reader(files, FOLDER, log_start_offset=9)
     assert (reader.start_offset, reader.end_offset) == (0, 5)
-    log.raise_log_start(5)
+    raise_log_start(log, 5)
     log.epochs.save()
     files.overwrite(path(0, ".log"), files.content(path(0, ".log"))[:-SIZE])
     reader = open_log_reader(files, FOLDER, log_start_offset=5)
@@ -199,7 +200,7 @@ def test_a_malformed_log_start_checkpoint_is_replaced_by_the_leader_epochs(log_s
     """For a reader as for a broker, and the same for the tools."""
     files = MemoryFiles()
     log = filled(files, 5)
-    log.raise_log_start(log_start)
+    raise_log_start(log, log_start)
     log.epochs.save()
     files.open("data/log-start-offset-checkpoint", create=True)
     files.overwrite("data/log-start-offset-checkpoint", b"0\n7\n")

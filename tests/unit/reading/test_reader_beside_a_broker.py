@@ -8,6 +8,7 @@ from tailrace.errors import CorruptionError, DirectoryError, OffsetsDeletedError
 from tailrace.reading.listing import list_segment_files
 from tailrace.reading.reader import open_log_reader
 from tailrace.records.builder import records_of
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import ChangingFiles, MemoryFiles
 from tests.unit.storage.beside import (
     Change,
@@ -125,7 +126,7 @@ def test_a_log_listed_anew_starts_where_it_starts_for_a_broker(
     reader = open_log_reader(files, FOLDER)
     first, second = bases(log)[:2]
     assert first < second < 9
-    log.raise_log_start(9)
+    raise_log_start(log, 9)
     log.epochs.save()
     files.remove(path(first, ".log"))
     put(files, "data/log-start-offset-checkpoint", checkpoint)

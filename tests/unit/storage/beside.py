@@ -8,6 +8,7 @@ from tailrace.errors import OffsetsDeletedError
 from tailrace.records.builder import records_of
 from tailrace.storage import shrink
 from tailrace.storage.log import Log
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import ChangingFiles, MemoryFiles, RecordingFiles
 from tests.unit.storage.builders import append, bases, batch, settings
 from tests.unit.storage.cleaner.houses import House, keyed
@@ -87,7 +88,7 @@ def _clean(house: House, log: Log) -> None:
 
 def _delete(house: House, log: Log) -> None:
     """DeleteRecords up to the middle of the log, then what retention does with it."""
-    log.raise_log_start(sorted(bases(log))[len(log.segments) // 2])
+    raise_log_start(log, sorted(bases(log))[len(log.segments) // 2])
     house.home.checkpoint()
     assert shrink.delete_old_segments(log, house.clock.now_ms())
     house.home.removals.remove_due(house.clock.now_ms())

@@ -7,6 +7,7 @@ import pytest
 from tailrace.errors import CorruptionError, InvalidRecordError
 from tailrace.records.control import ControlType
 from tailrace.storage.index.transaction import open_transaction_index
+from tailrace.storage.offset_lookup import find_offset
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
     NOW,
@@ -53,7 +54,7 @@ def test_a_search_by_time_says_where_the_damage_is() -> None:
     position = len(batch(b"first"))
     flip(files, path(0, ".log"), position + 70)
     with pytest.raises(CorruptionError) as caught:
-        log.find_offset(NOW + 5)
+        find_offset(log, NOW + 5)
     assert caught.value.path == path(0, ".log")
     assert (caught.value.position, caught.value.offset) == (position, 1)
 

@@ -219,7 +219,7 @@ def test_a_deleted_partition_does_not_come_back() -> None:
     files = MemoryFiles()
     logs = started(files)
     add(logs)
-    logs.delete(ONE, "ab" * 16)
+    logs.take_out(ONE, "ab" * 16)()
     folder = f"data/flights-0.{'ab' * 16}-delete"
     assert logs.get(ONE) is None
     after = files.crash()
@@ -257,7 +257,7 @@ def test_a_new_partition_does_not_inherit_offsets_of_a_deleted_one() -> None:
     logs = started(files)
     add(logs).positions.log_start = 9
     logs.checkpoint()
-    logs.delete(ONE, "ab" * 16)
+    logs.take_out(ONE, "ab" * 16)()
     log = add(logs, count=1)
     assert (log.start_offset, log.positions.recovery_point) == (0, 0)
     after = started(files.crash(keep_unsynced=True)).get(ONE)
@@ -285,7 +285,7 @@ def test_high_watermarks_are_left_for_kafka() -> None:
     logs.checkpoint()
     name = "data/replication-offset-checkpoint"
     assert files.content(name) == b"0\n2\nflights 0 3\nplanes 0 2\n"
-    logs.delete(ONE, "ab" * 16)
+    logs.take_out(ONE, "ab" * 16)()
     logs.close()
     assert files.content(name) == b"0\n1\nplanes 0 2\n"
 
@@ -301,7 +301,7 @@ def test_a_log_that_was_compacted_once_may_have_gaps_for_ever() -> None:
         data[12:16] = bytes(4)
         log.append_as_follower(memoryview(data), now_ms=NOW)
         log.roll(offset + 50)
-    logs.note_cleaned(ONE, 100)
+    logs.offsets.note_cleaned(ONE, 100)
     log.sync()
     again = started(files.crash(keep_unsynced=True)).get(ONE)
     assert again is not None
@@ -399,7 +399,7 @@ def test_a_refusing_device_is_a_storage_error() -> None:
     add(logs)
     files.faults.append(DiskFault(operation="rename"))
     with pytest.raises(StorageError, match="error"):
-        logs.delete(ONE, "ab" * 16)
+        logs.take_out(ONE, "ab" * 16)()
 
 
 def test_a_partition_deleted_while_a_checkpoint_runs_does_not_fail_it() -> None:
@@ -408,7 +408,7 @@ def test_a_partition_deleted_while_a_checkpoint_runs_does_not_fail_it() -> None:
     logs = started(files)
     first, second = add(logs, ONE), add(logs, TWO)
     seen = iter(logs)
-    logs.delete(ONE, "ab" * 16)
+    logs.take_out(ONE, "ab" * 16)()
     assert next(seen) is first
     with pytest.raises(OSError, match="closed"):
         first.sync_rolled()

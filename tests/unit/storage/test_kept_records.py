@@ -10,6 +10,7 @@ from tailrace.storage import names
 from tailrace.storage.epochs import EpochEntry
 from tailrace.storage.log import Log
 from tailrace.storage.recovery import LogCut, open_log
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,
@@ -192,7 +193,7 @@ def test_a_backup_with_a_log_start_of_its_own_keeps_that() -> None:
     """Its leader epochs say where it started; what lies below was deleted on request."""
     files = MemoryFiles()
     log = filled(files, 12)
-    log.raise_log_start(7)
+    raise_log_start(log, 7)
     stop_cleanly(log)
     assert open_at(files, checkpoints=(0, 100)).start_offset == 7
 
@@ -202,7 +203,7 @@ def test_a_log_start_that_cannot_be_read_is_that_of_the_leader_epochs(log_start:
     """A malformed checkpoint does not undo a DeleteRecords."""
     files = MemoryFiles()
     log = filled(files, 12)
-    log.raise_log_start(log_start)
+    raise_log_start(log, log_start)
     stop_cleanly(log)
     assert open_unknown(files, log_start=None).start_offset == log_start
 

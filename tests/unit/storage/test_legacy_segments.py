@@ -7,6 +7,7 @@ from tailrace.model import Codec
 from tailrace.reading.reader import open_log_reader
 from tailrace.records.builder import records_of
 from tailrace.records.codecs import compress
+from tailrace.storage.offset_lookup import find_offset
 from tailrace.testing import MemoryFiles
 from tests.naive import LegacyMessage, write_all_legacy, write_legacy
 from tests.unit.storage.builders import (
@@ -67,10 +68,10 @@ def test_a_record_is_found_by_its_timestamp() -> None:
     files, _ = upgraded()
     log = open_at(files, config=settings(segment_bytes=4000))
     for offset in range(4, 12):
-        found = log.find_offset(NOW + offset)
+        found = find_offset(log, NOW + offset)
         assert found is not None
         assert found[0] == (NOW + offset, offset)
-    found = log.find_offset(0)
+    found = find_offset(log, 0)
     assert found is not None
     assert found[0].offset == 4
 

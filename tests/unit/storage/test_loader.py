@@ -16,9 +16,11 @@ from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.log import Log
+from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.producers import ProducerSequenceError
 from tailrace.storage.reads import aborted_between
 from tailrace.storage.segment import Segment
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError
 from tests.naive import LegacyMessage, write_all_legacy
 from tests.unit.storage.builders import (
@@ -223,7 +225,7 @@ def test_producers_outlive_records_deleted_within_a_segment() -> None:
     append(log, of_producer(0, producer_id=2))
     before = log.producers.items()
     assert [(each, known.last_sequence) for each, known in before] == [(1, 0), (2, 0)]
-    log.raise_log_start(1)
+    raise_log_start(log, 1)
     assert log.producers.items() == before
     log.close()
     again = open_at(files, checkpoints=(0, 1))
@@ -242,7 +244,7 @@ def test_producers_of_deleted_segments_are_forgotten() -> None:
     append(log, of_producer(0, producer_id=1))
     log.roll()
     append(log, of_producer(0, producer_id=2))
-    log.raise_log_start(1)
+    raise_log_start(log, 1)
     assert [each.base_offset for each in shrink.delete_old_segments(log, NOW)] == [0]
     assert [each for each, _ in log.producers.items()] == [1, 2]
     log.close()
@@ -276,14 +278,14 @@ def test_a_reopened_log_has_the_same_end_and_the_same_searches(is_clean: bool) -
     """Indexes are as long and find the same; the recovery point waits for the next flush."""
     files = MemoryFiles()
     log = filled(files, 30)
-    end_offset, found = log.end_offset, [log.find_offset(NOW + n) for n in range(30)]
+    end_offset, found = log.end_offset, [find_offset(log, NOW + n) for n in range(30)]
     log.finish()
     entries = [index_entries(segment) for segment in log.segments]
     log.sync()
     log.close()
     again = open_at(files, is_clean=is_clean, checkpoints=(4, 0))
     assert again.end_offset == end_offset
-    assert [again.find_offset(NOW + n) for n in range(30)] == found
+    assert [find_offset(again, NOW + n) for n in range(30)] == found
     assert again.positions.recovery_point == 4
     again.sync()
     assert again.positions.recovery_point == end_offset
@@ -307,7 +309,7 @@ def test_lost_and_damaged_indexes_are_made_anew(damage: str) -> None:
                 files.overwrite(f"{FOLDER}/{name}", chance.randbytes(96))
     again = open_at(files)
     for number in range(20):
-        found = again.find_offset(NOW + number)
+        found = find_offset(again, NOW + number)
         assert found is not None
         assert found[0].offset == number
         assert next(iter(again.batches(number))).base_offset == number
@@ -512,7 +514,7 @@ def test_a_segment_with_offsets_too_far_apart_is_split(offsets: list[int]) -> No
     files = overflowed(offsets)
     log = open_at(files, config=settings(cleanup_policy="compact"))
     assert [record.offset for record in records(log)] == offsets
-    assert all(each.is_empty or each.can_hold(each.next_offset() - 1) for each in log.segments)
+    assert all(not each.size or each.can_hold(each.next_offset() - 1) for each in log.segments)
     assert [next(iter(log.batches(offset))).base_offset for offset in offsets] == offsets
     append_values(log, b"new")
     assert values(log)[-1] == b"new"

@@ -9,7 +9,9 @@ from tailrace.model import Codec, SpecialTimestamp
 from tailrace.records.batch import read_batches
 from tailrace.storage.config import DAY_MS
 from tailrace.storage.log import Log
+from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.producers import InvalidProducerEpochError, ProducerSequenceError
+from tailrace.storage.shrink import raise_log_start
 from tailrace.storage.snapshots import decode_snapshot
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import (
@@ -158,7 +160,7 @@ def test_a_view_stays_valid_while_the_log_grows_rolls_and_closes() -> None:
 
 def find(log: Log, timestamp: int) -> tuple[int, int, int] | None:
     """Timestamp less NOW, offset and epoch."""
-    found = log.find_offset(timestamp)
+    found = find_offset(log, timestamp)
     return None if found is None else (found[0].timestamp - NOW, found[0].offset, found[1])
 
 
@@ -167,10 +169,10 @@ def test_the_special_timestamps_ask_for_the_ends() -> None:
     log = filled(MemoryFiles(), 9)
     append(log, batch(b"late", timestamps=[NOW + 50]), epoch=2)
     append(log, batch(b"older", timestamps=[NOW + 20]), epoch=2)
-    assert log.find_offset(SpecialTimestamp.EARLIEST) == ((-1, 0), 0)
-    assert log.find_offset(SpecialTimestamp.EARLIEST_LOCAL) == ((-1, 0), 0)
-    assert log.find_offset(SpecialTimestamp.LATEST) == ((-1, 11), 2)
-    assert log.find_offset(SpecialTimestamp.LATEST_TIERED) == ((-1, -1), -1)
+    assert find_offset(log, SpecialTimestamp.EARLIEST) == ((-1, 0), 0)
+    assert find_offset(log, SpecialTimestamp.EARLIEST_LOCAL) == ((-1, 0), 0)
+    assert find_offset(log, SpecialTimestamp.LATEST) == ((-1, 11), 2)
+    assert find_offset(log, SpecialTimestamp.LATEST_TIERED) == ((-1, -1), -1)
     assert find(log, SpecialTimestamp.MAX_TIMESTAMP) == (50, 9, 2)
 
 
@@ -196,18 +198,18 @@ def test_the_largest_timestamp_is_that_of_a_record_that_is_left(
         append(log, batch(*[b"value"] * len(ages), timestamps=stamps))
     log.roll()
     append(log, batch(b"value", timestamps=[NOW + 9]))
-    log.raise_log_start(start)
+    raise_log_start(log, start)
     assert find(log, SpecialTimestamp.MAX_TIMESTAMP) == expected
 
 
 def test_an_empty_log_has_no_largest_timestamp() -> None:
     """An empty log has no record at or after any time, but its ends are known."""
     log = open_at(MemoryFiles())
-    assert log.find_offset(SpecialTimestamp.MAX_TIMESTAMP) is None
-    assert log.find_offset(0) is None
-    assert log.find_offset(SpecialTimestamp.EARLIEST) == ((-1, 0), -1)
+    assert find_offset(log, SpecialTimestamp.MAX_TIMESTAMP) is None
+    assert find_offset(log, 0) is None
+    assert find_offset(log, SpecialTimestamp.EARLIEST) == ((-1, 0), -1)
     append(log, batch(b"untimed", timestamps=[-1]))
-    assert log.find_offset(SpecialTimestamp.MAX_TIMESTAMP) is None
+    assert find_offset(log, SpecialTimestamp.MAX_TIMESTAMP) is None
 
 
 @pytest.mark.parametrize("codec", Codec)
@@ -241,7 +243,7 @@ def test_the_log_start_offset_hides_older_records_from_a_search() -> None:
     append(log, batch(b"a", b"b", b"c", timestamps=[NOW, NOW + 1, NOW + 2]))
     log.positions.log_start = 1
     assert find(log, NOW) == (1, 1, 0)
-    assert log.find_offset(SpecialTimestamp.EARLIEST) == ((-1, 1), 0)
+    assert find_offset(log, SpecialTimestamp.EARLIEST) == ((-1, 1), 0)
 
 
 def test_a_batch_larger_than_a_segment_is_refused() -> None:

@@ -15,9 +15,10 @@ from tailrace.storage.config import DAY_MS, LogConfig
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log, is_flush_due
+from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.removals import Removals
 from tailrace.storage.segment import Segment, SegmentAppend, open_segment
-from tailrace.storage.shrink import replace_segments, truncate_to
+from tailrace.storage.shrink import raise_log_start, replace_segments, truncate_to
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,
@@ -299,8 +300,8 @@ def test_a_closed_log_takes_no_calls() -> None:
         log.finish,
         lambda: append_values(log, b"late"),
         lambda: log.read(0, bytes_max=1, is_first_whole=True),
-        lambda: log.find_offset(0),
-        lambda: log.raise_log_start(1),
+        lambda: find_offset(log, 0),
+        lambda: raise_log_start(log, 1),
     ):
         with pytest.raises(StorageError, match="closed"):
             call()
@@ -431,7 +432,7 @@ def test_the_topic_id_goes_with_a_folder_on_its_way_out() -> None:
     files = MemoryFiles()
     logs = started(files)
     logs.open(PARTITION, topic_id=TOPIC_ID, config=settings())
-    logs.delete(PARTITION, "ab" * 16)
+    logs.take_out(PARTITION, "ab" * 16)()
     folder = f"data/{names.delete_directory_name(PARTITION, 'ab' * 16)}"
     assert names.PARTITION_METADATA in files.list(folder)
     assert not files.is_directory(FOLDER)
@@ -444,7 +445,7 @@ def test_a_log_can_be_deleted_once_it_is_closed() -> None:
     log = logs.open(PARTITION, topic_id=TOPIC_ID, config=settings())
     append_values(log, *[b"value"] * 12)
     log.close()
-    logs.delete(PARTITION, "ab" * 16)
+    logs.take_out(PARTITION, "ab" * 16)()
     assert logs.get(PARTITION) is None
     assert any("-delete" in name for name in files.list("data"))
     logs.removals.remove_due(NOW + settings().file_delete_delay_ms)
@@ -457,7 +458,7 @@ def test_a_folder_that_is_not_empty_is_deleted_whole() -> None:
     logs = started(files)
     logs.open(PARTITION, topic_id=TOPIC_ID, config=settings())
     files.open(f"{FOLDER}/notes.txt", create=True)
-    logs.delete(PARTITION, "ab" * 16)
+    logs.take_out(PARTITION, "ab" * 16)()
     logs.removals.remove_due(NOW + DAY_MS)
     assert not any("flights" in name for name in files.list("data"))
 
@@ -472,7 +473,7 @@ def test_a_flush_of_a_log_whose_folder_is_gone_does_not_stop_the_checkpoint() ->
         append_values(log, *[b"value"] * 12)
     seen = iter(logs)
     first = next(seen)
-    logs.delete(PARTITION, "ab" * 16)
+    logs.take_out(PARTITION, "ab" * 16)()
     with pytest.raises(OSError, match="closed"):
         first.sync_rolled()
     logs.checkpoint()

@@ -6,6 +6,7 @@ from tailrace.errors import OffsetOutOfRangeError, RecordTooLargeError
 from tailrace.model import Codec, SpecialTimestamp
 from tailrace.records.batch import read_batches
 from tailrace.storage.log import Log
+from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.producers import InvalidProducerEpochError, ProducerSequenceError
 from tailrace.storage.recovery import open_log
@@ -217,7 +218,7 @@ def test_the_offsets_of_a_read_are_those_of_the_log() -> None:
 def test_searches_answer_with_the_leader_epoch() -> None:
     """The answer has the leader epoch of the record found, or of the log's start or end."""
     log = open_at(MemoryFiles(), config=settings(segment_bytes=200, index_interval_bytes=1))
-    assert log.find_offset(0) is None
+    assert find_offset(log, 0) is None
     for epoch in (0, 1):
         append(log, batch(b"value", timestamps=[NOW + epoch]), epoch=epoch)
     for timestamp, expected in (
@@ -227,9 +228,9 @@ def test_searches_answer_with_the_leader_epoch() -> None:
         (SpecialTimestamp.EARLIEST_LOCAL, ((-1, 0), 0)),
         (SpecialTimestamp.LATEST, ((-1, 2), 1)),
     ):
-        assert log.find_offset(timestamp) == expected
+        assert find_offset(log, timestamp) == expected
     log.epochs.assign(2, 2)
-    assert log.find_offset(SpecialTimestamp.LATEST) == ((-1, 2), 2)
+    assert find_offset(log, SpecialTimestamp.LATEST) == ((-1, 2), 2)
 
 
 def test_a_search_does_not_look_behind_its_limit() -> None:
@@ -237,11 +238,11 @@ def test_a_search_does_not_look_behind_its_limit() -> None:
     log = open_at(MemoryFiles())
     append(log, batch(timestamps=[NOW]))
     log.append(memoryview(batch(timestamps=[NOW + 5])), leader_epoch=0, now_ms=NOW)
-    assert log.find_offset(NOW + 1) is None
-    assert log.find_offset(SpecialTimestamp.MAX_TIMESTAMP) is None
-    assert log.find_offset(NOW + 1, limit=ReadLimit.LOG_END) == ((NOW + 5, 1), 0)
-    assert log.find_offset(SpecialTimestamp.LATEST) == ((-1, 1), 0)
-    assert log.find_offset(SpecialTimestamp.LATEST, limit=ReadLimit.LOG_END) == ((-1, 2), 0)
+    assert find_offset(log, NOW + 1) is None
+    assert find_offset(log, SpecialTimestamp.MAX_TIMESTAMP) is None
+    assert find_offset(log, NOW + 1, limit=ReadLimit.LOG_END) == ((NOW + 5, 1), 0)
+    assert find_offset(log, SpecialTimestamp.LATEST) == ((-1, 1), 0)
+    assert find_offset(log, SpecialTimestamp.LATEST, limit=ReadLimit.LOG_END) == ((-1, 2), 0)
 
 
 def test_batches_carry_the_epoch_of_their_leader() -> None:

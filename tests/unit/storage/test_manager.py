@@ -20,6 +20,7 @@ from tailrace.storage.directories import (
 from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager, is_shortage
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import DiskFault, MemoryFiles
 from tailrace.testing.files import MemoryFile
 from tests.unit.storage.builders import NOW, SetClock, append, append_values, batch, settings
@@ -298,7 +299,7 @@ def test_a_failed_directory_takes_only_its_own_partitions() -> None:
     ):
         with pytest.raises(StorageError, match="input/output error"):
             call()
-    logs.delete(TWO, "ab" * 16)
+    logs.take_out(TWO, "ab" * 16)()
     assert len(files.operations) == before
     append_values(here, b"value")
     logs.close()
@@ -425,7 +426,7 @@ def test_a_log_start_is_noted_while_its_segments_are_there() -> None:
         if number and number % 10 == 0:
             log.roll()
     (directory,) = logs.directories
-    log.raise_log_start(31)
+    raise_log_start(log, 31)
     directory.checkpoint_log_starts()
     assert offsets_in(files, f"data/{LOG_STARTS}") == {"flights 0": 31}
     logs.delete_old_segments(log, NOW)
@@ -508,7 +509,7 @@ def test_a_deleted_log_is_one_folder_until_its_delay_has_passed() -> None:
     logs = manager(files)
     append_values(create(logs, file_delete_delay_ms=1000), *[b"value"] * 12)
     before = files.list("data/flights-0")
-    logs.delete(ONE, "ab" * 16)
+    logs.take_out(ONE, "ab" * 16)()
     folder = f"data/flights-0.{'ab' * 16}-delete"
     assert files.list(folder) == before
     create(logs)
@@ -527,7 +528,7 @@ def test_the_longest_topic_name_can_be_deleted() -> None:
     for length in (249, 253):
         partition = TopicPartition("x" * length, 0)
         create(logs, partition)
-        logs.delete(partition, "ab" * 16)
+        logs.take_out(partition, "ab" * 16)()
     assert all(len(name) <= 255 for name in files.list("data"))
 
 
@@ -536,7 +537,7 @@ def test_a_manager_closes_with_a_deletion_delay_of_zero() -> None:
     files = MemoryFiles()
     logs = manager(files)
     append_values(create(logs, file_delete_delay_ms=0), b"value")
-    logs.delete(ONE, "ab" * 16)
+    logs.take_out(ONE, "ab" * 16)()
     (directory,) = logs.directories
     directory.removals.remove_due(NOW)
     logs.close()
@@ -619,6 +620,6 @@ def test_the_expiry_of_producers_passes_by_a_deleted_log() -> None:
     assert (len(one.producers), len(two.producers)) == (0, 0)
     for log in (one, two):
         send(log, 2)
-    logs.delete(ONE, ID.hex)
+    logs.take_out(ONE, ID.hex)()
     expire()
     assert (len(one.producers), len(two.producers)) == (1, 0)

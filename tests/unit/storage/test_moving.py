@@ -18,6 +18,7 @@ from tailrace.storage.directory_logs import DirectoryLogs
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
 from tailrace.storage.moving import MoveError, PartitionMove, begin_move, settle_futures
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import NOW, SetClock, batch
 
@@ -308,7 +309,7 @@ def test_retention_may_take_a_segment_that_is_being_copied() -> None:
     def on_read(_: str, path: str) -> None:
         if path == "one/flights-0/00000000000000000000.log":
             files.on_read = None
-            log.raise_log_start(2)
+            raise_log_start(log, 2)
             assert logs.delete_old_segments(log, NOW)
 
     files.on_read = on_read
@@ -380,7 +381,7 @@ def test_a_checkpoint_in_the_middle_of_a_swap_is_no_failure(call: tuple[str, str
     files = MemoryFiles()
     logs = start(files)
     log = filled(logs)
-    log.raise_log_start(2)
+    raise_log_start(log, 2)
     log.epochs.assign(7, log.end_offset)
     moved = begin(logs, log)
     moved.catch_up()

@@ -114,7 +114,7 @@ def test_snapshots_outside_of_the_log_are_removed() -> None:
         known.write_snapshot(sequence + 1)
     known.reload(segments(files, *range(5)), log_start=1, log_end=3)
     assert snapshots(files) == [2, 3]
-    assert known.snapshot_paths == [path(2, ".snapshot"), path(3, ".snapshot")]
+    assert known.snapshots.paths == [path(2, ".snapshot"), path(3, ".snapshot")]
 
 
 def test_a_snapshot_behind_the_log_end_is_gone_for_good() -> None:
@@ -134,7 +134,7 @@ def test_the_newest_snapshot_stays_without_a_segment_of_its_offset() -> None:
         put(files, offset)
     known = reloaded(files, 5, log_end=42)
     assert snapshots(files) == [5, 42]
-    assert known.snapshot_paths == [path(5, ".snapshot"), path(42, ".snapshot")]
+    assert known.snapshots.paths == [path(5, ".snapshot"), path(42, ".snapshot")]
 
 
 def test_the_last_two_segments_get_snapshots_when_a_replay_comes_by() -> None:
@@ -143,7 +143,7 @@ def test_the_last_two_segments_get_snapshots_when_a_replay_comes_by() -> None:
     put(files, 5)
     known = reloaded(files, 5, 20, 42, 50, log_end=60)
     assert snapshots(files) == [5, 42, 50]
-    assert known.snapshot_paths == [path(each, ".snapshot") for each in (5, 42, 50)]
+    assert known.snapshots.paths == [path(each, ".snapshot") for each in (5, 42, 50)]
 
 
 def test_snapshots_without_a_segment_are_removed() -> None:

@@ -15,6 +15,9 @@ from tailrace.testing import DiskFault, MemoryFiles
 
 if TYPE_CHECKING:
     from tailrace.storage.recovery import LogCut
+from tailrace.storage.offset_lookup import find_offset
+from tailrace.storage.segment import retention_time_ms
+from tailrace.storage.shrink import raise_log_start
 from tests.unit.storage.builders import (
     FOLDER,
     NOW,
@@ -59,7 +62,7 @@ def test_a_stopped_log_is_as_it_was(is_clean: bool) -> None:  # noqa: FBT001 - a
     log = open_at(files, is_clean=is_clean, checkpoints=(12, 0))
     assert (records(log), bases(log)) == (before, old_bases)
     assert log.positions.recovery_point == 12
-    assert log.find_offset(SpecialTimestamp.MAX_TIMESTAMP) == ((NOW + 11, 11), 0)
+    assert find_offset(log, SpecialTimestamp.MAX_TIMESTAMP) == ((NOW + 11, 11), 0)
     append_values(log, b"next")
     assert values(log) == [*expected_values(12), b"next"]
     assert bases(log) == old_bases
@@ -264,7 +267,7 @@ def test_a_log_start_offset_above_everything_begins_anew() -> None:
     files = MemoryFiles()
     log = filled(files, 20)
     last = bases(log)[-1]
-    log.raise_log_start(20)
+    raise_log_start(log, 20)
     stop_cleanly(log)
     files.remove(path(last, ".log"))
     cuts: list[LogCut] = []
@@ -315,7 +318,7 @@ def test_damaged_indexes_are_written_anew(
     log = open_at(files, is_clean=is_clean)
     assert values(log) == expected_values(12)
     for number in range(12):
-        assert log.find_offset(NOW + number) == ((NOW + number, number), 0)
+        assert find_offset(log, NOW + number) == ((NOW + number, number), 0)
         assert records(log, number)[0].offset == number
     stop_cleanly(log)
     for base in all_bases[:-1]:
@@ -330,7 +333,7 @@ def test_rebuilding_with_smaller_indexes_stops_when_they_are_full() -> None:
     log = open_at(files, config=settings(segment_index_bytes=36, index_interval_bytes=0))
     assert values(log) == expected_values(12)
     assert log.segments.active.offset_index.entries.count == 2
-    assert log.find_offset(NOW + 11) == ((NOW + 11, 11), 0)
+    assert find_offset(log, NOW + 11) == ((NOW + 11, 11), 0)
 
 
 def test_damage_inside_of_an_index_does_not_mislead_a_reader() -> None:
@@ -572,10 +575,10 @@ def test_a_segment_that_was_flushed_and_finished_later_is_whole(
     again = open_at(crashed, config=config, checkpoints=(2, 0), report=cuts.append)
     assert values(again) == expected_values(2)
     assert again.end_offset == 2
-    found = again.find_offset(NOW + 1)
+    found = find_offset(again, NOW + 1)
     assert found is not None
     assert found[0].offset == 1
-    assert again.segments.first.largest_timestamp_or_modified_ms() == NOW + 1
+    assert retention_time_ms(again.segments.first) == NOW + 1
     append(again, batch(b"value 2", timestamps=[NOW + 2]))
     assert values(again) == expected_values(3)
     assert cuts == []

@@ -5,7 +5,7 @@ import pytest
 from tailrace.errors import OffsetOutOfRangeError
 from tailrace.storage.log import Log
 from tailrace.storage.retention import DeletionReason, SegmentDeletion
-from tailrace.storage.shrink import delete_old_segments, explain
+from tailrace.storage.shrink import delete_old_segments, explain, raise_log_start
 from tailrace.storage.snapshots import list_snapshots
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import (
@@ -73,7 +73,7 @@ def test_what_the_log_start_removes_lets_time_go_on() -> None:
         if log.end_offset < 3:
             log.roll()
     assert delete_old_segments(log, NOW + 901) == ()
-    log.raise_log_start(1)
+    raise_log_start(log, 1)
     assert delete_old_segments(log, NOW + 901) == (
         SegmentDeletion(base_offset=0, reason=DeletionReason.LOG_START),
         SegmentDeletion(base_offset=1, reason=DeletionReason.TIME),
@@ -90,7 +90,7 @@ def test_deleted_records_take_the_snapshots_of_their_segments_along() -> None:
         if sequence < 2:
             log.roll()
     assert snapshots(log) == [1, 2]
-    log.raise_log_start(log.end_offset - 1)
+    raise_log_start(log, log.end_offset - 1)
     delete_old_segments(log, NOW)
     assert snapshots(log) == [2]
 
@@ -104,7 +104,7 @@ def test_producers_of_deleted_records_stay_known() -> None:
     produced(log, 0, producer_id=2)
     log.roll()
     assert (len(log.producers), snapshots(log)) == (2, [1, 2])
-    log.raise_log_start(2)
+    raise_log_start(log, 2)
     delete_old_segments(log, NOW)
     assert files.exists(path(1, ".snapshot.deleted"))
     log.folder.removals.remove_due(NOW + log.config.file_delete_delay_ms)
@@ -146,7 +146,7 @@ def test_a_transaction_index_is_deleted_with_its_segment() -> None:
     append_values(log, b"other")
     log.roll()
     assert [files.exists(path(base, ".txnindex")) for base in (0, 2)] == [True, False]
-    log.raise_log_start(3)
+    raise_log_start(log, 3)
     assert [each.base_offset for each in delete_old_segments(log, NOW)] == [0, 2]
     assert not files.exists(path(0, ".txnindex"))
     assert files.exists(path(0, ".txnindex.deleted"))
@@ -237,11 +237,11 @@ def test_records_above_the_high_watermark_cannot_be_deleted() -> None:
     log = log_of(100)
     log.advance_high_watermark(25)
     with pytest.raises(OffsetOutOfRangeError) as caught:
-        log.raise_log_start(26)
+        raise_log_start(log, 26)
     assert caught.value.log_end_offset == 25
     assert log.start_offset == 0
-    assert log.raise_log_start(25)
-    assert not log.raise_log_start(25)
+    assert raise_log_start(log, 25)
+    assert not raise_log_start(log, 25)
 
 
 @pytest.mark.parametrize(("start", "expected"), [(1, [0, 5, 10]), (6, [5, 10]), (15, [10])])
@@ -249,7 +249,7 @@ def test_deleted_records_take_whole_segments_along(start: int, expected: list[in
     """The active one stays."""
     log = log_of(15)
     replicate_all(log)
-    log.raise_log_start(start)
+    raise_log_start(log, start)
     delete_old_segments(log, NOW)
     assert (bases(log), log.start_offset) == (expected, start)
 
@@ -308,7 +308,7 @@ def test_a_log_that_is_only_compacted_loses_deleted_records() -> None:
     """What lies below the log start goes under each policy."""
     log = log_of(15, cleanup_policy="compact", retention_ms=10_000, timestamp=NOW - 20_000)
     replicate_all(log)
-    log.raise_log_start(5)
+    raise_log_start(log, 5)
     delete_old_segments(log, NOW)
     assert (bases(log), log.start_offset) == ([5, 10], 5)
 
@@ -343,7 +343,7 @@ def test_a_segment_that_cannot_be_renamed_stays_until_the_next_call() -> None:
     assert not values(log)
     append_values(log, b"goes on")
     assert values(log) == [b"goes on"]
-    log.raise_log_start(16)
+    raise_log_start(log, 16)
     log.config = settings()
     delete_old_segments(log, NOW)
     assert bases(log) == [15]
@@ -386,7 +386,7 @@ def test_after_a_crash_retention_goes_on_where_it_was() -> None:
     """Deleted segments stay deleted when the process dies, and are deleted for good then."""
     files = MemoryFiles()
     log = filled(files, 12)
-    log.raise_log_start(bases(log)[1] + 1)
+    raise_log_start(log, bases(log)[1] + 1)
     delete_old_segments(log, NOW)
     again = open_at(files.crash(keep_unsynced=True))
     assert again.start_offset == bases(log)[0]

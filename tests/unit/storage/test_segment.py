@@ -12,7 +12,7 @@ from tailrace.records.builder import records_of
 from tailrace.records.control import build_end_marker
 from tailrace.runtime.files import Files
 from tailrace.storage.index.transaction import AbortedTxn
-from tailrace.storage.segment import Segment, SegmentAppend, open_segment
+from tailrace.storage.segment import Segment, SegmentAppend, open_segment, retention_time_ms
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,
@@ -81,9 +81,9 @@ def test_an_offset_that_the_indexes_cannot_hold_is_refused(
     segment = opened(MemoryFiles(), base_offset)
     with pytest.raises(AssertionError):
         put(segment, last_offset)
-    assert segment.is_empty
+    assert not segment.size
     put(segment, base_offset + INT32_MAX)
-    assert not segment.is_empty
+    assert segment.size
 
 
 def test_an_empty_segment_has_nothing_to_read() -> None:
@@ -170,7 +170,7 @@ def test_an_empty_segment_is_as_new_after_truncation() -> None:
     assert again.truncate_to(57) == 0
     assert (again.offset_index.is_full, again.time_index.is_full) == (False, False)
     assert [again.created_ms, again.first_timestamp] == [None, None]
-    assert again.is_empty
+    assert not again.size
     assert (again.can_hold(100), again.can_hold(INT32_MAX + 200)) == (True, False)
 
 
@@ -404,9 +404,9 @@ def test_a_segment_without_timestamps_has_no_first_one() -> None:
     put(segment, 40)
     files.set_modified_ms(f"{NAME}.log", 777)
     assert segment.first_timestamp is None
-    assert (segment.modified_ms(), segment.largest_timestamp_or_modified_ms()) == (777, 777)
+    assert (segment.modified_ms(), retention_time_ms(segment)) == (777, 777)
     put(segment, 41, timestamp=0)
-    assert segment.largest_timestamp_or_modified_ms() == 0
+    assert retention_time_ms(segment) == 0
 
 
 def test_cleared_indexes_know_no_aborted_transaction() -> None:
@@ -425,7 +425,7 @@ def test_a_new_segment_does_not_take_over_what_it_finds() -> None:
     old.transactions.append(AbortedTxn(1, 40, 43, 44))
     old.close()
     segment = opened(files)
-    assert (segment.is_empty, segment.transactions.entries(), read(segment, 0)) == (True, (), [])
+    assert (not segment.size, segment.transactions.entries(), read(segment, 0)) == (True, (), [])
     assert segment.newest == (-1, 40)
 
 

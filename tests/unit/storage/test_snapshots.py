@@ -135,16 +135,16 @@ def test_a_snapshot_is_named_after_the_log_end() -> None:
     files = folder()
     known = with_snapshots(files, 2)
     assert files.list(FOLDER) == ["00000000000000000002.snapshot"]
-    assert known.snapshot_paths == [path(2, ".snapshot")]
+    assert known.snapshots.paths == [path(2, ".snapshot")]
     assert decode_snapshot(files.content(path(2, ".snapshot"))).keys() == {7}
 
 
 def test_there_is_no_snapshot_that_nobody_has_written() -> None:
     """Neither in the list nor among those that leave service."""
     known = states()
-    assert known.snapshot_paths == []
-    assert known.remove_snapshots_at([1]) == []
-    assert known.remove_snapshots_before(10) == []
+    assert known.snapshots.paths == []
+    assert known.snapshots.remove_at([1]) == []
+    assert known.snapshots.remove_before(10) == []
 
 
 def test_a_snapshot_is_written_once_for_an_offset() -> None:
@@ -170,7 +170,7 @@ def test_a_failed_snapshot_can_be_written_again() -> None:
     files.faults.clear()
     known.write_snapshot(1)
     assert decode_snapshot(files.content(path(1, ".snapshot"))).keys() == {7}
-    assert known.snapshot_paths == [path(1, ".snapshot")]
+    assert known.snapshots.paths == [path(1, ".snapshot")]
 
 
 def test_a_snapshot_is_on_the_device_when_asked_for() -> None:
@@ -183,7 +183,7 @@ def test_a_snapshot_is_on_the_device_when_asked_for() -> None:
         append(known, sent(0), 0)
         known.write_snapshot(1, is_synced=way == "at once")
         if way == "later":
-            known.sync_snapshot(1)
+            known.snapshots.sync(1)
         if way == "again":
             known.write_snapshot(1, is_synced=True)
         files.sync_directory(FOLDER)
@@ -193,25 +193,25 @@ def test_a_snapshot_is_on_the_device_when_asked_for() -> None:
 
 def test_to_sync_a_snapshot_that_is_not_there_is_no_error() -> None:
     """None was due, or it has left service."""
-    states().sync_snapshot(5)
+    states().snapshots.sync(5)
 
 
 def test_snapshots_before_an_offset_leave_service() -> None:
     """The caller gets the files and removes them; the others stay."""
     files = folder()
     known = with_snapshots(files, 2, 3)
-    assert known.remove_snapshots_before(3) == [path(2, ".snapshot")]
-    assert known.snapshot_paths == [path(3, ".snapshot")]
-    assert known.remove_snapshots_before(4) == [path(3, ".snapshot")]
-    assert known.snapshot_paths == []
+    assert known.snapshots.remove_before(3) == [path(2, ".snapshot")]
+    assert known.snapshots.paths == [path(3, ".snapshot")]
+    assert known.snapshots.remove_before(4) == [path(3, ".snapshot")]
+    assert known.snapshots.paths == []
 
 
 def test_snapshots_of_segments_leave_service() -> None:
     """By offset; the caller gets the files there are, to rename and delete them later."""
     files = folder()
     known = with_snapshots(files, 5, 8)
-    assert known.remove_snapshots_at([5, 6]) == [path(5, ".snapshot")]
-    assert known.snapshot_paths == [path(8, ".snapshot")]
+    assert known.snapshots.remove_at([5, 6]) == [path(5, ".snapshot")]
+    assert known.snapshots.paths == [path(8, ".snapshot")]
 
 
 def test_a_snapshot_that_is_gone_already_leaves_service_without_a_file() -> None:
@@ -219,8 +219,8 @@ def test_a_snapshot_that_is_gone_already_leaves_service_without_a_file() -> None
     files = folder()
     known = with_snapshots(files, 5)
     files.remove(path(5, ".snapshot"))
-    assert known.remove_snapshots_at([5]) == []
-    assert known.snapshot_paths == []
+    assert known.snapshots.remove_at([5]) == []
+    assert known.snapshots.paths == []
 
 
 def test_to_begin_anew_removes_all_snapshots_and_producers() -> None:
@@ -230,7 +230,7 @@ def test_to_begin_anew_removes_all_snapshots_and_producers() -> None:
     known.truncate_fully(0)
     assert snapshots(files) == []
     assert len(known) == 0
-    assert known.snapshot_paths == []
+    assert known.snapshots.paths == []
     append(known, sent(0), 0)
     known.write_snapshot(1)
     assert snapshots(files) == [1]
@@ -248,7 +248,7 @@ def test_snapshots_are_looked_for_in_the_folder_again() -> None:
     known.truncate_fully(0)
     files.open(path(3, ".snapshot"), create=True).write(0, copy)
     known.reload(segments(files), log_start=0, log_end=3)
-    assert known.snapshot_paths == [path(3, ".snapshot")]
+    assert known.snapshots.paths == [path(3, ".snapshot")]
     found = known.get(7)
     assert found is not None
     assert found.last_sequence == 0

@@ -8,9 +8,15 @@ from tailrace.model import SpecialTimestamp
 from tailrace.records.batch import read_batches
 from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.log import Log
+from tailrace.storage.offset_lookup import find_offset
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.producers import CoordinatorFencedError, InvalidProducerEpochError
-from tailrace.storage.shrink import delete_old_segments, truncate_fully_and_start_at, truncate_to
+from tailrace.storage.shrink import (
+    delete_old_segments,
+    raise_log_start,
+    truncate_fully_and_start_at,
+    truncate_to,
+)
 from tailrace.storage.snapshots import NONE
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import (
@@ -266,7 +272,7 @@ def with_transaction_over_a_roll() -> Log:
 def test_the_last_stable_offset_is_not_below_the_log_start() -> None:
     """In the middle of a segment: what was deleted needs no decision."""
     log = with_transaction_over_a_roll()
-    log.raise_log_start(5)
+    raise_log_start(log, 5)
     assert (log.positions.last_stable, len(log.segments)) == (5, 2)
     append_plain(log)
     raise_to_end(log)
@@ -276,7 +282,7 @@ def test_the_last_stable_offset_is_not_below_the_log_start() -> None:
 def test_the_last_stable_offset_is_not_below_the_log_start_once_segments_are_gone() -> None:
     """As above, when the transaction's first segment is deleted."""
     log = with_transaction_over_a_roll()
-    log.raise_log_start(8)
+    raise_log_start(log, 8)
     delete_old_segments(log, NOW)
     assert (log.positions.last_stable, bases(log)) == (8, [8])
 
@@ -456,7 +462,7 @@ def test_a_marker_counts_in_a_search_by_time() -> None:
     TransactionalProducer(log, 1).commit()
     raise_to_end(log)
     for timestamp in (SpecialTimestamp.MAX_TIMESTAMP, NOW - 9):
-        found = log.find_offset(timestamp)
+        found = find_offset(log, timestamp)
         assert found is not None
         assert tuple(found[0]) == (NOW, 1)
 

@@ -8,7 +8,7 @@ from tailrace.errors import RetriableError, StorageError
 from tailrace.storage.log import Log
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.producers import KnownProducer
-from tailrace.storage.shrink import truncate_fully_and_start_at, truncate_to
+from tailrace.storage.shrink import raise_log_start, truncate_fully_and_start_at, truncate_to
 from tailrace.storage.snapshots import list_snapshots
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import (
@@ -233,7 +233,7 @@ def test_a_truncation_below_the_first_segment_begins_anew() -> None:
 def test_a_truncation_below_the_log_start_takes_it_along() -> None:
     """The log is empty then."""
     log = filled(MemoryFiles(), 5)
-    log.raise_log_start(4)
+    raise_log_start(log, 4)
     truncate_to(log, 2)
     assert (log.start_offset, log.end_offset) == (2, 2)
     assert not log.read(2, bytes_max=100, is_first_whole=True).read()

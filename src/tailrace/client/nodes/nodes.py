@@ -270,7 +270,11 @@ class Nodes:
             state.retired_at = now + link.session_s
             logger.debug("node_ready node=%s", state.node)
         if link.throttle_ms:
-            self._mute(state, link, now)
+            seconds = link.throttle_ms / 1000
+            link.throttle_ms = 0
+            link.postpone(seconds)
+            state.muted_until = max(state.muted_until, now + seconds)
+            self._wake_by(state.muted_until)
         if link.is_ready and not link.in_flight:
             self._wake_by(state.unused_until(self._config))
 
@@ -291,13 +295,6 @@ class Nodes:
             credentials=config.credentials,
             touched=lambda: self._touch(state),
         )
-
-    def _mute(self, state: NodeState, link: Link, now: float) -> None:
-        seconds = link.throttle_ms / 1000
-        link.throttle_ms = 0
-        link.postpone(seconds)
-        state.muted_until = max(state.muted_until, now + seconds)
-        self._wake_by(state.muted_until)
 
     def _check_times(self, now: float) -> None:
         """Close connections whose time is up, and set the time of the next check."""

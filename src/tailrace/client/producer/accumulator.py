@@ -150,11 +150,6 @@ class Accumulator:
             self.ready.pop(partition, None)
         return batch
 
-    def defer(self, partition: TopicPartition, now: float) -> None:
-        """Recompute when a partition may be sent, after it turned out that it may not yet."""
-        self.ready.pop(partition, None)
-        self._settle(partition, now)
-
     def put_back(self, batch: ProducerBatch, *, now: float, place: int, is_moved: bool) -> None:
         """Queue a batch for a retry, behind the first `place` batches of its queue.
 
@@ -163,13 +158,14 @@ class Accumulator:
         batch.pause_s = 0.0 if is_moved else self._backoff.pause_s(batch.attempts)
         batch.attempts += 1
         batch.last_attempt_at = now
-        self._insert(batch, place)
-        self.defer(batch.partition, now)
+        self.queues.setdefault(batch.partition, deque()).insert(place, batch)
+        self.ready.pop(batch.partition, None)
+        self._settle(batch.partition, now)
 
     def put_parts(self, parts: Sequence[ProducerBatch], *, now: float, place: int) -> None:
         """Queue the parts of a batch that was too large, behind the first `place` batches."""
         for part in reversed(parts):
-            self._insert(part, place)
+            self.queues.setdefault(part.partition, deque()).insert(place, part)
         incomplete = sorted((*parts, *self.incomplete), key=lambda each: each.created_at)
         self.incomplete = dict.fromkeys(incomplete)
         self._settle(parts[0].partition, now)
@@ -212,10 +208,6 @@ class Accumulator:
         finally:
             self._gate.leave(None)
         return True
-
-    def _insert(self, batch: ProducerBatch, place: int) -> None:
-        queue = self.queues.setdefault(batch.partition, deque())
-        queue.insert(place, batch)
 
     def _make_ready(self, partition: TopicPartition) -> None:
         if partition not in self.muted and not self.queues[partition][0].pause_s:

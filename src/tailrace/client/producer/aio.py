@@ -31,6 +31,7 @@ from tailrace.client.producer.hooks import BatchHook
 from tailrace.client.producer.interceptors import ProducerInterceptor
 from tailrace.client.producer.lines import Lines
 from tailrace.client.producer.loading import is_worth_waiting, load_beside
+from tailrace.client.producer.loop_waits import LoopWaits
 from tailrace.client.producer.many import SendSummary, check_columns
 from tailrace.client.producer.partitioners import Partitioner
 from tailrace.client.producer.receipts import DeliveryCallback, ProducerRecord
@@ -266,7 +267,8 @@ class AsyncProducer(BaseProducer):
         self._settle(engine)
         self._is_closing = False
         """`close` was called: no new records are taken, but queued ones still go into batches."""
-        self._lines = lines = Lines(engine, self._driver)
+        self._waits = LoopWaits(engine, self._driver)
+        self._lines = lines = Lines(engine, self._driver, self._waits)
         self._transactions = LoopTransactions(
             engine, until=self._driver.until, serve_lines=lines.served, end_lines=lines.end
         )
@@ -277,20 +279,21 @@ class AsyncProducer(BaseProducer):
     ) -> SendSummary:
         """Send many rows and wait until each has its outcome; see `Producer.send_many`."""
         from tailrace.client.producer.columns import chunks_of
+        from tailrace.client.producer.slices import plan_rows
 
-        engine, driver, lines = self._engine, self._driver, self._lines
+        engine, driver, lines, waits = self._engine, self._driver, self._lines, self._waits
         check_columns(engine.plugins)
         topic = plain_topic(topic)
-        engine.check_name(topic)
+        engine.preparation.check_name(topic)
         summary = SendSummary(topic, progress)
         with summary.accounting():
             for chunk in chunks_of(rows):
                 self._check_open()
-                await lines.wait_for_topic(ProducerRecord(topic), lines.max_block())
+                await waits.wait_for_topic(ProducerRecord(topic), waits.max_block())
                 summary.row_count += chunk.row_count
                 if is_worth_waiting(summary.row_count):
                     await asyncio.to_thread(kernels.load, *ENCODING)
-                plan = engine.plan(topic, chunk)
+                plan = plan_rows(engine, topic, chunk)
                 summary.refuse(plan.refused)
                 for columns in plan.slices:
                     # Queued records may be for the same partition, and were sent before these rows.
@@ -299,8 +302,8 @@ class AsyncProducer(BaseProducer):
                     batch = engine.append_slice(topic, columns, now=driver.loop.time())
                     if batch is None:
                         size = engine.accumulator.supply.memory_for_slice(columns)
-                        granted = await lines.wait_for_memory(size, lines.max_block())
-                        with engine.returning(granted):
+                        granted = await waits.wait_for_memory(size, waits.max_block())
+                        with engine.pool.returning(granted):
                             batch = engine.append_slice(
                                 topic, columns, now=driver.loop.time(), granted=granted
                             )
@@ -366,7 +369,7 @@ class AsyncProducer(BaseProducer):
                 await self._lines.served()
                 engine.begin_close()
                 await self._driver.until(lambda: not engine.accumulator.incomplete)
-                async with asyncio.timeout_at(self._lines.max_block()):
+                async with asyncio.timeout_at(self._waits.max_block()):
                     await self._driver.until(engine.is_settled)
                     # The commit waits for the last batch, and may have failed only with that one.
                     if timeout != 0 and engine.abort_open():
@@ -409,7 +412,7 @@ class AsyncProducer(BaseProducer):
         wall_s = engine.wall()
         prepared = None
         try:
-            prepared = engine.prepare(record)
+            prepared = engine.preparation.prepare(record)
             placed = self._lines.put(prepared, wall_s)
         except ClosedProducerError:
             raise

@@ -31,7 +31,7 @@ class BaseProducer:
         self._engine = engine
         self._enter = engine.gate.enter
         self._leave = engine.gate.leave
-        self._open = engine.gate.open if engine.is_plain else {}
+        self._open = engine.gate.open if engine.plugins.is_plain else {}
         self._wall = engine.wall
 
     @overload

@@ -12,7 +12,8 @@ Invariant: `available` and the bytes granted and not yet returned add up to `tot
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from tailrace.client.producer.errors import ClosedProducerError
 from tailrace.errors import RecordTooLargeError
@@ -91,6 +92,15 @@ class BufferPool:
         self.available += size
         assert self.available <= self.total, "more was given back than taken"
         self._serve()
+
+    @contextmanager
+    def returning(self, granted: int) -> Iterator[None]:
+        """Return `granted` bytes if the block raises."""
+        try:
+            yield
+        except BaseException:
+            self.deallocate(granted)
+            raise
 
     def take_block(self) -> bytearray:
         """A block of `block_size` bytes with any content; give it back or drop it."""

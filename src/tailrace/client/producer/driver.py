@@ -75,20 +75,12 @@ class ThreadDriver:
 
     # -- for callers, before they take the lock -----------------------------------------------
 
-    def check_step(self) -> None:
-        """Raise ReentrantCallError if this thread was interrupted inside a call of this producer.
-
-        It then holds the lock, which is reentrant and would not stop it.
-        """
-        if self._engine.lock._is_owned():  # type: ignore[attr-defined]
-            raise ReentrantCallError(_REENTRANT)
-
     def check_wait(self) -> None:
-        """As `check_step`; raise also if this thread was interrupted while it led.
+        """As `check_not_interrupted`; raise also if this thread was interrupted while it led.
 
         Waiting for a leader would never end then, since this thread is the leader.
         """
-        self.check_step()
+        check_not_interrupted(self._engine)
         if self._is_led and self._leader == threading.get_ident():
             raise ReentrantCallError(_REENTRANT)
 
@@ -206,7 +198,7 @@ class ThreadDriver:
             events = self._network.wait(timeout)
             lock.acquire()
         except BaseException:
-            self._regain()
+            _take_again(self._engine.lock)
             raise
         finally:
             self._is_led = False
@@ -219,19 +211,8 @@ class ThreadDriver:
         try:
             self._followers.wait(timeout)
         except BaseException:
-            self._regain()
+            _take_again(self._engine.lock)
             raise
-
-    def _regain(self) -> None:
-        """Take the lock again if Ctrl-C interrupted a wait without it.
-
-        The caller's `with` block releases the lock when it ends. Without the lock that would fail,
-        and exception handlers would change the producer while another thread does.
-        """
-        lock = self._engine.lock
-        if not lock._is_owned():  # type: ignore[attr-defined]
-            # Used by `Condition` too; no signal interrupts it.
-            lock._acquire_restore((1, threading.get_ident()))  # type: ignore[attr-defined]
 
     # -- the own thread -----------------------------------------------------------------------
 
@@ -243,12 +224,12 @@ class ThreadDriver:
                 self.give_up(error)
                 name = self._engine.config.client_id
                 log.critical("producer_thread_failed client_id=%s", name, exc_info=error)
-            self._call_back()
+            _make_calls(self._engine)
             # No thread begins to lead any more; one that leads now has been woken and returns soon.
             while self._is_led:
                 self._follow()
             self._network.close()
-            self._call_back()
+            _make_calls(self._engine)
             self._has_ended = True
 
     def _work(self) -> None:
@@ -263,7 +244,7 @@ class ThreadDriver:
                 self._is_parked = True
                 self._lead(end_by)
                 self._is_parked = False
-            self._call_back()
+            _make_calls(self._engine)
             load_beside()
             if self._is_abandoned:
                 if engine.begin_close():
@@ -277,17 +258,6 @@ class ThreadDriver:
                     self.move()
                 if is_idle or time.monotonic() >= end_by:
                     self.stop()
-
-    def _call_back(self) -> None:
-        """Run the callbacks that are due, without the lock."""
-        calls = self._engine.sender.calls
-        while calls:
-            call = calls.popleft()
-            self._engine.lock.release()
-            try:
-                call_user_code(call, about="callback")
-            finally:
-                self._engine.lock.acquire()
 
     # -- Waiting, for receipts ----------------------------------------------------------------
 
@@ -334,3 +304,35 @@ class ThreadDriver:
                 "a receipt of Producer cannot be awaited: call result(), or use AsyncProducer"
             )
         yield from ()
+
+
+def check_not_interrupted(engine: Engine) -> None:
+    """Raise ReentrantCallError if this thread was interrupted inside a call of the producer.
+
+    It then holds the lock, which is reentrant and would not stop it.
+    """
+    if engine.lock._is_owned():  # type: ignore[attr-defined]
+        raise ReentrantCallError(_REENTRANT)
+
+
+def _take_again(lock: threading.RLock) -> None:
+    """Take a producer's lock again if Ctrl-C interrupted a wait without it.
+
+    The caller's `with` block releases the lock when it ends. Without the lock that would fail,
+    and exception handlers would change the producer while another thread does.
+    """
+    if not lock._is_owned():  # type: ignore[attr-defined]
+        # Used by `Condition` too; no signal interrupts it.
+        lock._acquire_restore((1, threading.get_ident()))  # type: ignore[attr-defined]
+
+
+def _make_calls(engine: Engine) -> None:
+    """Make the calls of user code that are due, without the lock."""
+    calls = engine.sender.calls
+    while calls:
+        call = calls.popleft()
+        engine.lock.release()
+        try:
+            call_user_code(call, about="callback")
+        finally:
+            engine.lock.acquire()

@@ -12,27 +12,22 @@ partitioners, interceptors, callbacks) never does.
 
 import logging
 import random
-import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import register_at_fork
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tailrace.client.config import nodes_config
 from tailrace.client.nodes import Backoff, Node, Nodes
 from tailrace.client.producer.accumulator import Accumulator
-from tailrace.client.producer.arguments import plain_record
 from tailrace.client.producer.batch import DeliveryOutcome, Prepared, ProducerBatch, RefusedRecord
 from tailrace.client.producer.buffer_pool import BufferPool
 from tailrace.client.producer.config import ProducerConfig
-from tailrace.client.producer.encoding import BATCH_OVERHEAD, record_size_bound
 from tailrace.client.producer.errors import (
     ClosedProducerError,
-    InvalidTopicError,
-    RejectedRecordError,
     producer_error,
 )
 from tailrace.client.producer.gate import Gate
@@ -42,26 +37,22 @@ from tailrace.client.producer.metadata import ProducerMetadata
 from tailrace.client.producer.metrics import Metrics
 from tailrace.client.producer.partitioners import Partitioner
 from tailrace.client.producer.placement import NO_PARTITION, Placement
+from tailrace.client.producer.preparation import Preparation
 from tailrace.client.producer.receipts import ProducerRecord, Waiting
 from tailrace.client.producer.sender import Sender
-from tailrace.client.producer.serializers import Serializer, serialize
+from tailrace.client.producer.serializers import Serializer
 from tailrace.client.producer.supply import BatchSupply
 from tailrace.client.producer.transactions import TransactionManager
 from tailrace.client.producer.user_code import call_user_code
-from tailrace.config.settings import INT64_MAX
 from tailrace.model import TopicPartition
 from tailrace.runtime.network import Connector
 
 if TYPE_CHECKING:
-    from tailrace.client.producer.columns import Chunk
-    from tailrace.client.producer.slices import ColumnSlice, Plan
+    from tailrace.client.producer.slices import ColumnSlice
 
 log = logging.getLogger(__name__)
 
 _living: "weakref.WeakSet[Engine]" = weakref.WeakSet()
-
-_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""Names that brokers accept; an invalid one would fail the requests about all other topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +64,11 @@ class Plugins:
     partitioner: Partitioner | None = None
     interceptors: Sequence[ProducerInterceptor] = ()
     hooks: Sequence[BatchHook] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a value goes into a batch without interceptors, serializer and partitioner."""
+        return not self.interceptors and not self.value_serializer and self.partitioner is None
 
     def close(self) -> None:
         """Close the serializers and the partitioner that have a `close` method."""
@@ -113,12 +109,6 @@ class Engine:
         self.waiting = waiting
         self.metrics = Metrics()
         self.interceptors = ProducerInterceptors(plugins.interceptors)
-        self.is_plain = (
-            not plugins.interceptors
-            and not plugins.value_serializer
-            and plugins.partitioner is None
-        )
-        """Whether a value goes into a batch without interceptors, serializer and partitioner."""
         self.gate = Gate()
         self.closed_error: ClosedProducerError | None = None
         self._closing = [self.interceptors.close, plugins.close]
@@ -163,6 +153,7 @@ class Engine:
             hooks=BatchHooks(plugins.hooks),
             monotonic=monotonic,
         )
+        self.preparation = Preparation(config, plugins, self.interceptors, metadata=self.metadata)
         self.placement = Placement(
             config,
             plugins.partitioner,
@@ -179,54 +170,6 @@ class Engine:
         return self.accumulator.supply.pool
 
     # -- sending a record ---------------------------------------------------------------------
-
-    def prepare(self, record: ProducerRecord) -> Prepared:
-        """Run interceptors and serializers on a record and check its size; without the lock.
-
-        Raises:
-            ProducerError: the record cannot be sent.
-        """
-        if self.interceptors:
-            try:
-                record = plain_record(self.interceptors.on_send(record), self.plugins)
-            except TypeError as error:
-                raise RejectedRecordError(
-                    f"{record.topic}: after the interceptors, {error}"
-                ) from error
-        self.check_name(record.topic)
-        if record.timestamp is not None and not 0 <= record.timestamp <= INT64_MAX:
-            raise RejectedRecordError(
-                f"{record.topic}: timestamp {record.timestamp} is not in the range 0 to "
-                f"{INT64_MAX} (ms since 1970-01-01 UTC)"
-            )
-        key = serialize(record.key, self.plugins.key_serializer, setting="key_serializer")
-        value = serialize(record.value, self.plugins.value_serializer, setting="value_serializer")
-        try:
-            size = record_size_bound(
-                key, value, record.headers, has_timestamp=record.timestamp is not None
-            )
-        except UnicodeEncodeError as error:
-            raise RejectedRecordError(
-                f"{record.topic}: the name of a header cannot be encoded as UTF-8: {error}"
-            ) from error
-        for limit, setting in (
-            (self.config.max_request_size, "max.request.size"),
-            (self.config.buffer_memory, "buffer.memory"),
-        ):
-            if BATCH_OVERHEAD + size > limit:
-                raise RejectedRecordError(
-                    f"{record.topic}: the record takes up to {BATCH_OVERHEAD + size} bytes, more "
-                    f"than {setting} ({limit}) allows"
-                )
-        return Prepared(record, key, value, size)
-
-    def check_name(self, topic: str) -> None:
-        """Raise InvalidTopicError for an invalid name, which would fail requests for all topics."""
-        if self.metadata.partition_count(topic) is None and not _TOPIC_NAME.fullmatch(topic):
-            raise InvalidTopicError(
-                f"topic {topic!r}: a topic name must have 1 to 249 of the characters a-z, A-Z, "
-                "0-9, '.', '_' and '-'"
-            )
 
     def append(
         self,
@@ -292,27 +235,6 @@ class Engine:
             self.transactions.note_append(batch.partition)
         self.accumulator.enqueue(batch, now=now)
 
-    def plan(self, topic: str, chunk: "Chunk") -> "Plan":
-        """Plan the batches of a chunk of rows; the topic's metadata must be known."""
-        from tailrace.client.producer.slices import plan_chunk
-
-        count = self.metadata.partition_count(topic)
-        assert count is not None, "asked to plan for an unknown topic"
-
-        def choose() -> int:
-            with self.lock:
-                return self.placement.choose_for_many(topic)
-
-        return plan_chunk(
-            chunk,
-            partition_count=count,
-            batch_size=self.accumulator.supply.batch_size(topic),
-            request_size_max=self.config.max_request_size,
-            now_ms=int(self.wall() * 1000),
-            ignores_keys=self.config.partitioner_ignore_keys,
-            choose=choose,
-        )
-
     def _batch_for(self, topic: str, partition: int) -> ProducerBatch | None:
         if partition != NO_PARTITION:
             return self.accumulator.open_batch(TopicPartition(topic, partition))
@@ -366,18 +288,9 @@ class Engine:
 
         That is an invalid name, missing rights, or a login that all brokers have refused.
         """
-        error = self.metadata.topic_error(topic) or self.nodes.login_error(self.metadata.nodes)
+        error = self.metadata.errors.get(topic) or self.nodes.login_error(self.metadata.nodes)
         if error is not None:
             raise producer_error(error)
-
-    @contextmanager
-    def returning(self, granted: int) -> Iterator[None]:
-        """Return `granted` bytes to the pool if the block raises."""
-        try:
-            yield
-        except BaseException:
-            self.pool.deallocate(granted)
-            raise
 
     @contextmanager
     def flushing(self) -> Iterator[Callable[[], bool]]:
@@ -427,7 +340,7 @@ class Engine:
         self.sender.fail_all(error, also_in_flight=True)
         self.pool.close()
         if self.transactions is not None:
-            self.transactions.close(error)
+            self.transactions.flow.fail(error)
         self.nodes.close()
         self.sender.calls += self._closing
         self._closing = []
@@ -449,7 +362,7 @@ class Engine:
         self.pool.close()
         try:
             if self.transactions is not None:
-                self.transactions.close(self.closed_error)
+                self.transactions.flow.fail(self.closed_error)
             self.nodes.close()
         except Exception:
             log.exception("producer_close_failed client_id=%s", self.config.client_id)

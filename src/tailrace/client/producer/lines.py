@@ -25,9 +25,9 @@ from tailrace.client.producer.errors import (
     SendCancelledError,
 )
 from tailrace.client.producer.explanations import why_no_memory, why_no_topic
+from tailrace.client.producer.loop_waits import LoopWaits
 from tailrace.client.producer.placement import NO_PARTITION
 from tailrace.client.producer.receipts import ProducerRecord, RecordMetadata
-from tailrace.client.producer.topic_wait import TopicWait
 from tailrace.errors import TailraceError
 from tailrace.model import TopicPartition
 
@@ -110,9 +110,10 @@ class QueuedRecord(DeliveryOutcome):
 class Lines:
     """The lines of one producer; each has its own task while it is not empty."""
 
-    def __init__(self, engine: "Engine", driver: "LoopDriver") -> None:
+    def __init__(self, engine: "Engine", driver: "LoopDriver", waits: LoopWaits) -> None:
         self._engine = engine
         self._driver = driver
+        self._waits = waits
         self._lines: dict[TopicPartition, deque[QueuedRecord]] = {}
         """Records in line by topic (partition -1), or by partition if that does not exist."""
         self._bytes = 0
@@ -121,10 +122,6 @@ class Lines:
         """By the task that sent them (None for callbacks): records beyond `buffer.memory`, which
         fail unless they are awaited soon."""
         self._pumps: set[asyncio.Task[None]] = set()
-
-    def max_block(self) -> float:
-        """The loop's time `max.block.ms` from now."""
-        return self._driver.loop.time() + self._engine.config.max_block_ms / 1000
 
     def put(self, prepared: Prepared, wall_s: float) -> tuple[DeliveryOutcome, int]:
         """Append a record to a batch if that is possible now, else to its line; then `set_off`.
@@ -176,19 +173,17 @@ class Lines:
             prepared,
             self._driver,
             wall_s=wall_s,
-            deadline=self.max_block(),
+            deadline=self._waits.max_block(),
             leave=self._awaited,
         )
         if self._bytes + queued.size + QUEUED_MEMORY > self._engine.config.buffer_memory:
             sender = asyncio.current_task(self._driver.loop)
             # A task that sends again has not awaited its previous record.
-            self._refuse(self._beyond.pop(sender, None))
+            self._refuse(sender, self._beyond.get(sender))
             self._beyond[sender] = queued
             # `wait_for` and `shield` await in a new task, whose first step runs in the next
             # iteration of the loop, after the calls that are due there already.
-            self._driver.loop.call_soon(
-                self._driver.loop.call_soon, self._refuse_late, sender, queued
-            )
+            self._driver.loop.call_soon(self._driver.loop.call_soon, self._refuse, sender, queued)
         else:
             queued.is_counted = True
             self._bytes += queued.size + QUEUED_MEMORY
@@ -240,14 +235,12 @@ class Lines:
             )
             self._end_queued(queued, error)
 
-    def _refuse_late(self, sender: asyncio.Task[object] | None, queued: QueuedRecord) -> None:
-        """Refuse a record beyond the limit, two iterations of the loop after it was sent."""
-        if self._beyond.get(sender) is queued:
-            self._refuse(self._beyond.pop(sender))
-
-    def _refuse(self, queued: QueuedRecord | None) -> None:
-        """Fail a record beyond the limit, unless it is awaited by now."""
-        if queued is not None and queued.prepared is not None and not queued.watchers:
+    def _refuse(self, sender: asyncio.Task[object] | None, queued: QueuedRecord | None) -> None:
+        """Fail a record beyond the limit, unless it is awaited by now, or was refused before."""
+        if queued is None or self._beyond.get(sender) is not queued:
+            return
+        del self._beyond[sender]
+        if queued.prepared is not None and not queued.watchers:
             why = self._why_in_line(queued, queued.prepared.record)
             error = BufferExhaustedError(
                 f"records in line that nobody awaits take {self._bytes} bytes, and buffer.memory "
@@ -349,7 +342,7 @@ class Lines:
                 record = prepared.record
                 is_aside = place.partition != NO_PARTITION
                 known = record if is_aside else ProducerRecord(record.topic)
-                if not await self.wait_for_topic(known, queued.deadline, queued):
+                if not await self._waits.wait_for_topic(known, queued.deadline, queued):
                     break
                 aside = None if is_aside else self._aside(record)
                 if aside is not None:
@@ -363,7 +356,7 @@ class Lines:
                     # A record before this one may have opened a batch for plain records.
                     self._engine.gate.shut(record.topic)
                     size = self._engine.accumulator.supply.memory_for(queued.size)
-                    granted = await self.wait_for_memory(size, queued.deadline, queued)
+                    granted = await self._waits.wait_for_memory(size, queued.deadline, queued)
         finally:
             if granted:
                 self._engine.pool.deallocate(granted)
@@ -398,67 +391,6 @@ class Lines:
         ended = queued.finish()
         self._engine.sender.calls += (each.run_callbacks for each in ended if each.callbacks)
         self._driver.stirred()
-
-    async def wait_for_topic(
-        self, record: ProducerRecord, deadline: float, queued: QueuedRecord | None = None
-    ) -> bool:
-        """Wait until the topic's metadata is known and has the record's partition.
-
-        Returns False if `queued` failed meanwhile, or left the line because it is not awaited.
-        """
-        loop = self._driver.loop
-        request = None if queued is None else queued.request
-        wait = TopicWait(self._engine, record, started=loop.time(), request=request)
-
-        def is_over() -> bool:
-            if queued is not None and queued.is_done:
-                return True
-            if wait.is_over():
-                return True
-            self._driver.noticed()
-            return False
-
-        if not is_over():
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._driver.until(is_over)
-            except TimeoutError:
-                raise wait.timed_out(loop.time()) from None
-        return queued is None or not queued.is_done
-
-    async def wait_for_memory(
-        self, size: int, deadline: float, queued: QueuedRecord | None = None
-    ) -> int:
-        """Wait for `size` bytes of the pool and take them; returns `size`.
-
-        Returns 0 and takes nothing if `queued` failed meanwhile.
-        """
-        engine = self._engine
-        started = self._driver.loop.time()
-        answers: list[Exception | None] = []
-        waiter = engine.pool.wait(size, answers.append)
-        engine.accumulator.hurry_all()
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._driver.until(
-                    lambda: bool(answers) or (queued is not None and queued.is_done)
-                )
-        except TimeoutError:
-            # If the pool granted the memory just before the timeout, use it.
-            if engine.pool.cancel(waiter):
-                engine.metrics.buffer_exhausted_total += 1
-                waited = self._driver.loop.time() - started
-                raise BufferExhaustedError(why_no_memory(engine, waited)) from None
-        except BaseException:
-            if not engine.pool.cancel(waiter) and answers == [None]:
-                engine.pool.deallocate(size)
-            raise
-        engine.metrics.bufferpool_wait_s += self._driver.loop.time() - started
-        if not answers and engine.pool.cancel(waiter):
-            return 0
-        if answers[0] is not None:
-            raise answers[0]
-        return size
 
     async def ended(self) -> None:
         """Wait for the tasks, after `end`."""

@@ -27,7 +27,6 @@ from tailrace.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 
@@ -101,7 +100,9 @@ class ProducerMetadata:
         self._nodes = self._bootstrap
         self._topics: dict[str, _Topic] = {}
         self._available: dict[str, tuple[int, ...]] = {}
-        self._errors: dict[str, Exception] = {}
+        self.errors: dict[str, Exception] = {}
+        """By topic: the error that makes waiting for it pointless, an invalid name or missing
+        rights. It stays for all waiting callers until `add_topic` is called for the topic again."""
         self.used_at: dict[str, float] = {}
         """When each topic in use was last sent to; the topics need not be known."""
         self._new: set[str] = set()
@@ -153,13 +154,6 @@ class ProducerMetadata:
             self._available[topic] = found
         return found
 
-    def topic_error(self, topic: str) -> Exception | None:
-        """The error that makes waiting for a topic pointless: an invalid name or missing rights.
-
-        It stays for all waiting callers until `add_topic` is called for the topic again.
-        """
-        return self._errors.get(topic)
-
     def describe_wait(
         self,
         topic: str,
@@ -192,12 +186,12 @@ class ProducerMetadata:
     def add_topic(self, topic: str, now: float) -> None:
         """Note that a topic is in use.
 
-        The first call makes a request due at once; a call after a `topic_error` asks again.
+        The first call makes a request due at once; a call after one of `errors` asks again.
         """
         if topic not in self.used_at:
             self._new.add(topic)
             self._allowed_at = -math.inf
-        elif self._errors.pop(topic, None) is not None:
+        elif self.errors.pop(topic, None) is not None:
             self.request_update()
         self.used_at[topic] = now
 
@@ -243,7 +237,13 @@ class ProducerMetadata:
         if is_aged and self._failure is None:
             self._fruitless = 0
         if is_full:
-            self._forget_idle(now)
+            for topic, used_at in list(self.used_at.items()):
+                if used_at + self._max_idle_s <= now and topic not in self._new:
+                    del self.used_at[topic]
+                    self.errors.pop(topic, None)
+            self._topics = {
+                name: self._topics[name] for name in self._topics if name in self.used_at
+            }
         topics = sorted(self.used_at if is_full else self._new)
         self._in_flight = Token(frozenset(topics), is_full, self._wants)
         asked = tuple(MetadataRequestTopic(name=each) for each in topics)
@@ -339,13 +339,6 @@ class ProducerMetadata:
         self.request_update()
         self._changed()
 
-    def _forget_idle(self, now: float) -> None:
-        for topic, used_at in list(self.used_at.items()):
-            if used_at + self._max_idle_s <= now and topic not in self._new:
-                del self.used_at[topic]
-                self._errors.pop(topic, None)
-        self._topics = {name: known for name, known in self._topics.items() if name in self.used_at}
-
     def _take_topics(
         self, token: Token, answers: Iterable[MetadataResponseTopic], *, has_epochs: bool
     ) -> None:
@@ -353,7 +346,7 @@ class ProducerMetadata:
         by_name = {each.name: each for each in answers}
         topics = dict(self._topics)
         for name in token.topics:
-            self._errors.pop(name, None)
+            self.errors.pop(name, None)
             answer = by_name.get(name)
             old = topics.get(name, _UNKNOWN)
             if answer is None:
@@ -361,24 +354,20 @@ class ProducerMetadata:
                 self.request_update()
             elif answer.error_code:
                 topics[name] = old._replace(error=_words(answer.error_code))
-                self._note_error(name, answer.error_code)
+                error = _lasting_error(name, answer.error_code)
+                if error is None:
+                    self.request_update()
+                else:
+                    self.errors[name] = error
             else:
                 topics[name] = _read_topic(answer, old, has_epochs=has_epochs)
-                if topics[name].error or self._is_in_trouble(answer.partitions):
+                is_in_trouble = any(
+                    each.error_code and each.leader_id not in self._nodes
+                    for each in answer.partitions
+                )
+                if topics[name].error or is_in_trouble:
                     self.request_update()
         self._topics = topics
-
-    def _note_error(self, topic: str, code: int) -> None:
-        """Keep an error that waiting cannot end; request an update after any other."""
-        if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
-            self._errors[topic] = InvalidTopicError(f"topic {topic!r}: {_words(code)}")
-        elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            self._errors[topic] = AuthorizationError(f"topic {topic!r}: {_words(code)}")
-        else:
-            self.request_update()
-
-    def _is_in_trouble(self, partitions: Iterable[MetadataResponsePartition]) -> bool:
-        return any(each.error_code and each.leader_id not in self._nodes for each in partitions)
 
 
 def _is_address(node: Node) -> bool:
@@ -411,6 +400,16 @@ def _read_topic(answer: MetadataResponseTopic, old: _Topic, *, has_epochs: bool)
         if leader.epoch < 0 or leader.epoch >= leaders[each.partition_index].epoch:
             leaders[each.partition_index] = shared.setdefault(leader, leader)
     return _Topic(topic_id, tuple(leaders))
+
+
+def _lasting_error(topic: str, code: int) -> Exception | None:
+    """The error of a topic that waiting cannot end; None for any other."""
+    match code:
+        case ErrorCode.INVALID_TOPIC_EXCEPTION:
+            return InvalidTopicError(f"topic {topic!r}: {_words(code)}")
+        case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return AuthorizationError(f"topic {topic!r}: {_words(code)}")
+    return None
 
 
 def _words(code: int) -> str:

@@ -21,7 +21,7 @@ from tailrace.client.producer.arguments import plain_topic
 from tailrace.client.producer.base_producer import BaseProducer
 from tailrace.client.producer.batch import DeliveryOutcome, Prepared, ProducerBatch
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.producer.driver import ThreadDriver
+from tailrace.client.producer.driver import ThreadDriver, check_not_interrupted
 from tailrace.client.producer.engine import Engine, Plugins
 from tailrace.client.producer.errors import (
     BufferExhaustedError,
@@ -130,12 +130,13 @@ class Producer(BaseProducer):
                 taken before are still sent.
         """
         from tailrace.client.producer.columns import chunks_of
+        from tailrace.client.producer.slices import plan_rows
 
         engine, driver = self._engine, self._driver
         driver.check_wait()
         check_columns(engine.plugins)
         topic = plain_topic(topic)
-        engine.check_name(topic)
+        engine.preparation.check_name(topic)
         summary = SendSummary(topic, progress)
         with summary.accounting():
             for chunk in chunks_of(rows):
@@ -146,7 +147,7 @@ class Producer(BaseProducer):
                 summary.row_count += chunk.row_count
                 if is_worth_waiting(summary.row_count):
                     kernels.load(*ENCODING)
-                plan = engine.plan(topic, chunk)
+                plan = plan_rows(engine, topic, chunk)
                 summary.refuse(plan.refused)
                 for columns in plan.slices:
                     with engine.lock:
@@ -157,7 +158,7 @@ class Producer(BaseProducer):
                                 engine.accumulator.supply.memory_for_slice(columns),
                                 _max_block(engine),
                             )
-                            with engine.returning(granted):
+                            with engine.pool.returning(granted):
                                 batch = self._append_slice(topic, columns, granted)
                             assert batch is not None, "memory was granted for this batch"
                         summary.add(batch)
@@ -303,13 +304,13 @@ class Producer(BaseProducer):
         self, record: ProducerRecord, on_delivery: DeliveryCallback | None
     ) -> tuple[DeliveryOutcome, int]:
         engine = self._engine
-        self._driver.check_step()
+        check_not_interrupted(engine)
         engine.check_open()
         deadline = _max_block(engine)
         wall_s = engine.wall()
         prepared = None
         try:
-            prepared = engine.prepare(record)
+            prepared = engine.preparation.prepare(record)
             count = engine.metadata.partition_count(record.topic)
             if count is None or (record.partition or 0) >= count:
                 with engine.lock:
@@ -346,7 +347,7 @@ class Producer(BaseProducer):
         if placed is None:
             size = engine.accumulator.supply.memory_for(prepared.size)
             granted = self._wait_for_memory(size, deadline)
-            with engine.returning(granted):
+            with engine.pool.returning(granted):
                 placed = self._append(prepared, partition, wall_s=wall_s, granted=granted)
             assert placed is not None, "memory was granted for this record"
         self._placed(*placed, on_delivery)

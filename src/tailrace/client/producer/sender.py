@@ -1,27 +1,18 @@
-"""`Sender`: sends ready batches to the leaders of their partitions and handles the answers.
+"""`Sender`: sends ready batches to the leaders of their partitions, and the other requests.
 
 One `poll` fails overdue batches, requests metadata, sends the next request of a transaction, and
 sends a Produce request to each node that can take one. Answers come from `nodes`; each batch of a
-request is then acknowledged, retried, split or failed.
+request is then acknowledged, retried, split or failed (`outcomes`).
 
 Not here: when a batch is ready (`accumulator`), sequence numbers (`transactions`), sockets.
-
-Invariant: a batch is acknowledged only by the answer to a request it was in, and it ends once: an
-answer that comes after it has expired only releases its memory.
 """
 
-import logging
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import count
 from math import inf
-from typing import NamedTuple
 
 from tailrace.client.nodes import (
-    DisconnectedError,
-    MalformedAnswerError,
-    Node,
     NodeError,
     Nodes,
     UnsupportedVersionError,
@@ -29,67 +20,22 @@ from tailrace.client.nodes import (
 from tailrace.client.producer.accumulator import Accumulator
 from tailrace.client.producer.batch import ProducerBatch
 from tailrace.client.producer.config import ProducerConfig
-from tailrace.client.producer.errors import (
-    DeliveryTimeoutError,
-    RejectedRecordError,
-    error_for,
-    producer_error,
-)
-from tailrace.client.producer.explanations import why_not_asked
 from tailrace.client.producer.hooks import BatchHooks, info_of
-from tailrace.client.producer.metadata import Leader, ProducerMetadata
+from tailrace.client.producer.metadata import ProducerMetadata
 from tailrace.client.producer.metrics import Metrics
+from tailrace.client.producer.outcomes import Batches, BatchOutcomes, SentBatches
 from tailrace.client.producer.transactions import TransactionManager
 from tailrace.client.producer.transactions.state import State
-from tailrace.model import Acks, TopicPartition
+from tailrace.model import Acks
 from tailrace.protocol.apis import ApiKey
-from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.find_coordinator import CoordinatorKeyType
 from tailrace.protocol.messages.metadata import MetadataResponse
 from tailrace.protocol.messages.produce import (
     PartitionProduceData,
-    PartitionProduceResponse,
     ProduceRequest,
-    ProduceResponse,
     TopicProduceData,
 )
-
-log = logging.getLogger(__name__)
-
-_STALE_METADATA = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.NETWORK_EXCEPTION,
-    }
-)
-"""Errors after which another broker may lead the partition."""
-
-_PERHAPS_WRITTEN = frozenset(
-    {
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
-"""Errors after which the batch may be in the log all the same."""
-
-Batches = dict[TopicPartition, ProducerBatch]
-
-
-class _Sent(NamedTuple):
-    """A Produce request that is not answered yet."""
-
-    node_id: int
-    batches: Batches
-    at: float
 
 
 class Sender:
@@ -123,9 +69,19 @@ class Sender:
         self._stuck: dict[int, float] = {}
         """By node with ready batches: since when it has taken no request."""
         self._seen_version = metadata.version
-        self.in_flight: dict[ProducerBatch, None] = {}
+        self._outcomes = BatchOutcomes(
+            config,
+            accumulator=accumulator,
+            nodes=nodes,
+            metadata=metadata,
+            transactions=transactions,
+            metrics=metrics,
+            hooks=hooks,
+            monotonic=monotonic,
+        )
+        self.in_flight = self._outcomes.in_flight
         """Batches in requests without an answer, including expired ones."""
-        self.calls: deque[Callable[[], None]] = deque()
+        self.calls = self._outcomes.calls
         """Calls of user code that are due; the driver makes them, without the lock."""
 
     def poll(self, now: float) -> None:
@@ -133,7 +89,7 @@ class Sender:
         accumulator = self._accumulator
         self._nodes.poll(now)
         if accumulator.incomplete:
-            self._expire(now)
+            self._outcomes.expire(now)
         self._ask_for_metadata(now)
         if self._transactions is not None and not self._transactions.is_quiet:
             self._step_transaction(self._transactions, now)
@@ -159,7 +115,7 @@ class Sender:
         if deadline is not None:
             times.append(deadline)
         if self._transactions is not None:
-            deadline = self._transactions.next_deadline(now)
+            deadline = self._transactions.flow.queue.next_deadline(now)
             if deadline is not None:
                 times.append(deadline)
         return min(times)
@@ -169,7 +125,7 @@ class Sender:
         for batch in list(self._accumulator.incomplete):
             if also_in_flight or not batch.in_flight:
                 self._accumulator.remove(batch)
-                self._fail(batch, error)
+                self._outcomes.fail(batch, error)
 
     # -- metadata and transactions ------------------------------------------------------------
 
@@ -213,7 +169,9 @@ class Sender:
         transactions.resolve_sequences(now)
         if transactions.is_aborting_batches:
             self._abort_batches(transactions)
-        request = transactions.next_request(now, has_incomplete=bool(self._accumulator.incomplete))
+        request = transactions.flow.next_request(
+            now, has_incomplete=bool(self._accumulator.incomplete)
+        )
         if request is None:
             return
         if request.coordinator is None:
@@ -230,9 +188,9 @@ class Sender:
                     else None
                 )
             if failure is None:
-                transactions.put_back(request)
+                transactions.flow.queue.put_back(request)
             else:
-                transactions.answered(request, failure, now)
+                transactions.flow.answered(request, failure, now)
             return
         try:
             version = self._nodes.version_of(node.id, request.key)
@@ -243,14 +201,14 @@ class Sender:
                 )
             if request.coordinator is CoordinatorKeyType.TRANSACTION:
                 version = self._nodes.version_of(node.id, ApiKey.INIT_PRODUCER_ID)
-                transactions.note_coordinator(init_producer_id_version=version)
+                transactions.flow.note_coordinator(init_producer_id_version=version)
         except UnsupportedVersionError as error:
-            transactions.answered(request, error, now)
+            transactions.flow.answered(request, error, now)
             return
 
         def done(answer: Message | NodeError | None) -> None:
             assert answer is not None, "the requests of a transaction are answered"
-            transactions.answered(request, answer, self._monotonic())
+            transactions.flow.answered(request, answer, self._monotonic())
 
         request.is_sent = True
         self._nodes.send(
@@ -263,7 +221,7 @@ class Sender:
         for batch in list(self._accumulator.incomplete):
             if not batch.in_flight and (is_over or batch.base_sequence < 0):
                 self._accumulator.remove(batch)
-                self._fail(batch, transactions.abort_reason())
+                self._outcomes.fail(batch, transactions.flow.abort_reason())
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -317,7 +275,7 @@ class Sender:
     def _prepared(self, batch: ProducerBatch) -> ProducerBatch:
         """Give the batch its sequence number, encode it, and return it for a request."""
         if self._transactions is not None:
-            self._transactions.assign(batch)
+            self._transactions.sequences.assign(batch)
         supply = self._accumulator.supply
         batch.encode(supply.pool, self._config, supply.ratios)
         if self._is_muting:
@@ -343,218 +301,9 @@ class Sender:
             node_id,
             body,
             now=now,
-            done=partial(self._answered, _Sent(node_id, batches, now)),
+            done=partial(self._outcomes.answered, SentBatches(node_id, batches, now)),
             timeout_ms=self._config.request_timeout_ms,
             has_answer=is_answered,
-        )
-
-    # -- answers ------------------------------------------------------------------------------
-
-    def _answered(self, sent: "_Sent", answer: Message | NodeError | None) -> None:
-        node_id, batches, sent_at = sent
-        now = self._monotonic()
-        if answer is None:
-            for batch in batches.values():
-                self._landed(batch, now)
-                self._complete(batch, None)
-            return
-        if not isinstance(answer, ProduceResponse):
-            assert isinstance(answer, Exception)
-            self._lost(batches, answer, now)
-            return
-        self._metrics.answered(now - sent_at, answer.throttle_time_ms)
-        endpoints = {each.node_id: each for each in answer.node_endpoints}
-        waiting = dict(batches)
-        for topic in answer.responses:
-            for part in topic.partition_responses:
-                place = TopicPartition(topic.name, part.index)
-                if place not in waiting:
-                    continue
-                batch = waiting.pop(place)
-                leader = part.current_leader
-                if leader.leader_id >= 0 and leader.leader_id in endpoints:
-                    end = endpoints[leader.leader_id]
-                    self._metadata.update_leader(
-                        batch.partition,
-                        Leader(leader.leader_id, leader.leader_epoch),
-                        Node(end.node_id, end.host, end.port),
-                    )
-                self._judge(batch, part, now)
-        if waiting:
-            left_out = ", ".join(map(str, waiting))
-            error = MalformedAnswerError(f"broker {node_id}: an answer to Produce lacks {left_out}")
-            self._lost(waiting, error, now)
-
-    def _lost(self, batches: Batches, error: Exception, now: float) -> None:
-        """Retry or fail batches whose request got no answer; they may have been written."""
-        self._metadata.request_update()
-        for batch in batches.values():
-            batch.last_error = error
-            batch.may_be_written = True
-            self._landed(batch, now)
-            if batch.is_done:
-                continue
-            if isinstance(error, DisconnectedError) and self._can_retry(
-                batch, ErrorCode.NETWORK_EXCEPTION, log_start_offset=-1, now=now
-            ):
-                self._retry(batch, now)
-            else:
-                is_overdue = now >= batch.created_at + self._delivery_timeout_s
-                reason = self._overdue(batch, now) if is_overdue else producer_error(error)
-                self._fail(batch, reason, was_refused=False)
-
-    def _judge(self, batch: ProducerBatch, part: PartitionProduceResponse, now: float) -> None:
-        """Complete, retry, split or fail a batch, by its partition's part of an answer."""
-        code = part.error_code
-        self._landed(batch, now)
-        if code in _STALE_METADATA:
-            self._metadata.request_update()
-        if batch.is_done:
-            return
-        if code in {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
-            self._complete(batch, part)
-            return
-        batch.last_error = error_for(code, about=f"{batch.partition}", said=part.error_message)
-        batch.may_be_written |= code in _PERHAPS_WRITTEN
-        # If the batch is in the log already, the broker would not recognise its parts as
-        # duplicates, because their sequence numbers differ from the batch's.
-        may_split = self._transactions is None or not batch.may_be_written
-        if code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1 and may_split:
-            self._split(batch, now)
-        elif self._can_retry(batch, code, log_start_offset=part.log_start_offset, now=now):
-            self._retry(batch, now)
-        else:
-            is_known = code in set(ErrorCode) and code != ErrorCode.UNKNOWN_SERVER_ERROR
-            was_refused = is_known and not ErrorCode(code).is_retriable and not batch.may_be_written
-            self._fail(batch, batch.last_error, part, was_refused=was_refused)
-
-    def _landed(self, batch: ProducerBatch, now: float) -> None:
-        """Note that a batch's request has ended, with an answer or without."""
-        batch.in_flight = False
-        self.in_flight.pop(batch, None)
-        if self._is_muting:
-            self._accumulator.unmute(batch.partition, now)
-        if batch.is_done:
-            self._accumulator.supply.release(batch)
-
-    def _can_retry(
-        self, batch: ProducerBatch, code: int, *, log_start_offset: int, now: float
-    ) -> bool:
-        if (
-            now >= batch.created_at + self._delivery_timeout_s
-            or batch.attempts >= self._config.retries
-        ):
-            return False
-        if self._transactions is not None:
-            return self._transactions.can_retry(batch, code, log_start_offset=log_start_offset)
-        return code in set(ErrorCode) and ErrorCode(code).is_retriable
-
-    def _retry(self, batch: ProducerBatch, now: float) -> None:
-        self._metrics.retried(batch)
-        leader = self._metadata.leader(batch.partition)
-        is_moved = leader is not None and leader != batch.leader
-        self._accumulator.put_back(batch, now=now, place=self._place_of(batch), is_moved=is_moved)
-
-    def _split(self, batch: ProducerBatch, now: float) -> None:
-        """Replace a batch that is too large for the topic by two smaller ones."""
-        codec = self._config.compression_type
-        self._accumulator.supply.ratios.reset(batch.partition.topic, codec, batch.ratio)
-        self._accumulator.supply.note_too_large(batch.partition.topic, batch.size)
-        info = info_of(batch) if self._hooks else None
-        parts = [part for _, part in batch.split()]
-        if self._transactions is not None:
-            self._transactions.split(batch, parts)
-        self._metrics.batch_split_total += 1
-        if info is not None:
-            self.calls.append(partial(self._hooks.on_done, info, batch.last_error))
-        self._accumulator.end(batch)
-        self._accumulator.put_parts(parts, now=now, place=self._place_of(parts[0]))
-
-    def _place_of(self, batch: ProducerBatch) -> int:
-        """The number of batches in the queue that have lower sequence numbers than this one."""
-        if self._transactions is None:
-            return 0
-        queue = self._accumulator.queues.get(batch.partition, ())
-        return self._transactions.place_in(queue, batch)
-
-    def _complete(self, batch: ProducerBatch, part: PartitionProduceResponse | None) -> None:
-        if part is not None:
-            batch.base_offset = part.base_offset
-            batch.log_append_time = part.log_append_time_ms
-            if part.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                batch.base_offset = -1
-        if self._transactions is not None:
-            self._transactions.completed(batch, batch.base_offset)
-        self._end(batch)
-
-    def _fail(
-        self,
-        batch: ProducerBatch,
-        error: Exception,
-        part: PartitionProduceResponse | None = None,
-        *,
-        was_refused: bool = True,
-    ) -> None:
-        """Fail a batch; `was_refused` is False if it may be in the log all the same."""
-        batch.failure = error
-        if part is not None and part.record_errors:
-            batch.errors = {
-                each.batch_index: RejectedRecordError(
-                    f"{batch.partition}: "
-                    f"{each.batch_index_error_message or part.error_message or error}"
-                )
-                for each in part.record_errors
-                if 0 <= each.batch_index < batch.record_count
-            }
-            batch.failure = RejectedRecordError(
-                f"{batch.partition}: not written because {len(batch.errors)} other records of its "
-                f"batch were refused: {error}"
-            )
-        if self._transactions is not None:
-            code = 0 if part is None else part.error_code
-            self._transactions.failed(batch, error, code=code, was_refused=was_refused)
-        self._end(batch)
-
-    def _end(self, batch: ProducerBatch) -> None:
-        self._accumulator.end(batch)
-        info = info_of(batch) if self._hooks else None
-        self._metrics.ended(batch)
-        if batch.is_forgotten and batch.failure is not None:
-            log.warning(
-                "records_failed partition=%s count=%d reason=%s",
-                batch.partition,
-                batch.record_count,
-                batch.failure,
-            )
-        self.calls += (each.run_callbacks for each in batch.finish() if each.callbacks)
-        if info is not None:
-            self.calls.append(partial(self._hooks.on_done, info, batch.failure))
-
-    # -- time ---------------------------------------------------------------------------------
-
-    def _expire(self, now: float) -> None:
-        overdue = []
-        for batch in self._accumulator.incomplete:
-            if now < batch.created_at + self._delivery_timeout_s:
-                break
-            overdue.append(batch)
-        for batch in overdue:
-            self._accumulator.remove(batch)
-            self._fail(batch, self._overdue(batch, now), was_refused=False)
-
-    def _overdue(self, batch: ProducerBatch, now: float) -> DeliveryTimeoutError:
-        waited = round(now - batch.created_at, 1)
-        trouble = why_not_asked(self._metadata, self._nodes, batch.partition)
-        if batch.last_error is not None:
-            reason = f"after {batch.attempts} attempts, the last one: {batch.last_error}"
-            reason += f"; by now {trouble}" * bool(trouble)
-        elif batch.in_flight:
-            reason = "it was sent, and no answer has come"
-        else:
-            reason = trouble or "its broker takes no more requests"
-        return DeliveryTimeoutError(
-            f"{batch.partition}: {batch.record_count or len(batch.values)} records were not "
-            f"acknowledged within {waited} s: {reason}; delivery.timeout.ms sets how long to try"
         )
 
 

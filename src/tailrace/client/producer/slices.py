@@ -33,6 +33,8 @@ from tailrace.records.builder import RECORD_OVERHEAD_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tailrace.client.producer.engine import Engine
+
 _ANY: Final = -1
 _REFUSED: Final = -2
 
@@ -172,6 +174,26 @@ def plan_chunk(
     )  # fmt: skip
     plan.slices.extend(_cut(plan, partitions, batch_size))
     return plan
+
+
+def plan_rows(engine: "Engine", topic: str, chunk: Chunk) -> Plan:
+    """Plan the batches of a chunk of rows; the topic's metadata must be known."""
+    count = engine.metadata.partition_count(topic)
+    assert count is not None, "asked to plan for an unknown topic"
+
+    def choose() -> int:
+        with engine.lock:
+            return engine.placement.choose_for_many(topic)
+
+    return plan_chunk(
+        chunk,
+        partition_count=count,
+        batch_size=engine.accumulator.supply.batch_size(topic),
+        request_size_max=engine.config.max_request_size,
+        now_ms=int(engine.wall() * 1000),
+        ignores_keys=engine.config.partitioner_ignore_keys,
+        choose=choose,
+    )
 
 
 def _sizes_of(chunk: Chunk, batch_size: int) -> Array:

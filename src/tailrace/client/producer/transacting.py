@@ -72,7 +72,7 @@ class _Transactions:
     def _unknown_commit(self) -> PendingOperation | None:
         """The commit whose outcome the caller has not got, if there is one."""
         found = self._engine.transactions
-        unsettled = None if found is None else found.unsettled
+        unsettled = None if found is None else found.operations.unsettled
         return unsettled[1] if unsettled is not None and unsettled[0] == COMMIT else None
 
     def _commit_to_finish(self) -> PendingOperation:
@@ -106,7 +106,7 @@ class _Transactions:
                 "first",
                 is_final=False,
             )
-        return self._manager.unsettled
+        return self._manager.operations.unsettled
 
     def _no_end(self, step: str) -> Exception:
         """The error of a step that timed out."""

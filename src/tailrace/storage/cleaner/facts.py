@@ -6,7 +6,7 @@ from tailrace.storage.cleaner.plan import CleanableSegment, LogFacts
 from tailrace.storage.index.offset import ENTRY as OFFSET_ENTRY
 from tailrace.storage.index.time import ENTRY as TIME_ENTRY
 from tailrace.storage.positions import Positions
-from tailrace.storage.segment import Segment
+from tailrace.storage.segment import Segment, retention_time_ms
 
 
 def segment_facts(segment: Segment) -> CleanableSegment:
@@ -19,7 +19,7 @@ def segment_facts(segment: Segment) -> CleanableSegment:
     return CleanableSegment(
         base_offset=segment.base_offset,
         size_bytes=segment.size,
-        largest_timestamp_ms=segment.largest_timestamp_or_modified_ms(),
+        largest_timestamp_ms=retention_time_ms(segment),
         first_timestamp_ms=segment.first_timestamp,
         offset_index_bytes=segment.offset_index.entries.count * OFFSET_ENTRY.size,
         time_index_bytes=segment.time_index.entries.count * TIME_ENTRY.size,

@@ -378,9 +378,9 @@ class LogCleaner:
             OSError: the checkpoint cannot be written.
         """
         home = self._logs.home_of(log)
-        cleaned = home.cleaner_offset(log.partition)
+        cleaned = home.offsets.cleaner_offset(log.partition)
         if cleaned is not None and cleaned > log.end_offset:
-            home.note_cleaned(log.partition, log.end_offset)
+            home.offsets.note_cleaned(log.partition, log.end_offset)
 
     def is_in_service(self, log: Log) -> bool:
         """Whether a log has neither been deleted nor lost with its directory."""
@@ -404,7 +404,7 @@ class LogCleaner:
         """
         home = self._logs.directory_of(log.partition)
         if home is not None:
-            home.note_cleaned(log.partition, end_offset, log=log)
+            home.offsets.note_cleaned(log.partition, end_offset, log=log)
 
     def count_round(self, job: CleaningJob, *, end_offset: int) -> None:
         """Count a finished round in the statistics, and log it."""
@@ -455,7 +455,7 @@ class LogCleaner:
         facts = log_facts(tuple(log.segments), log.positions)
         dirty = plan_range(
             facts,
-            checkpoint=home.cleaner_offset(log.partition),
+            checkpoint=home.offsets.cleaner_offset(log.partition),
             config=log.config,
             now_ms=now_ms,
         )

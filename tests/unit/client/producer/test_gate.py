@@ -68,7 +68,7 @@ class Batches(BaseProducer):
     ) -> tuple[DeliveryOutcome, int]:
         del on_delivery
         engine = self._engine
-        prepared = engine.prepare(record)
+        prepared = engine.preparation.prepare(record)
         with engine.lock:
             placed = engine.append(prepared, T0.partition, now=0.0, wall_s=1.0)
             assert placed is not None

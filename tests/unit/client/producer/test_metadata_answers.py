@@ -173,19 +173,19 @@ def test_an_error_that_waiting_does_not_help_holds_until_the_topic_is_wanted_aga
         life.metadata.add_topic(name, life.now)
     answers = answer(topic("bad", error=code), topic("good", part(0)))
     life.round(answers)
-    assert life.metadata.topic_error("good") is None
-    error = life.metadata.topic_error("bad")
+    assert life.metadata.errors.get("good") is None
+    error = life.metadata.errors.get("bad")
     assert type(error) is kind
     assert "'bad'" in str(error)
     assert code.name in str(error)
-    assert life.metadata.topic_error("bad") is error
+    assert life.metadata.errors.get("bad") is error
     life.metadata.add_topic("good", life.now)
     assert life.due_in == AGE_S
     life.metadata.add_topic("bad", life.now)
-    assert life.metadata.topic_error("bad") is None
+    assert life.metadata.errors.get("bad") is None
     assert life.due_in == PAUSE_S
     life.round(answers)
-    assert type(life.metadata.topic_error("bad")) is kind
+    assert type(life.metadata.errors.get("bad")) is kind
 
 
 def test_an_error_ends_with_a_good_answer() -> None:
@@ -195,7 +195,7 @@ def test_an_error_ends_with_a_good_answer() -> None:
     life.round(answer(topic("t", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
     life.metadata.request_update()
     life.round(answer(topic("t", part(0))))
-    assert life.metadata.topic_error("t") is None
+    assert life.metadata.errors.get("t") is None
     assert life.metadata.partition_count("t") == 1
 
 
@@ -213,7 +213,7 @@ def test_a_topic_that_is_being_made_is_asked_about_until_it_is_there(error: int)
     life = Life()
     life.metadata.add_topic("t", life.now)
     life.round(answer(topic("t", error=error)))
-    assert life.metadata.topic_error("t") is None
+    assert life.metadata.errors.get("t") is None
     assert life.metadata.partition_count("t") is None
     assert life.metadata.available_partitions("t") == ()
     assert life.due_in == PAUSE_S

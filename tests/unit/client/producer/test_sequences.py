@@ -58,7 +58,7 @@ def identity(batch: ProducerBatch) -> tuple[int, int, int]:
 
 def can_retry(life: Life, batch: ProducerBatch, code: int, log_start_offset: int = 0) -> bool:
     """Whether a batch is sent again after this answer; counts the attempt if so."""
-    answer = life.manager.can_retry(batch, code, log_start_offset=log_start_offset)
+    answer = life.manager.sequences.can_retry(batch, code, log_start_offset=log_start_offset)
     batch.attempts += answer
     return answer
 
@@ -86,18 +86,18 @@ def test_batches_of_a_partition_are_numbered_from_zero() -> None:
 def test_after_the_largest_number_comes_zero() -> None:
     """A batch may run across the largest number; those in flight stay in the order of sending."""
     life = idempotent()
-    state = life.manager._sequences.of(T0)
+    state = life.manager.sequences.of(T0)
     state.next, state.last_acked = SEQUENCE_LIMIT - 2, SEQUENCE_LIMIT - 3
     across, behind = life.sent(T0, 5), life.sent(T0, 1)
     assert (across.base_sequence, across.last_sequence) == (SEQUENCE_LIMIT - 2, 2)
     assert behind.base_sequence == 3
     for batch in (across, behind):
         assert can_retry(life, batch, LOST)
-    assert life.manager.place_in([across], behind) == 1
+    assert life.manager.sequences.place_in([across], behind) == 1
     assert life.manager.may_drain(across)
     assert not life.manager.may_drain(behind)
-    life.manager.completed(across, 10)
-    life.manager.completed(behind, 15)
+    life.manager.sequences.completed(across, 10)
+    life.manager.sequences.completed(behind, 15)
     assert life.sent(T0).base_sequence == 4
 
 
@@ -115,7 +115,7 @@ def test_the_first_batch_for_a_partition_goes_alone() -> None:
     first = life.sent(T0)
     assert not life.manager.may_drain(closed_batch(T0))
     assert life.manager.may_drain(closed_batch(T1))
-    life.manager.completed(first, 0)
+    life.manager.sequences.completed(first, 0)
     life.sent(T0)
     assert life.manager.may_drain(closed_batch(T0))
 
@@ -126,7 +126,7 @@ def test_a_partition_has_five_batches_in_flight_at_most() -> None:
     sent = [life.sent() for _ in range(5)]
     assert not life.manager.may_drain(closed_batch())
     assert life.manager.may_drain(closed_batch(T1))
-    life.manager.completed(sent[0], 0)
+    life.manager.sequences.completed(sent[0], 0)
     assert life.manager.may_drain(closed_batch())
 
 
@@ -138,9 +138,9 @@ def test_a_batch_that_is_sent_again_keeps_its_number_and_goes_alone() -> None:
     assert can_retry(life, second, LOST)
     assert not life.manager.may_drain(second)
     assert life.manager.may_drain(first)
-    life.manager.assign(first)
+    life.manager.sequences.assign(first)
     assert identity(first) == (7, 0, 1)
-    life.manager.completed(first, 0)
+    life.manager.sequences.completed(first, 0)
     assert life.manager.may_drain(second)
 
 
@@ -151,7 +151,7 @@ def test_batches_go_back_into_the_queue_in_their_order() -> None:
     new = closed_batch()
     queue = deque([new])
     for batch in (sent[2], sent[0], sent[3], sent[1]):
-        queue.insert(life.manager.place_in(queue, batch), batch)
+        queue.insert(life.manager.sequences.place_in(queue, batch), batch)
     assert list(queue) == [*sent, new]
 
 
@@ -172,7 +172,7 @@ def test_a_gap_at_the_first_batch_bumps_the_epoch(code: int) -> None:
     life = idempotent()
     done = life.sent()
     rest = [life.sent(count=2) for _ in range(4)]
-    life.manager.completed(done, 500)
+    life.manager.sequences.completed(done, 500)
     assert can_retry(life, rest[0], code, 501)
     assert not life.manager.may_drain(rest[0])
     life.manager.resolve_sequences(0.0)
@@ -199,7 +199,7 @@ def test_an_unknown_producer_begins_anew_whether_or_not_its_records_were_deleted
 ) -> None:
     """The log begins behind the last acknowledged record or before it: one bump, nothing lost."""
     life = idempotent()
-    life.manager.completed(life.sent(), 1000)
+    life.manager.sequences.completed(life.sent(), 1000)
     batch = life.sent(count=2)
     assert can_retry(life, batch, UNKNOWN, log_start_offset)
     life.manager.resolve_sequences(0.0)
@@ -218,9 +218,9 @@ def test_other_partitions_finish_in_the_old_epoch() -> None:
     assert not life.manager.may_drain(closed_batch(T1))
     assert can_retry(life, healthy, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert life.manager.may_drain(healthy)
-    life.manager.assign(healthy)
+    life.manager.sequences.assign(healthy)
     assert identity(healthy) == (7, 0, 1)
-    life.manager.completed(healthy, 500)
+    life.manager.sequences.completed(healthy, 500)
     assert identity(life.sent(T1)) == (7, 1, 0)
 
 
@@ -242,9 +242,9 @@ def test_a_partition_with_nothing_in_flight_follows_the_bump_with_its_next_batch
     broken = life.sent(T0)
     assert can_retry(life, broken, GAP)
     life.manager.resolve_sequences(0.0)
-    assert life.manager._sequences.of(T1).producer == ProducerIdAndEpoch(7, 0)
-    life.manager.assign(broken)
-    life.manager.completed(broken, 1)
+    assert life.manager.sequences.of(T1).producer == ProducerIdAndEpoch(7, 0)
+    life.manager.sequences.assign(broken)
+    life.manager.sequences.completed(broken, 1)
     assert [identity(life.sent(T1)), identity(life.sent(T0))] == [(7, 1, 0), (7, 1, 1)]
     assert life.manager.producer == ProducerIdAndEpoch(7, 1)
 
@@ -255,15 +255,15 @@ def test_a_batch_given_up_in_the_old_epoch_lets_its_partition_begin_anew() -> No
     broken, healthy = life.sent(T0), life.sent(T1)
     assert can_retry(life, broken, GAP)
     life.manager.resolve_sequences(0.0)
-    life.manager.assign(broken)
+    life.manager.sequences.assign(broken)
     assert can_retry(life, healthy, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    life.manager.completed(broken, 1)
+    life.manager.sequences.completed(broken, 1)
     expire(life, healthy)
     life.manager.resolve_sequences(0.0)
     later = life.sent(T1)
     assert later.producer_epoch > healthy.producer_epoch
     assert later.base_sequence == 0
-    life.manager.completed(later, 1)
+    life.manager.sequences.completed(later, 1)
     assert life.sent(T1).base_sequence == 1
     # What T0 has in its own epoch still counts: there too nothing is numbered twice.
     following = life.sent(T0)
@@ -282,7 +282,7 @@ def test_after_the_last_epoch_comes_a_new_id() -> None:
     life.serve(ApiKey.INIT_PRODUCER_ID)
     assert [identity(each) for each in (broken, behind)] == [(8, 0, 0), (8, 0, 1)]
     assert identity(healthy) == (7, EPOCH_MAX, 1)
-    life.manager.completed(healthy, 500)
+    life.manager.sequences.completed(healthy, 500)
     assert identity(life.sent(T1)) == (8, 0, 0)
 
 
@@ -294,9 +294,9 @@ def test_an_acknowledgement_of_the_old_epoch_counts_for_it() -> None:
     life.manager.resolve_sequences(0.0)
     life.producer = (8, 0)
     life.serve(ApiKey.INIT_PRODUCER_ID)
-    life.manager.completed(first, 500)
+    life.manager.sequences.completed(first, 500)
     assert identity(second) == (7, EPOCH_MAX, 2)
-    life.manager.completed(second, 501)
+    life.manager.sequences.completed(second, 501)
     assert identity(life.sent(T0)) == (8, 0, 0)
 
 
@@ -327,8 +327,8 @@ def test_a_batch_before_a_refused_one_keeps_its_number() -> None:
     assert can_retry(life, behind, GAP)
     life.manager.resolve_sequences(0.0)
     assert [identity(each) for each in (first, behind)] == [(7, 0, 1), (7, 0, 3)]
-    life.manager.completed(first, 1)
-    life.manager.assign(behind)
+    life.manager.sequences.completed(first, 1)
+    life.manager.sequences.assign(behind)
     assert can_retry(life, behind, GAP)
     life.manager.resolve_sequences(0.0)
     assert identity(behind) == (7, 1, 0)
@@ -341,7 +341,7 @@ def test_nothing_new_is_sent_behind_a_batch_of_unknown_fate() -> None:
     expire(life, expired)
     life.manager.resolve_sequences(0.0)
     assert not life.manager.may_drain(closed_batch())
-    life.manager.completed(behind, 501)
+    life.manager.sequences.completed(behind, 501)
     life.manager.resolve_sequences(0.0)
     assert identity(life.sent()) == (7, 0, 3)
 
@@ -358,16 +358,16 @@ def test_a_gap_behind_an_expired_batch_bumps_the_epoch() -> None:
     life.manager.resolve_sequences(0.0)
     assert identity(behind) == (7, 1, 0)
     assert life.manager.may_drain(behind)
-    life.manager.assign(behind)
+    life.manager.sequences.assign(behind)
     assert not life.manager.may_drain(closed_batch())
-    life.manager.completed(behind, 501)
+    life.manager.sequences.completed(behind, 501)
     assert identity(life.sent()) == (7, 1, 1)
 
 
 def test_an_expired_batch_with_nothing_behind_bumps_the_epoch() -> None:
     """The next batch has a new epoch, since the expired one may be in the log."""
     life = idempotent()
-    life.manager.completed(life.sent(), 500)
+    life.manager.sequences.completed(life.sent(), 500)
     expire(life, life.sent())
     life.manager.resolve_sequences(0.0)
     assert identity(life.sent()) == (7, 1, 0)
@@ -396,19 +396,19 @@ def test_parts_of_a_batch_share_its_numbers() -> None:
     life = idempotent()
     whole, behind = life.sent(count=5), life.sent()
     parts = [closed_batch(count=2), closed_batch(count=3)]
-    life.manager.split(whole, parts)
+    life.manager.sequences.split(whole, parts)
     assert [identity(each) for each in parts] == [(7, 0, 1), (7, 0, 3)]
-    assert life.manager.place_in([parts[0], behind], parts[1]) == 1
-    life.manager.completed(parts[0], 0)
-    life.manager.completed(parts[1], 2)
-    life.manager.completed(behind, 5)
+    assert life.manager.sequences.place_in([parts[0], behind], parts[1]) == 1
+    life.manager.sequences.completed(parts[0], 0)
+    life.manager.sequences.completed(parts[1], 2)
+    life.manager.sequences.completed(behind, 5)
     assert life.sent().base_sequence == 7
 
 
 def test_a_duplicate_counts_as_written() -> None:
     """After a duplicate of unknown offset, the next number follows."""
     life = idempotent()
-    life.manager.completed(life.sent(), -1)
+    life.manager.sequences.completed(life.sent(), -1)
     life.manager.resolve_sequences(0.0)
     assert identity(life.sent()) == (7, 0, 2)
 
@@ -516,7 +516,7 @@ class ProducerLife(RuleBasedStateMachine):
         queue = self.queues[partition]
         while queue and self.life.manager.may_drain(queue[0]):
             batch = queue.popleft()
-            self.life.manager.assign(batch)
+            self.life.manager.sequences.assign(batch)
             self.connections[partition][-1].requests.append((batch, identity(batch)))
 
     @rule(partition=PARTITIONS, age=st.integers(0, 3), count=st.integers(1, 5))
@@ -579,7 +579,7 @@ class ProducerLife(RuleBasedStateMachine):
         """The manager sees to its epoch; InitProducerId is answered with a new id."""
         manager = self.life.manager
         manager.resolve_sequences(0.0)
-        request = manager.next_request(0.0, has_incomplete=False)
+        request = manager.flow.next_request(0.0, has_incomplete=False)
         if request is not None:
             self.ids += 1
             self.life.producer = (self.ids, 0)
@@ -591,12 +591,12 @@ class ProducerLife(RuleBasedStateMachine):
         if batch.is_done:
             return
         if code == ErrorCode.NONE:
-            manager.completed(batch, 0)
+            manager.sequences.completed(batch, 0)
             self.acked.add(batch)
             batch.finish()
         elif can_retry(self.life, batch, code):
             queue = self.queues[batch.partition]
-            queue.insert(manager.place_in(queue, batch), batch)
+            queue.insert(manager.sequences.place_in(queue, batch), batch)
         else:
             manager.failed(batch, RejectedRecordError("no"), code=code, was_refused=True)
             batch.finish()

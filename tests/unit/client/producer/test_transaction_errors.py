@@ -79,7 +79,7 @@ def test_an_error_that_passes_is_asked_again(
     waits = []
     for _ in range(3):
         life.serve(key, code)
-        waits.append((life.manager.next_deadline(life.now) or 0.0) - life.now)
+        waits.append((life.next_deadline() or 0.0) - life.now)
     assert all(wait > 0 for wait in waits)
     assert waits[2] > waits[0] or key is PARTITIONS
     finish(life, key)
@@ -108,7 +108,7 @@ def test_a_lost_connection_is_asked_again(
     """No answer means to look the coordinator up and to ask again."""
     life = Life()
     pending = upto(life)
-    life.manager.answered(life.ask(key), DisconnectedError("gone"), life.now)
+    life.manager.flow.answered(life.ask(key), DisconnectedError("gone"), life.now)
     life.serve(FIND)
     finish(life, key)
     pending.take()
@@ -129,8 +129,8 @@ def test_a_request_that_cannot_be_sent_is_handed_out_again() -> None:
     life = Life()
     upto_init(life)
     request = life.ask(INIT)
-    assert life.manager.next_request(life.now, has_incomplete=False) is None
-    life.manager.put_back(request)
+    assert life.manager.flow.next_request(life.now, has_incomplete=False) is None
+    life.manager.flow.queue.put_back(request)
     assert life.ask(INIT) is request
 
 
@@ -338,7 +338,7 @@ def test_find_coordinator_errors() -> None:
     life = Life()
     pending = life.manager.init_transactions()
     life.serve(FIND, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    assert life.manager.next_deadline(life.now) is not None
+    assert life.next_deadline() is not None
     life.serve(FIND, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     with pytest.raises(AuthorizationError):
         pending.take()
@@ -378,7 +378,7 @@ def test_an_answer_without_coordinator_is_fatal(answer: FindCoordinatorResponse)
     """An answer without a coordinator is a fatal error with a clear message."""
     life = Life()
     pending = life.manager.init_transactions()
-    life.manager.answered(life.ask(FIND), answer, life.now)
+    life.manager.flow.answered(life.ask(FIND), answer, life.now)
     with pytest.raises(BrokerRefusedError, match="named"):
         pending.take()
 
@@ -388,7 +388,7 @@ def test_old_answers_name_the_coordinator_too() -> None:
     life = Life()
     life.manager.init_transactions()
     answer = FindCoordinatorResponse(node_id=4, host="old", port=1)
-    life.manager.answered(life.ask(FIND), answer, life.now)
+    life.manager.flow.answered(life.ask(FIND), answer, life.now)
     assert life.ask(INIT).node == Node(4, "old", 1)
 
 
@@ -396,7 +396,7 @@ def test_an_answer_without_identity_is_fatal() -> None:
     """InitProducerId without error and without id ends in a clear error."""
     life = Life()
     pending = upto_init(life)
-    life.manager.answered(life.ask(INIT), InitProducerIdResponse(), life.now)
+    life.manager.flow.answered(life.ask(INIT), InitProducerIdResponse(), life.now)
     with pytest.raises(BrokerRefusedError, match="epoch 0"):
         pending.take()
 
@@ -411,7 +411,7 @@ def test_an_answer_about_other_partitions_is_fatal(
     life = Life()
     pending = upto(life)
     request = life.ask(key)
-    life.manager.answered(request, SPOKEN[key].response(), life.now)
+    life.manager.flow.answered(request, SPOKEN[key].response(), life.now)
     with pytest.raises(BrokerRefusedError, match="other partitions"):
         pending.take()
 
@@ -423,7 +423,7 @@ def test_a_broker_that_cannot_be_spoken_to_is_fatal(key: ApiKey, error: Exceptio
     life = Life()
     upto = {FIND: lambda _: life.manager.init_transactions(), COMMIT_OFFSETS: upto_offset_commit}
     pending = upto.get(key, upto_init)(life)
-    life.manager.answered(life.ask(key), error, life.now)
+    life.manager.flow.answered(life.ask(key), error, life.now)
     with pytest.raises(type(error)):
         pending.take()
     assert state_of(life) is State.FATAL_ERROR
@@ -463,7 +463,7 @@ def test_one_partition_decides_for_all_of_its_request(code: int, *, is_retried: 
     )
     topic = AddPartitionsToTxnTopicResult(name=T0.topic, results_by_partition=results)
     answer = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=(topic,))
-    life.manager.answered(life.ask(PARTITIONS), answer, life.now)
+    life.manager.flow.answered(life.ask(PARTITIONS), answer, life.now)
     if is_retried:
         life.serve(PARTITIONS)
         assert life.manager.may_drain(closed_batch(T1))
@@ -476,7 +476,7 @@ def test_a_lost_coordinator_loses_no_knowledge_of_it() -> None:
     """Whether epochs can be bumped was learnt before, and holds while it is away."""
     life = Life()
     pending = upto_end(life)
-    life.manager.answered(life.ask(END), DisconnectedError("gone"), life.now)
+    life.manager.flow.answered(life.ask(END), DisconnectedError("gone"), life.now)
     life.serve(FIND)
     life.serve(END, ErrorCode.UNKNOWN_PRODUCER_ID)
     assert isinstance(pending.error, TransactionAbortableError)
@@ -494,9 +494,9 @@ def test_any_answer_leads_to_a_state(key: ApiKey, upto: Callable[[Life], Pending
         pending = upto(life)
         answer = data.draw(messages(SPOKEN[key].response, version))
         assert isinstance(answer, SPOKEN[key].response)
-        life.manager.answered(life.ask(key), answer, life.now)
-        request = life.manager.next_request(life.now, has_incomplete=False)
-        has_way_on = request is not None or life.manager.next_deadline(life.now) is not None
+        life.manager.flow.answered(life.ask(key), answer, life.now)
+        request = life.manager.flow.next_request(life.now, has_incomplete=False)
+        has_way_on = request is not None or life.next_deadline() is not None
         assert pending.is_done or has_way_on
 
     holds()
@@ -512,9 +512,9 @@ def test_any_answer_to_a_look_up_leads_to_a_state() -> None:
         pending = life.manager.init_transactions()
         answer = data.draw(messages(SPOKEN[FIND].response, version))
         assert isinstance(answer, SPOKEN[FIND].response)
-        life.manager.answered(life.ask(FIND), answer, life.now)
-        request = life.manager.next_request(life.now, has_incomplete=False)
-        has_way_on = request is not None or life.manager.next_deadline(life.now) is not None
+        life.manager.flow.answered(life.ask(FIND), answer, life.now)
+        request = life.manager.flow.next_request(life.now, has_incomplete=False)
+        has_way_on = request is not None or life.next_deadline() is not None
         assert pending.is_done or has_way_on
 
     holds()

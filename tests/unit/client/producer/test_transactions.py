@@ -74,7 +74,7 @@ def test_a_transaction_from_begin_to_commit() -> None:
     batch = life.sent(T0)
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 0, 0)
     assert batch.is_transactional
-    life.manager.completed(batch, 10)
+    life.manager.sequences.completed(batch, 10)
     life.serve(FIND)
     life.serve(COMMIT_OFFSETS)
     offsets.take()
@@ -160,7 +160,7 @@ def test_partitions_of_a_commit_are_added_first() -> None:
     life.manager.commit()
     life.serve(PARTITIONS)
     assert life.is_idle()
-    life.manager.completed(life.sent(T1), 0)
+    life.manager.sequences.completed(life.sent(T1), 0)
     life.has_incomplete = False
     life.serve(END)
     assert state_of(life) is State.READY
@@ -195,7 +195,7 @@ def test_an_aborted_transaction_asks_for_no_partition_any_more() -> None:
     life.manager.note_append(T0)
     pending = life.manager.abort()
     assert life.manager.is_aborting_batches
-    assert isinstance(life.manager.abort_reason(), TransactionAbortedError)
+    assert isinstance(life.manager.flow.abort_reason(), TransactionAbortedError)
     assert life.is_idle()
     pending.take()
 
@@ -233,7 +233,7 @@ def test_init_transactions_may_be_called_again_once_it_is_allowed(code: int) -> 
     life.serve(INIT, code)
     with pytest.raises(AuthorizationError):
         pending.take()
-    assert isinstance(life.manager.abort_reason(), AuthorizationError)
+    assert isinstance(life.manager.flow.abort_reason(), AuthorizationError)
     assert life.is_idle()
     assert state_of(life) is State.UNINITIALIZED
     again = life.manager.init_transactions()
@@ -246,10 +246,10 @@ def test_an_idempotent_producer_asks_again_for_an_id_it_was_refused() -> None:
     life = Life(is_transactional=False)
     life.serve(INIT, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     assert life.manager.is_aborting_batches
-    assert isinstance(life.manager.abort_reason(), AuthorizationError)
-    assert life.manager.next_request(life.now, has_incomplete=False) is None
+    assert isinstance(life.manager.flow.abort_reason(), AuthorizationError)
+    assert life.manager.flow.next_request(life.now, has_incomplete=False) is None
     life.manager.resolve_sequences(life.now)
-    assert life.manager.next_request(life.now, has_incomplete=False) is None
+    assert life.manager.flow.next_request(life.now, has_incomplete=False) is None
     life.serve(INIT)
     assert state_of(life) is State.READY
     assert not life.manager.is_aborting_batches
@@ -273,11 +273,11 @@ def test_a_first_partition_that_comes_too_early_is_asked_again_soon() -> None:
     life = Life().initialized().begun()
     life.manager.note_append(T0)
     life.serve(PARTITIONS, ErrorCode.CONCURRENT_TRANSACTIONS)
-    assert (life.manager.next_deadline(life.now) or 0.0) - life.now == pytest.approx(0.02)
+    assert (life.next_deadline() or 0.0) - life.now == pytest.approx(0.02)
     life.serve(PARTITIONS)
     life.manager.note_append(T1)
     life.serve(PARTITIONS, ErrorCode.CONCURRENT_TRANSACTIONS)
-    assert (life.manager.next_deadline(life.now) or 0.0) - life.now > 0.05
+    assert (life.next_deadline() or 0.0) - life.now > 0.05
 
 
 def test_other_errors_of_a_first_partition_pause_as_ever() -> None:
@@ -285,7 +285,7 @@ def test_other_errors_of_a_first_partition_pause_as_ever() -> None:
     life = Life().initialized().begun()
     life.manager.note_append(T0)
     life.serve(PARTITIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    assert (life.manager.next_deadline(life.now) or 0.0) - life.now > 0.05
+    assert (life.next_deadline() or 0.0) - life.now > 0.05
 
 
 def test_calls_outside_of_their_state_say_so_and_change_nothing() -> None:
@@ -395,7 +395,7 @@ def test_a_batch_that_was_never_sent_fails_the_transaction_when_it_expires() -> 
     life.manager.failed(closed_batch(T0), first, was_refused=False)
     life.manager.failed(closed_batch(T0), DeliveryTimeoutError("second"), was_refused=False)
     assert state_of(life) is State.ABORTABLE_ERROR
-    assert life.manager.abort_reason() is first
+    assert life.manager.flow.abort_reason() is first
 
 
 def test_a_record_that_got_into_no_batch_fails_the_transaction() -> None:
@@ -438,9 +438,9 @@ def test_an_end_of_an_abort_that_is_refused_is_fatal() -> None:
 def test_a_batch_of_unknown_fate_bumps_the_epoch_at_the_abort() -> None:
     """It may be in the log, so the numbers go on in a new epoch."""
     life = Life().initialized().begun(T0)
-    life.manager.completed(life.sent(T0), 0)
+    life.manager.sequences.completed(life.sent(T0), 0)
     late = life.sent(T0)
-    assert life.manager.can_retry(late, ErrorCode.NETWORK_EXCEPTION, log_start_offset=-1)
+    assert life.manager.sequences.can_retry(late, ErrorCode.NETWORK_EXCEPTION, log_start_offset=-1)
     late.attempts = 1
     life.manager.failed(late, DeliveryTimeoutError("late"), was_refused=False)
     life.manager.resolve_sequences(life.now)
@@ -462,7 +462,7 @@ def test_a_batch_of_unknown_fate_is_fatal_with_an_old_coordinator() -> None:
 def test_a_refused_batch_gives_its_number_back_to_an_old_coordinator() -> None:
     """Without epochs the next transaction goes on where the log is."""
     life = Life(init_version=2).initialized().begun(T0)
-    life.manager.completed(life.sent(T0), 0)
+    life.manager.sequences.completed(life.sent(T0), 0)
     fail_batch(life, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     life.manager.resolve_sequences(life.now)
     abort(life, END)
@@ -472,7 +472,7 @@ def test_a_refused_batch_gives_its_number_back_to_an_old_coordinator() -> None:
 def test_an_unknown_producer_begins_at_zero_with_an_old_coordinator() -> None:
     """The leader knows nothing any more, so it takes 0."""
     life = Life(init_version=2).initialized().begun(T0)
-    life.manager.completed(life.sent(T0), 100)
+    life.manager.sequences.completed(life.sent(T0), 100)
     fail_batch(life, code=ErrorCode.UNKNOWN_PRODUCER_ID)
     life.manager.resolve_sequences(life.now)
     abort(life, END)
@@ -486,10 +486,10 @@ def test_a_producer_whose_records_were_deleted_goes_on(
 ) -> None:
     """If the log begins behind its last record it is numbered from 0, else the batch fails."""
     life = Life().initialized().begun(T0)
-    life.manager.completed(life.sent(T0), 100)
+    life.manager.sequences.completed(life.sent(T0), 100)
     batch = life.sent(T0)
     code = ErrorCode.UNKNOWN_PRODUCER_ID
-    answer = life.manager.can_retry(batch, code, log_start_offset=log_start_offset)
+    answer = life.manager.sequences.can_retry(batch, code, log_start_offset=log_start_offset)
     assert answer is is_retried
     assert batch.base_sequence == (0 if is_retried else 1)
 
@@ -497,11 +497,11 @@ def test_a_producer_whose_records_were_deleted_goes_on(
 def test_a_gap_in_a_transaction_fails_its_first_batch() -> None:
     """A record is missing in the log, so the transaction can only be aborted."""
     life = Life().initialized().begun(T0)
-    life.manager.completed(life.sent(T0), 0)
+    life.manager.sequences.completed(life.sent(T0), 0)
     first, second = life.sent(T0), life.sent(T0)
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert life.manager.can_retry(second, code, log_start_offset=-1)
-    assert not life.manager.can_retry(first, code, log_start_offset=-1)
+    assert life.manager.sequences.can_retry(second, code, log_start_offset=-1)
+    assert not life.manager.sequences.can_retry(first, code, log_start_offset=-1)
 
 
 @pytest.mark.parametrize(
@@ -540,12 +540,12 @@ def test_batches_in_flight_may_be_sent_again_in_a_failed_transaction() -> None:
     life.manager.note_append(T1)
     request = life.ask(PARTITIONS)
     life.manager.record_refused(RejectedRecordError("too large"))
-    assert life.manager.can_retry(batch, ErrorCode.NETWORK_EXCEPTION, log_start_offset=-1)
+    assert life.manager.sequences.can_retry(batch, ErrorCode.NETWORK_EXCEPTION, log_start_offset=-1)
     assert life.manager.may_drain(batch)
     assert not life.manager.may_drain(closed_batch(T1))
     life.reply(request)
     assert life.manager.may_drain(closed_batch(T1))
-    life.manager.close(ClosedProducerError("closed"))
+    life.manager.flow.fail(ClosedProducerError("closed"))
     assert not life.manager.may_drain(batch)
 
 
@@ -558,7 +558,7 @@ def test_requests_of_a_failed_transaction_are_dropped_but_look_ups() -> None:
     life.manager.record_refused(RejectedRecordError("too large"))
     with pytest.raises(RejectedRecordError):
         pending.take()
-    life.manager.answered(find, DisconnectedError("gone"), life.now)
+    life.manager.flow.answered(find, DisconnectedError("gone"), life.now)
     life.serve(FIND)
     assert life.is_idle()
 
@@ -569,7 +569,7 @@ def test_a_request_in_flight_is_not_repeated_in_a_failed_transaction() -> None:
     pending = upto_offsets(life)
     request = life.ask(OFFSETS)
     life.manager.record_refused(RejectedRecordError("too large"))
-    life.manager.answered(request, DisconnectedError("gone"), life.now)
+    life.manager.flow.answered(request, DisconnectedError("gone"), life.now)
     assert pending.is_done
     assert life.is_idle()
 
@@ -579,7 +579,7 @@ def test_close_fails_what_waits() -> None:
     life = Life()
     upto = upto_offset_commit(life)
     request = life.ask(COMMIT_OFFSETS)
-    life.manager.close(ClosedProducerError("closed"))
+    life.manager.flow.fail(ClosedProducerError("closed"))
     with pytest.raises(ClosedProducerError):
         upto.take()
     life.reply(request)
@@ -642,6 +642,6 @@ def test_a_commit_that_is_interrupted_is_noted_or_has_not_begun() -> None:
         life = Life().initialized().begun(T0)
         if not interrupted_commit(life, at):
             break
-        is_noted = life.manager.unsettled is not None
+        is_noted = life.manager.operations.unsettled is not None
         assert is_noted == (state_of(life) is State.COMMITTING)
     assert at > 10

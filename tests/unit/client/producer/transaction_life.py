@@ -102,7 +102,7 @@ class Life:
             transaction_timeout_ms=60_000,
             backoff=Backoff(100, 1000, Random(1)),
         )
-        self.manager.note_coordinator(init_producer_id_version=init_version)
+        self.manager.flow.note_coordinator(init_producer_id_version=init_version)
         self.now = 0.0
         self.has_incomplete = False
         self.producer = (7, 0)
@@ -111,21 +111,25 @@ class Life:
     def ask(self, expected: ApiKey) -> TransactionRequest:
         """The next request, which has to be this one; virtual time runs through any pause."""
         self.manager.resolve_sequences(self.now)
-        request = self.manager.next_request(self.now, has_incomplete=self.has_incomplete)
-        deadline = self.manager.next_deadline(self.now)
+        request = self.manager.flow.next_request(self.now, has_incomplete=self.has_incomplete)
+        deadline = self.next_deadline()
         if request is None and deadline is not None:
             self.now = deadline
-            request = self.manager.next_request(self.now, has_incomplete=self.has_incomplete)
+            request = self.manager.flow.next_request(self.now, has_incomplete=self.has_incomplete)
         assert request is not None, f"nothing is asked for, {expected.title} was expected"
         assert request.key is expected
         self.asked.append(request.key)
         return request
 
+    def next_deadline(self) -> float | None:
+        """When the next request is due, if it pauses."""
+        return self.manager.flow.queue.next_deadline(self.now)
+
     def reply(self, request: TransactionRequest, code: int = ErrorCode.NONE) -> None:
         """Answer a request, after its body has gone through the wire."""
         assert isinstance(request.body, SPOKEN[request.key].request)
         answer = answer_to(request.body, request.key, code, producer=self.producer)
-        self.manager.answered(request, answer, self.now)
+        self.manager.flow.answered(request, answer, self.now)
 
     def serve(self, expected: ApiKey, code: int = ErrorCode.NONE) -> TransactionRequest:
         """Ask and answer."""
@@ -136,8 +140,8 @@ class Life:
     def is_idle(self) -> bool:
         """Whether nothing is to be sent, now or after a pause."""
         return (
-            self.manager.next_request(self.now, has_incomplete=self.has_incomplete) is None
-            and self.manager.next_deadline(self.now) is None
+            self.manager.flow.next_request(self.now, has_incomplete=self.has_incomplete) is None
+            and self.next_deadline() is None
         )
 
     def initialized(self) -> "Life":
@@ -164,14 +168,14 @@ class Life:
     def known_to(self, *partitions: TopicPartition) -> "Life":
         """With a first batch of one record in the log of each partition."""
         for partition in partitions:
-            self.manager.completed(self.sent(partition), 0)
+            self.manager.sequences.completed(self.sent(partition), 0)
         return self
 
     def sent(self, partition: TopicPartition = T0, count: int = 1) -> ProducerBatch:
         """A batch that has been sent."""
         batch = closed_batch(partition, count)
         assert self.manager.may_drain(batch)
-        self.manager.assign(batch)
+        self.manager.sequences.assign(batch)
         return batch
 
 

@@ -25,7 +25,15 @@ from tailrace.testing import DiskFault, MemoryFiles, ProcessKilledError
 from tests.properties.test_cleaning import OPERATIONS, played
 from tests.unit.storage.builders import NOW, append, batch, records, settings
 from tests.unit.storage.cleaner.houses import ONE, THREE, TWO, House, keyed
-from tests.unit.storage.cleaner.shelves import FOLDER, LATER, MAP_BYTES, Pair, Shelf, read_back
+from tests.unit.storage.cleaner.shelves import (
+    FOLDER,
+    LATER,
+    MAP_BYTES,
+    Pair,
+    Shelf,
+    clean_by_tasks,
+    read_back,
+)
 from tests.unit.storage.cleaner.test_swap import FAR, overflowed
 
 Item = TypeVar("Item")
@@ -201,8 +209,8 @@ def test_any_log_comes_out_as_from_one_map(script: list[tuple[str, list, int]]) 
     for dirty, now_ms in ((0, NOW), (middle, LATER)):
         by_map, by_tasks = shelves
         ended = by_map.clean(dirty, now_ms=now_ms, map_bytes=MAP_BYTES)
-        done = by_tasks.clean_by_tasks(
-            dirty, limit=None, now_ms=now_ms, producers=by_tasks.producers
+        done = clean_by_tasks(
+            by_tasks, dirty, limit=None, now_ms=now_ms, producers=by_tasks.producers
         )
         if by_map.segments[-1].base_offset > dirty:
             assert ended.end == done.end
@@ -237,7 +245,8 @@ def test_keys_that_fit_no_one_map_come_out_as_from_one_that_has_room(
     """Pieces smaller than segments, cut in the middle of transactions, are compared as well."""
     by_map, by_tasks = large(1, codec=codec), large(1, codec=codec)
     by_map.clean(first_dirty, map_bytes=1 << 22)
-    done = by_tasks.clean_by_tasks(
+    done = clean_by_tasks(
+        by_tasks,
         first_dirty,
         limit=None,
         now_ms=NOW,
@@ -253,7 +262,7 @@ def test_a_map_that_is_too_small_for_a_run_is_told() -> None:
     shelf = large(2)
     before = content(shelf.files, FOLDER)
     with pytest.raises(FatalError, match="give a larger one"):
-        shelf.clean_by_tasks(0, limit=None, now_ms=NOW, producers={}, map_bytes=1 << 12)
+        clean_by_tasks(shelf, 0, limit=None, now_ms=NOW, producers={}, map_bytes=1 << 12)
     assert content(shelf.files, FOLDER) == before
 
 

@@ -223,7 +223,7 @@ class Shelf:
         """A whole round, with the exchange of every group; by one map if that has a size."""
         known = self.producers if producers is None else producers
         if self.cleans_by_tasks and map_bytes is None:
-            return self.clean_by_tasks(first_dirty, limit=limit, now_ms=now_ms, producers=known)
+            return clean_by_tasks(self, first_dirty, limit=limit, now_ms=now_ms, producers=known)
         cleaning = self.round(
             first_dirty, limit=limit, now_ms=now_ms, map_bytes=map_bytes or MAP_BYTES
         )
@@ -231,50 +231,6 @@ class Shelf:
         for group in cleaning.groups():
             self.exchange(cleaning.rewrite(group, producers=known), group)
         return Cleaned(end, cleaning.statistics())
-
-    def clean_by_tasks(
-        self,
-        first_dirty: int,
-        *,
-        limit: int | None,
-        now_ms: int,
-        producers: Mapping[int, ProducerEnd],
-        map_bytes: int = MAP_BYTES,
-    ) -> Cleaned:
-        """The same by the work items of the Spark job, one after the other."""
-        planned = plan_groups(
-            self.segments,
-            plan=self.plan(first_dirty, limit),
-            config=self.config,
-            now_ms=now_ms,
-            map_bytes=map_bytes,
-            scratch=SCRATCH,
-        )
-        self.files.make_directory(SCRATCH)
-        collected = [collect_keys(self.files, each) for each in planned.groups]
-        superseded = [
-            compare_keys(self.files, each) for each in tag_ranges(planned.groups, collected)
-        ]
-        items = rewritings(
-            planned.groups, collected, superseded, rules=planned.rules, producers=producers
-        )
-        counts = []
-        for item, old in zip(items, planned.segments, strict=True):
-            result = rewrite_group(self.files, item)
-            if isinstance(result, Overflow):
-                raise SegmentOverflowError(result.base_offset, offset=result.offset)
-            self.exchange(take_in(self.files, FOLDER, result, config=self.config), old)
-            counts.append(asdict(result.counts))
-        self.files.remove_tree(SCRATCH)
-        statistics = CleaningStatistics(
-            map_bytes_read=sum(each.size_bytes for each in planned.groups),
-            map_records_read=sum(each.records for each in collected),
-            # There is no one map to tell of.
-            unmapped_records=0,
-            map_load=0.0,
-            **{name: sum(each[name] for each in counts) for name in counts[0]},
-        )
-        return Cleaned(planned.plan.first_uncleanable, statistics)
 
     def exchange(self, new: Segment, old: Sequence[Segment]) -> None:
         """Puts a new segment in place of others, as a log does."""
@@ -321,14 +277,6 @@ class Shelf:
         """Last offset of every batch."""
         return [batch.last_offset for batch in self.batches()]
 
-    def last_sequences(self) -> dict[int, int]:
-        """Last sequence number of every producer that has a data batch."""
-        return {
-            batch.producer_id: batch.last_sequence
-            for batch in self.batches()
-            if not batch.is_control and batch.has_producer
-        }
-
     def aborted(self) -> list[AbortedTxn]:
         """Every aborted transaction in the indexes."""
         return [entry for each in self.segments for entry in each.transactions.entries()]
@@ -340,6 +288,58 @@ class Shelf:
     def sizes(self) -> list[int]:
         """Bytes of log of the segments, the active one left out."""
         return [segment_facts(segment).size_bytes for segment in self.segments[:-1]]
+
+
+def last_sequences(shelf: Shelf) -> dict[int, int]:
+    """Last sequence number of every producer that has a data batch."""
+    return {
+        batch.producer_id: batch.last_sequence
+        for batch in shelf.batches()
+        if not batch.is_control and batch.has_producer
+    }
+
+
+def clean_by_tasks(
+    shelf: Shelf,
+    first_dirty: int,
+    *,
+    limit: int | None,
+    now_ms: int,
+    producers: Mapping[int, ProducerEnd],
+    map_bytes: int = MAP_BYTES,
+) -> Cleaned:
+    """As `Shelf.clean`, by the work items of the Spark job, one after the other."""
+    planned = plan_groups(
+        shelf.segments,
+        plan=shelf.plan(first_dirty, limit),
+        config=shelf.config,
+        now_ms=now_ms,
+        map_bytes=map_bytes,
+        scratch=SCRATCH,
+    )
+    shelf.files.make_directory(SCRATCH)
+    collected = [collect_keys(shelf.files, each) for each in planned.groups]
+    superseded = [compare_keys(shelf.files, each) for each in tag_ranges(planned.groups, collected)]
+    items = rewritings(
+        planned.groups, collected, superseded, rules=planned.rules, producers=producers
+    )
+    counts = []
+    for item, old in zip(items, planned.segments, strict=True):
+        result = rewrite_group(shelf.files, item)
+        if isinstance(result, Overflow):
+            raise SegmentOverflowError(result.base_offset, offset=result.offset)
+        shelf.exchange(take_in(shelf.files, FOLDER, result, config=shelf.config), old)
+        counts.append(asdict(result.counts))
+    shelf.files.remove_tree(SCRATCH)
+    statistics = CleaningStatistics(
+        map_bytes_read=sum(each.size_bytes for each in planned.groups),
+        map_records_read=sum(each.records for each in collected),
+        # There is no one map to tell of.
+        unmapped_records=0,
+        map_load=0.0,
+        **{name: sum(each[name] for each in counts) for name in counts[0]},
+    )
+    return Cleaned(planned.plan.first_uncleanable, statistics)
 
 
 def read_back(files: MemoryFiles) -> list[Record]:

@@ -8,7 +8,14 @@ from tailrace.records.control import ControlType, EndTransactionMarker
 from tailrace.storage.index.transaction import AbortedTxn
 from tailrace.storage.producers import open_producers
 from tailrace.storage.segments import Segments
-from tests.unit.storage.cleaner.shelves import FOLDER, LATER, NOW, RETENTION_MS, Shelf
+from tests.unit.storage.cleaner.shelves import (
+    FOLDER,
+    LATER,
+    NOW,
+    RETENTION_MS,
+    Shelf,
+    last_sequences,
+)
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -294,7 +301,7 @@ def test_the_last_batch_of_every_producer_stays() -> None:
     shelf.roll()
     shelf.clean()
     assert shelf.last_offsets() == [1, 3, 4]
-    assert shelf.last_sequences() == {1: 0, 2: 1, 3: 0}
+    assert last_sequences(shelf) == {1: 0, 2: 1, 3: 0}
     assert shelf.keys() == [0, 1]
     assert shelf.offsets() == [3, 4]
 
@@ -320,14 +327,14 @@ def test_the_last_sequence_stays_even_if_its_transaction_was_aborted() -> None:
     shelf.roll()
     shelf.clean(0)
     assert shelf.last_offsets() == [2, 3]
-    assert shelf.last_sequences() == {1: 2}
+    assert last_sequences(shelf) == {1: 2}
     assert shelf.keys() == []
     assert shelf.offsets() == [3]
     shelf.append_transaction(1, 1, 5)
     shelf.roll()
     shelf.clean(0)
     assert shelf.last_offsets() == [3, 5]
-    assert shelf.last_sequences() == {1: 4}
+    assert last_sequences(shelf) == {1: 4}
     assert shelf.keys() == [1, 5]
     assert shelf.offsets() == [3, 4, 5]
 
@@ -380,7 +387,7 @@ def test_a_duplicate_is_known_after_cleaning_and_a_start() -> None:
     shelf.roll()
     shelf.clean()
     assert shelf.last_offsets() == [2, 5, 7]
-    assert shelf.last_sequences() == {1: 2, 2: 2, 3: 1}
+    assert last_sequences(shelf) == {1: 2, 2: 2, 3: 1}
     assert shelf.keys() == [2, 3, 1, 4]
     assert shelf.offsets() == [1, 3, 6, 7]
     assert repeated(shelf, 1, 3) == (0, 2)
@@ -389,7 +396,7 @@ def test_a_duplicate_is_known_after_cleaning_and_a_start() -> None:
     shelf.append_keys(2, producer_id=4)
     shelf.roll()
     shelf.clean()
-    assert shelf.last_sequences() == {1: 2, 2: 2, 3: 1, 4: 0}
+    assert last_sequences(shelf) == {1: 2, 2: 2, 3: 1, 4: 0}
     assert shelf.last_offsets() == [2, 5, 7, 8]
     assert shelf.keys() == [3, 1, 4, 2]
     assert shelf.offsets() == [3, 6, 7, 8]

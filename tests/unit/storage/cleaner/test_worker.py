@@ -14,6 +14,7 @@ from tailrace.storage.cleaner.worker import (
 )
 from tailrace.storage.log import Log
 from tailrace.storage.manager import LogManager
+from tailrace.storage.shrink import raise_log_start
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import NOW, SetClock, append, batch, records, settings
 from tests.unit.storage.cleaner.houses import COMPACTED, ID, ONE, THREE, TWO, House, keyed, latest
@@ -42,10 +43,10 @@ def test_cleaned_up_to_is_on_the_device() -> None:
     keyed(log, "ab" * 20)
     house.clean()
     active = log.segments.active.base_offset
-    assert house.home.cleaner_offset(ONE) == active
+    assert house.home.offsets.cleaner_offset(ONE) == active
     text = house.files.content("data/cleaner-offset-checkpoint")
     assert text == f"0\n1\nflights 0 {active}\n".encode()
-    assert House(house.files.crash()).home.cleaner_offset(ONE) == active
+    assert House(house.files.crash()).home.offsets.cleaner_offset(ONE) == active
     assert house.clean() is None
 
 
@@ -55,11 +56,11 @@ def test_the_entry_of_a_deleted_partition_goes() -> None:
     for partition in (ONE, TWO):
         keyed(house.open(partition), "ab" * 20)
         house.clean()
-    house.logs.delete(ONE, "ab" * 16)
+    house.logs.take_out(ONE, "ab" * 16)()
     house.home.checkpoint()
-    assert house.home.cleaner_offset(ONE) is None
+    assert house.home.offsets.cleaner_offset(ONE) is None
     assert b"flights" not in house.files.content("data/cleaner-offset-checkpoint")
-    assert house.home.cleaner_offset(TWO) is not None
+    assert house.home.offsets.cleaner_offset(TWO) is not None
 
 
 def test_the_filthiest_log_comes_first() -> None:
@@ -109,7 +110,7 @@ def test_a_job_that_is_called_off_leaves_the_log_as_it_was() -> None:
     job.finish(raised.value)
     assert records(log) == before
     assert house.files.list("data/flights-0") == names
-    assert house.home.cleaner_offset(ONE) is None
+    assert house.home.offsets.cleaner_offset(ONE) is None
     assert not house.cleaner.failures()
     assert house.clean() == ONE
 
@@ -140,12 +141,12 @@ def test_a_partition_that_is_deleted_meanwhile_is_no_failure() -> None:
     job = house.cleaner.next_job()
     assert job is not None
     groups = job.map_keys()
-    house.logs.delete(ONE, "ab" * 16)
+    house.logs.take_out(ONE, "ab" * 16)()
     with pytest.raises((CleaningAbortedError, OSError)) as raised:
         job.rewrite(groups[0])
     job.finish(raised.value)
     assert not house.cleaner.failures()
-    assert house.home.cleaner_offset(ONE) is None
+    assert house.home.offsets.cleaner_offset(ONE) is None
     house.found.clear()
     keyed(house.open(), "ab" * 20)
     assert house.clean() == ONE
@@ -158,7 +159,7 @@ def test_an_exchange_touches_no_log_that_has_the_name_of_a_deleted_one() -> None
     job = house.cleaner.next_job()
     assert job is not None
     planned = [job.rewrite(group) for group in job.map_keys()]
-    house.logs.delete(ONE, "ab" * 16)
+    house.logs.take_out(ONE, "ab" * 16)()
     new = house.logs.create(ONE, topic_id=ID, config=COMPACTED)
     keyed(new, "cd" * 10)
     files = house.files.list(new.folder.path)
@@ -177,11 +178,11 @@ def test_a_job_notes_nothing_of_a_log_that_has_the_name_of_a_deleted_one() -> No
     for group in job.map_keys():
         job.exchange(job.rewrite(group))
         job.settle()
-    house.logs.delete(ONE, "ab" * 16)
+    house.logs.take_out(ONE, "ab" * 16)()
     house.logs.create(ONE, topic_id=ID, config=COMPACTED)
     job.note_cleaned()
     job.finish()
-    assert house.home.cleaner_offset(ONE) is None
+    assert house.home.offsets.cleaner_offset(ONE) is None
 
 
 def test_an_exchange_whose_names_cannot_be_flushed_is_left_to_the_next_start() -> None:
@@ -273,7 +274,7 @@ def test_a_failed_directory_takes_its_logs_out_and_no_others() -> None:
         clean(job)
     logs.fail(house.home, OSError(5, "Input/output error"))
     assert [log.partition for log, _ in cleaner.weigh()] == [TWO]
-    assert other.home.cleaner_offset(TWO) is not None
+    assert other.home.offsets.cleaner_offset(TWO) is not None
 
 
 def test_what_is_appended_behind_a_cut_counts_as_dirty() -> None:
@@ -282,14 +283,14 @@ def test_what_is_appended_behind_a_cut_counts_as_dirty() -> None:
     log = house.open()
     keyed(log, "ab" * 20)
     house.clean()
-    cleaned = house.home.cleaner_offset(ONE) or 0
+    cleaned = house.home.offsets.cleaner_offset(ONE) or 0
     assert cleaned > 10
     for offset, expected in ((cleaned + 1, cleaned), (7, None)):
         house.cleaner.pause(ONE)
         shrink.truncate_to(log, offset)
         house.cleaner.note_truncated(log)
         house.cleaner.resume(ONE)
-        assert house.home.cleaner_offset(ONE) == (expected or log.end_offset)
+        assert house.home.offsets.cleaner_offset(ONE) == (expected or log.end_offset)
     assert log.end_offset <= 7
 
 
@@ -347,15 +348,15 @@ def test_a_checkpoint_outside_of_its_log_is_put_right(checkpoint: int) -> None:
     house = House()
     log = house.open()
     keyed(log, "abcdefghij")
-    log.raise_log_start(5)
-    house.home.note_cleaned(ONE, checkpoint)
+    raise_log_start(log, 5)
+    house.home.offsets.note_cleaned(ONE, checkpoint)
     before = len(house.files.operations)
     house.cleaner.weigh()
-    assert house.home.cleaner_offset(ONE) == 5
+    assert house.home.offsets.cleaner_offset(ONE) == 5
     # Weighing is done on the event loop; the directory's next checkpoint tells the device.
     assert house.files.operations[before:] == []
     house.home.checkpoint()
-    assert House(house.files.crash()).home.cleaner_offset(ONE) == 5
+    assert House(house.files.crash()).home.offsets.cleaner_offset(ONE) == 5
 
 
 def test_logs_that_are_only_deleted_from_are_not_weighed() -> None:
@@ -374,7 +375,7 @@ def test_small_maps_take_several_rounds() -> None:
     keyed(log, "abcdefgh" * 8)
     before, rounds = latest(log), []
     while house.clean() is not None:
-        rounds.append(house.home.cleaner_offset(ONE) or 0)
+        rounds.append(house.home.offsets.cleaner_offset(ONE) or 0)
         assert latest(log) == before
     assert len(rounds) > 2
     assert rounds == sorted(rounds)
@@ -432,13 +433,13 @@ def test_open_transactions_hold_cleaning_back() -> None:
     undecided = append(log, data).base_offset
     keyed(log, "ab" * 10)
     house.clean()
-    assert (house.home.cleaner_offset(ONE) or 0) <= undecided
+    assert (house.home.offsets.cleaner_offset(ONE) or 0) <= undecided
     marker = build_end_marker(7, 0, is_commit=True, coordinator_epoch=0, timestamp=NOW)
     log.append_as_follower(_at(log, marker), now_ms=NOW)
     log.advance_high_watermark(log.end_offset)
     keyed(log, "ab" * 10)
     house.clean()
-    assert (house.home.cleaner_offset(ONE) or 0) > undecided
+    assert (house.home.offsets.cleaner_offset(ONE) or 0) > undecided
 
 
 def _at(log: Log, data: bytearray) -> memoryview:

@@ -19,7 +19,6 @@ from tailrace.client.producer.errors import (
     BrokerRefusedError,
     TransactionAbortableError,
     TransactionAbortedError,
-    TransactionStateError,
     producer_error,
 )
 from tailrace.client.producer.transactions.queue import RequestQueue
@@ -43,7 +42,7 @@ from tailrace.client.producer.transactions.sequences import (
     ProducerIdAndEpoch,
     Sequences,
 )
-from tailrace.client.producer.transactions.state import REACHED_FROM, State
+from tailrace.client.producer.transactions.state import REACHED_FROM, State, misplaced
 from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
@@ -76,9 +75,10 @@ class TransactionFlow:
         self, *, transactional_id: str | None, transaction_timeout_ms: int, backoff: Backoff
     ) -> None:
         self.transactional_id = transactional_id
+        self._id = transactional_id or ""
         self._timeout_ms = transaction_timeout_ms if transactional_id else _TIMEOUT_MS_MAX
         self.sequences = Sequences(is_transactional=transactional_id is not None)
-        self.queue = RequestQueue(backoff, transactional_id=transactional_id or "")
+        self.queue = RequestQueue(backoff, transactional_id=self._id)
         self.state = State.UNINITIALIZED
         self.error: Exception | None = None
         """Why the transaction or the producer failed."""
@@ -96,12 +96,6 @@ class TransactionFlow:
         """Consecutive refusals of InitProducerId."""
         self._is_started = False
         """Whether partitions or offsets were added at the coordinator, so that EndTxn is needed."""
-
-    @property
-    def _id(self) -> str:
-        """The transactional id; the producer must have one."""
-        assert self.transactional_id is not None
-        return self.transactional_id
 
     def next_request(self, now: float, *, has_incomplete: bool) -> TransactionRequest | None:
         """The request to send now, or None; `answered` or `put_back` must follow.
@@ -307,6 +301,17 @@ class TransactionFlow:
         if self.state is not State.IN_TRANSACTION and self.state is not State.COMMITTING:
             pending.finish(self.error or TransactionAbortedError("the transaction was aborted"))
             return
+
+        def committed(answer: TxnOffsetCommitResponse) -> None:
+            found = {
+                TopicPartition(topic.name, each.partition_index)
+                for topic in answer.topics
+                for each in topic.partitions
+            }
+            if found != set(offsets):
+                raise BrokerRefusedError("TxnOffsetCommit was answered for other partitions")
+            pending.finish()
+
         self.queue.add(
             TransactionRequest(
                 key=ApiKey.TXN_OFFSET_COMMIT,
@@ -316,24 +321,9 @@ class TransactionFlow:
                 first_version=GROUP_MEMBER_SINCE if group.names_member else 0,
                 pending=pending,
                 make=lambda: offset_commit(self._id, self.sequences.producer, offsets, group=group),
-                accept=lambda answer: self._offsets_committed(answer, offsets, pending),
+                accept=committed,
             )
         )
-
-    def _offsets_committed(
-        self,
-        answer: TxnOffsetCommitResponse,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        pending: PendingOperation,
-    ) -> None:
-        committed = {
-            TopicPartition(topic.name, each.partition_index)
-            for topic in answer.topics
-            for each in topic.partitions
-        }
-        if committed != set(offsets):
-            raise BrokerRefusedError("TxnOffsetCommit was answered for other partitions")
-        pending.finish()
 
     def start_abort(self, pending: PendingOperation) -> None:
         """Abort the transaction, and drop TxnOffsetCommit requests that were not sent yet."""
@@ -379,14 +369,10 @@ class TransactionFlow:
             self.move(State.READY)
             pending.finish()
 
-    def misplaced(self, call: str) -> TransactionStateError:
-        """The error for a call that is not allowed in this state."""
-        return TransactionStateError(f"{call} is not allowed: the producer is {self.state.value}")
-
     def move(self, target: State) -> None:
         """Change the state; raises TransactionStateError if that is not allowed."""
         if self.state not in REACHED_FROM[target]:
-            raise self.misplaced(f"to be {target.value}")
+            raise misplaced(self.state, f"to be {target.value}")
         self.state = target
         self.error = None
 
@@ -395,7 +381,7 @@ class TransactionFlow:
         if self.state in {State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR}:
             return
         if self.state not in REACHED_FROM[State.ABORTABLE_ERROR]:
-            self.fail(self.misplaced(f"outside of a transaction: {error}"))
+            self.fail(misplaced(self.state, f"outside of a transaction: {error}"))
             return
         self.state, self.error = State.ABORTABLE_ERROR, error
         self.queue.drop(error, lambda request: request.key is not ApiKey.FIND_COORDINATOR)

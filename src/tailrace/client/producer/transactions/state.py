@@ -12,6 +12,8 @@ Not here: the requests that change the state (`flow`).
 
 from enum import Enum
 
+from tailrace.client.producer.errors import TransactionStateError
+
 
 class State(Enum):
     """A state of the producer."""
@@ -37,3 +39,8 @@ REACHED_FROM: dict[State, frozenset[State]] = {
     State.FATAL_ERROR: frozenset(State),
 }
 """The states from which each state may be reached."""
+
+
+def misplaced(state: State, call: str) -> TransactionStateError:
+    """The error for a call that is not allowed in a state."""
+    return TransactionStateError(f"{call} is not allowed: the producer is {state.value}")

@@ -1,0 +1,139 @@
+"""`RequestInput`: receives the request frames of one connection, and cuts them apart.
+
+Small frames share the input; a frame that does not fit it gets a buffer of its own (`large`).
+
+Invariant: a length that was received reserves no memory; only bytes that were received do.
+"""
+
+import struct
+from typing import Final
+
+from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.frames import SIZE_BYTES, check_size
+from tailrace.runtime.network import Socket
+from tailrace.server.large import FIRST_BYTES, LargeRequest
+from tailrace.server.memory import ConnectionMemory
+
+INPUT_BYTES: Final = 64 * 1024
+"""Fits every request but a large produce; small compared to the kernel's socket buffer."""
+
+OBJECTS_FACTOR: Final = 8
+"""Bytes of memory that a request other than Produce takes when it is decoded, for each byte of its
+size: a partition in a Fetch request has 33 bytes on the wire, and 250 as an object."""
+
+UNCOUNTED_BYTES_MAX: Final = 16 * 1024
+"""A request other than Produce up to this size claims no memory for its objects: a thousand of them
+take 128 MB."""
+
+ORDINARY_FRAME_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Largest request other than Produce. Its fields become objects, up to thirty times the size of
+their bytes; the records of a produce request stay bytes. Kafka's own clients send at most some
+hundred kilobytes: a request for the metadata of 10,000 topics."""
+
+_PREFIX = struct.Struct(">ih")
+"""Size and api key, which decide the size limit of a frame."""
+
+
+class RequestInput:
+    """The bytes of requests that are not answered yet."""
+
+    def __init__(self, share: ConnectionMemory, *, frame_bytes_max: int) -> None:
+        self._share = share
+        self._frame_bytes_max = frame_bytes_max
+        self._input = bytearray(INPUT_BYTES)
+        self._start = self._end = 0
+        self.large: LargeRequest | None = None
+        """The large request that is being received."""
+        self._answered_large: LargeRequest | None = None
+        """The large request that is being answered."""
+        self._is_share_used = False
+        """Whether the request that is being answered holds memory of the pool."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory for requests that are not completely received, in bytes."""
+        return len(self._input) + (self.large.held_bytes if self.large is not None else 0)
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether the input has bytes that no frame was made of."""
+        return self._start < self._end
+
+    def has_room(self) -> bool:
+        """Whether bytes can be received; False while a large request waits for memory."""
+        return self.large is None or self.large.grow_if_full()
+
+    def receive(self, socket: Socket) -> int | None:
+        """Receive once, after `has_room`; returns as `Socket.receive_into`."""
+        if self.large is not None:
+            return self.large.receive(socket)
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._end == len(self._input):
+            rest = self._input[self._start : self._end]
+            self._input[: len(rest)] = rest
+            self._start, self._end = 0, len(rest)
+        with memoryview(self._input) as view:
+            received = socket.receive_into(view[self._end :])
+        self._end += received or 0
+        return received
+
+    def next_frame(self) -> memoryview | None:
+        """The next complete frame, which may be used until it is answered; None if there is none.
+
+        Raises:
+            ProtocolError: as `check_size`.
+        """
+        if self.large is not None:
+            large = self.large
+            if not large.is_whole or not self._share.claim(large.objects_bytes):
+                return None
+            self._answered_large, self.large = large, None
+            self._share.became_whole()
+            self._is_share_used = True
+            return large.take()
+        available = self._end - self._start
+        if available < _PREFIX.size:
+            return None
+        size, key = _PREFIX.unpack_from(self._input, self._start)
+        limit = self._frame_bytes_max
+        if size > ORDINARY_FRAME_BYTES_MAX and key != ApiKey.PRODUCE:
+            limit = min(limit, ORDINARY_FRAME_BYTES_MAX)
+        check_size(size, limit=limit)
+        body = self._start + SIZE_BYTES
+        # Memory for decoded objects is claimed when the request is complete, and not before: the
+        # length field may be wrong.
+        is_counted = key != ApiKey.PRODUCE and size > UNCOUNTED_BYTES_MAX
+        objects_bytes = size * OBJECTS_FACTOR if is_counted else 0
+        if size + SIZE_BYTES <= available:
+            if is_counted:
+                if not self._share.claim(objects_bytes):
+                    return None
+                self._share.became_whole()
+                self._is_share_used = True
+            self._start = body + size
+            return memoryview(self._input)[body : body + size]
+        # A large frame stays in the input until that is full, so that a client that sends a length
+        # and few bytes reserves no memory.
+        if available == len(self._input) and self._share.claim(min(size, FIRST_BYTES)):
+            start = memoryview(self._input)[SIZE_BYTES:]
+            self.large = LargeRequest(start, size, share=self._share, objects_bytes=objects_bytes)
+            self._start = self._end = 0
+        return None
+
+    def answered(self) -> None:
+        """Release the request's memory before the response is sent, which may take long."""
+        if self._is_share_used:
+            self._is_share_used = False
+            self._share.release()
+            if self._answered_large is not None:
+                self._answered_large.free()
+                self._answered_large = None
+
+    def free(self) -> None:
+        """Release all memory, when the connection is closed."""
+        for large in (self.large, self._answered_large):
+            if large is not None:
+                large.free()
+        self.large = self._answered_large = None
+        self._input = bytearray()
