@@ -239,7 +239,7 @@ def test_disconnects_count_as_attempts() -> None:
             stage.cluster.script.add(ApiKey.PRODUCE, FaultKind.CUT, times=2)
             (receipt,) = stage.send(producer)
             await producer.flush()
-            assert outcomes([receipt]) == ["DisconnectedError"]
+            assert outcomes([receipt]) == ["ProducerDisconnectedError"]
         stage.check_log()
 
     play(main)
@@ -642,11 +642,11 @@ def test_an_error_of_a_connection_is_a_producers() -> None:
 def test_every_error_of_a_connection_has_its_class_among_a_producers(
     kind: type[nodes.NodeError],
 ) -> None:
-    """Each error of a connection becomes a ProducerError with the same name and message."""
+    """Each error of a connection becomes a ProducerError of its kind, with the same message."""
     error = producer_error(kind("node 1: the broker refused the login"))
     assert isinstance(error, ProducerError)
     assert isinstance(error, kind)
-    assert type(error).__name__ == kind.__name__
+    assert type(error).__name__ == f"Producer{kind.__name__}"
     assert str(error) == "node 1: the broker refused the login"
 
 

@@ -6,11 +6,20 @@
     TransactionOutcomeUnknownError   call finish_transaction; do not run the transaction again
 
 Every message says what happened and which setting or call changes it.
+
+An error of a connection is raised as the class of that name with `Producer` before it, so that both
+`except ProducerError` and `except DisconnectedError` (of `tailrace.client.nodes`) catch it.
 """
 
 from typing import Final
 
-from tailrace.client.nodes import errors as of_nodes
+from tailrace.client.nodes.errors import (
+    AuthenticationError,
+    DisconnectedError,
+    MalformedAnswerError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
 from tailrace.errors import FatalError, RetriableError, TailraceError
 from tailrace.protocol.errors import ErrorCode
 
@@ -131,32 +140,32 @@ _REJECTED = frozenset(
 )
 
 
-class AuthenticationError(ProducerError, of_nodes.AuthenticationError):
+class ProducerAuthenticationError(ProducerError, AuthenticationError):
     """The login failed, or no broker's identity could be checked: SASL or TLS."""
 
 
-class DisconnectedError(ProducerError, of_nodes.DisconnectedError):
+class ProducerDisconnectedError(ProducerError, DisconnectedError):
     """The connection ended before the answer, also after `retries`; records may be in the log."""
 
 
-class RequestTimedOutError(DisconnectedError, of_nodes.RequestTimedOutError):
-    """No answer came within `request.timeout.ms`, also after `retries`; as DisconnectedError."""
+class ProducerRequestTimedOutError(ProducerDisconnectedError, RequestTimedOutError):
+    """No answer came within `request.timeout.ms`, also after `retries`."""
 
 
-class MalformedAnswerError(DisconnectedError, of_nodes.MalformedAnswerError):
-    """The answer does not fit the request, also after `retries`; as DisconnectedError."""
+class ProducerMalformedAnswerError(ProducerDisconnectedError, MalformedAnswerError):
+    """The answer does not fit the request, also after `retries`."""
 
 
-class UnsupportedVersionError(ProducerError, of_nodes.UnsupportedVersionError):
+class ProducerUnsupportedVersionError(ProducerError, UnsupportedVersionError):
     """The broker speaks no version of the request that has the needed fields."""
 
 
 _OF_NODES: dict[type[Exception], type[ProducerError]] = {
-    of_nodes.AuthenticationError: AuthenticationError,
-    of_nodes.DisconnectedError: DisconnectedError,
-    of_nodes.RequestTimedOutError: RequestTimedOutError,
-    of_nodes.MalformedAnswerError: MalformedAnswerError,
-    of_nodes.UnsupportedVersionError: UnsupportedVersionError,
+    AuthenticationError: ProducerAuthenticationError,
+    DisconnectedError: ProducerDisconnectedError,
+    RequestTimedOutError: ProducerRequestTimedOutError,
+    MalformedAnswerError: ProducerMalformedAnswerError,
+    UnsupportedVersionError: ProducerUnsupportedVersionError,
 }
 
 
