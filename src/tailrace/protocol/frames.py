@@ -63,20 +63,12 @@ class RequestHeader(NamedTuple):
         return api if api is not None and api.is_served(self.api_version) else None
 
 
-def read_size(prefix: Buffer) -> int:
-    """Bytes of the frame that follows these first four bytes.
+def check_size(size: int, *, limit: int) -> None:
+    """Check the size that a frame claims, in bytes.
 
     Raises:
-        MalformedMessageError: the size is negative or above `FRAME_BYTES_MAX`; close the
-            connection.
+        MalformedMessageError: it is negative or above `limit`; close the connection.
     """
-    (size,) = _SIZE.unpack_from(prefix)
-    check_size(size, limit=FRAME_BYTES_MAX)
-    return int(size)
-
-
-def check_size(size: int, *, limit: int) -> None:
-    """Check the size that a frame claims; raises as `read_size` does."""
     if not 0 <= size <= limit:
         raise MalformedMessageError(
             f"a frame claims {size} bytes; 0 to {limit} are allowed", position=0

@@ -1,6 +1,6 @@
 """Sizes and headers: what is around a message, in both directions."""
 
-from struct import pack
+from struct import pack, unpack
 from typing import cast
 from uuid import UUID
 
@@ -34,7 +34,7 @@ def test_a_request_frame_is_read_back(api: Api, client_id: str | None) -> None:
             frame = frames.encode_request(
                 api, body, version=version, correlation_id=-7, client_id=client_id
             )
-            assert frames.read_size(frame[:4]) == len(frame) - 4
+            assert unpack(">i", frame[:4])[0] == len(frame) - 4
             view = memoryview(frame)[4:]
             header, position = frames.read_request_header(view, apis=SPOKEN)
             assert header == frames.RequestHeader(api.key, version, -7, client_id)
@@ -70,7 +70,7 @@ def test_a_response_frame_is_read_back(api: Api) -> None:
     for version in api.versions:
         with in_version(version):
             frame = frames.encode_response(api, body, version=version, correlation_id=9)
-            assert frames.read_size(frame[:4]) == len(frame) - 4
+            assert unpack(">i", frame[:4])[0] == len(frame) - 4
             view = memoryview(frame)[4:]
             assert frames.read_correlation_id(view) == 9
             assert frames.decode_response(api, version, view) == body
@@ -161,8 +161,8 @@ def test_bytes_after_a_response_are_refused() -> None:
 def test_a_size_out_of_bounds_is_refused(size: int) -> None:
     """No buffer is made for a size that is negative or above the limit."""
     with pytest.raises(MalformedMessageError, match=str(size)):
-        frames.read_size(pack(">i", size))
-    assert frames.read_size(pack(">i", frames.FRAME_BYTES_MAX)) == frames.FRAME_BYTES_MAX
+        frames.check_size(size, limit=frames.FRAME_BYTES_MAX)
+    frames.check_size(frames.FRAME_BYTES_MAX, limit=frames.FRAME_BYTES_MAX)
 
 
 def test_a_header_that_does_not_fit_is_named() -> None:
@@ -211,7 +211,7 @@ def test_fetched_records_leave_as_the_same_objects(version: int) -> None:
     assert buffers[1] is slices[0]
     assert buffers[3] is slices[2]
     frame = b"".join(cast("list[bytes]", buffers))
-    assert frames.read_size(frame[:4]) == len(frame) - 4
+    assert unpack(">i", frame[:4])[0] == len(frame) - 4
     received = frames.decode_response(api, version, memoryview(frame)[4:])
     assert received == body
     assert isinstance(received, FetchResponse)
