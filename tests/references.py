@@ -82,8 +82,26 @@ def metrics() -> str:
         "by Kafka's names. Totals, averages and maxima are over the producer's whole life; take "
         "differences of totals for rates. Those of a topic are `NAME{topic=TOPIC}`: there are none "
         "of a topic that does not exist, and they begin anew after it was not used for "
-        "`metadata.max.idle.ms`.\n\n" + describe_metrics()
+        "`metadata.max.idle.ms`.\n\n"
+        + describe_metrics()
+        + "\n## Statistics\n\nWhat `statistics()` of an object returns: a frozen value, of the "
+        "moment in which it is called.\n\n| object | value | what it is |\n|---|---|---|\n"
+        + "".join(sorted(statistics()))
     )
+
+
+def statistics() -> Iterator[str]:
+    """A row for each class with a method `statistics`."""
+    for path in SOURCE.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        for owner in (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)):
+            for method in owner.body:
+                if isinstance(method, ast.FunctionDef) and method.name == "statistics":
+                    assert method.returns is not None
+                    value = ast.unparse(method.returns).strip("'")
+                    said = (ast.get_docstring(method) or "").splitlines()[0]
+                    where = path.relative_to(SOURCE)
+                    yield f"| `{owner.name}` in `{where}` | `{value}` | {said} |\n"
 
 
 def cli() -> str:

@@ -39,6 +39,24 @@ def begin(stage: Stage, producer: Any, count: int) -> list[asyncio.Task[None]]:
     return [loop.create_task(send()) for _ in range(count)]
 
 
+def test_statistics_tell_what_a_producer_holds() -> None:
+    """A record counts, and takes memory, until it is acknowledged."""
+
+    async def main(stage: Stage) -> None:
+        async with stage.producer(linger_ms=1000) as producer:
+            await stage.send(producer)[0]
+            idle = producer.statistics()
+            (receipt,) = stage.send(producer)
+            assert producer.statistics().record_count == 1
+            assert producer.statistics().buffer_available_bytes < idle.buffer_available_bytes
+            await receipt
+            assert producer.statistics() == idle
+            assert (idle.record_count, idle.batches_in_flight, idle.waiting_count) == (0, 0, 0)
+            assert idle.buffer_available_bytes == idle.buffer_total_bytes
+
+    play(main)
+
+
 def test_tasks_that_await_wait_for_memory() -> None:
     """Records of ten times the memory are all written, in the order in which they were sent."""
 

@@ -236,7 +236,12 @@ def _adopt(logs: LogManager, controller: Controller) -> None:
         for number in topic.partitions
     }
     if logs.is_complete or not folders.keys() <= known:
-        compacted = {each.topic for each in folders if logs.was_compacted(each)}
+        homes = {each: logs.directory_of(each) for each in folders}
+        compacted = {
+            each.topic
+            for each, home in homes.items()
+            if home is not None and home.offsets.cleaner_offset(each) is not None
+        }
         controller.adopt(folders, compacted=compacted)
 
 

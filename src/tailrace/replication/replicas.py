@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from tailrace.errors import StorageError
 from tailrace.model import TopicPartition
@@ -14,6 +15,16 @@ from tailrace.storage.manager import LogManager
 
 CompactionEnd = Callable[[TopicPartition], None]
 """Called with a partition whose settings no longer enable compaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStatistics:
+    """The partitions of a broker at one moment."""
+
+    partition_count: int
+    """Partitions that are served."""
+    offline_count: int
+    """Partitions that cannot be served, because their directory has failed."""
 
 
 class Replicas:
@@ -37,6 +48,13 @@ class Replicas:
     def is_offline(self, name: TopicPartition) -> bool:
         """Whether the partition is in a log directory of this broker that has failed."""
         return name in self._offline
+
+    def statistics(self) -> ReplicaStatistics:
+        """Partitions right now."""
+        return ReplicaStatistics(
+            partition_count=len(self._partitions.keys() - self._offline.keys()),
+            offline_count=len(self._offline),
+        )
 
     def find(self, name: TopicPartition) -> Partition:
         """A partition that can be served.

@@ -18,6 +18,7 @@ import errno
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from tailrace.errors import DirectoryError, StorageError, TailraceError
@@ -37,6 +38,22 @@ _SHORTAGES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, 
 def is_shortage(error: OSError) -> bool:
     """Whether disk space, descriptors or memory are short, which an operator can fix."""
     return error.errno in _SHORTAGES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogManagerStatistics:
+    """Logs and directories at one moment."""
+
+    log_count: int
+    """Logs in the directories that are in service."""
+    log_bytes: int
+    """Bytes of log in all their segments, without indexes."""
+    directory_count: int
+    """Directories in service."""
+    failed_count: int
+    """Directories that have failed, or could not be used when the broker started."""
+    full_count: int
+    """Directories in service without room, until a write succeeds."""
 
 
 class LogManager:
@@ -72,6 +89,18 @@ class LogManager:
         """Whether every directory is in service."""
         return not self.left_out and len(self.online) == len(self.directories)
 
+    def statistics(self) -> LogManagerStatistics:
+        """Logs and directories right now; looks at every segment of every log."""
+        sizes = [log.size for log in self]
+        online = self.online
+        return LogManagerStatistics(
+            log_count=len(sizes),
+            log_bytes=sum(sizes),
+            directory_count=len(online),
+            failed_count=len(self.directories) - len(online) + len(self.left_out),
+            full_count=sum(each in self._full for each in online),
+        )
+
     def get(self, partition: TopicPartition) -> Log | None:
         """The log of a partition; a log in a failed directory refuses every call."""
         home = self._homes.get(partition)
@@ -84,11 +113,6 @@ class LogManager:
     def directory_of(self, partition: TopicPartition) -> DirectoryLogs | None:
         """The directory of a partition, open or not; None if it is unknown."""
         return self._homes.get(partition)
-
-    def was_compacted(self, partition: TopicPartition) -> bool:
-        """Whether a partition, open or not, has a cleaner offset."""
-        home = self._homes.get(partition)
-        return home is not None and home.offsets.cleaner_offset(partition) is not None
 
     def find_partitions(
         self, known_ids: Mapping[str, uuid.UUID] = MappingProxyType({})

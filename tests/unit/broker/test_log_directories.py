@@ -10,6 +10,7 @@ import pytest
 from tailrace.broker.broker import RunningBroker, start_broker
 from tailrace.broker.config import broker_config
 from tailrace.errors import ConfigError, DirectoryError
+from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.delete_topics import (
@@ -23,6 +24,7 @@ from tailrace.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
 )
+from tailrace.replication.replicas import Replicas, ReplicaStatistics
 from tailrace.testing import DiskFault, MemoryFiles, Outside, Peer, virtual_runtime
 from tests.unit.broker.brokers import (
     batch,
@@ -33,6 +35,7 @@ from tests.unit.broker.brokers import (
     produce,
     running,
 )
+from tests.unit.storage.test_manager import create, manager
 
 TWO = {"log.dirs": "a,b"}
 
@@ -360,3 +363,15 @@ def test_a_directory_that_is_given_twice_is_a_fault() -> None:
     """A log directory that is given twice is refused, even under another spelling."""
     with pytest.raises(ConfigError, match="data/ is there twice"):
         broker_config({"log.dirs": "data,b,data/"})
+
+
+def test_statistics_count_the_partitions_of_a_failed_directory_as_offline() -> None:
+    """The others are still served."""
+    logs = manager(MemoryFiles(), "a", "b")
+    replicas = Replicas(logs)
+    logs.on_failure = replicas.directory_failed
+    for number in range(4):
+        replicas.lead(create(logs, TopicPartition("t", number)))
+    assert replicas.statistics() == ReplicaStatistics(partition_count=4, offline_count=0)
+    logs.fail(logs.directories[0], OSError("gone"))
+    assert replicas.statistics() == ReplicaStatistics(partition_count=2, offline_count=2)

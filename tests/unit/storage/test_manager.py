@@ -623,3 +623,18 @@ def test_the_expiry_of_producers_passes_by_a_deleted_log() -> None:
     logs.take_out(ONE, ID.hex)()
     expire()
     assert (len(one.producers), len(two.producers)) == (1, 0)
+
+
+def test_statistics_count_logs_and_directories() -> None:
+    """The logs of a failed directory, and the directory itself, are not counted as in service."""
+    files = MemoryFiles()
+    logs = manager(files, "a", "b")
+    for number in range(4):
+        append_values(create(logs, TopicPartition("t", number)), b"value")
+    before = logs.statistics()
+    logs.fail(logs.directories[0], OSError("gone"))
+    after = logs.statistics()
+    assert (before.log_count, before.directory_count, before.failed_count) == (4, 2, 0)
+    assert (after.log_count, after.directory_count, after.failed_count) == (2, 1, 1)
+    assert before.log_bytes == 2 * after.log_bytes > 0
+    assert after.full_count == 0

@@ -14,6 +14,7 @@ from tailrace.client.producer.arguments import check_callback, plain_record
 from tailrace.client.producer.batch import DeliveryOutcome
 from tailrace.client.producer.encoding import RECORD_OVERHEAD
 from tailrace.client.producer.engine import Engine
+from tailrace.client.producer.metrics import ProducerStatistics
 from tailrace.client.producer.receipts import DeliveryCallback, Header, ProducerRecord, Receipt
 
 log = logging.getLogger(__name__)
@@ -147,6 +148,18 @@ class BaseProducer:
                 buffer_available_bytes=self._engine.pool.available,
                 waiting_threads=self._engine.pool.waiting,
                 batches_in_flight=len(self._engine.sender.in_flight),
+            )
+
+    def statistics(self) -> ProducerStatistics:
+        """What the producer holds right now; `metrics` has what it has done since it was made."""
+        with self._engine.lock:
+            pool = self._engine.pool
+            return ProducerStatistics(
+                record_count=self.held(),
+                batches_in_flight=len(self._engine.sender.in_flight),
+                buffer_total_bytes=pool.total,
+                buffer_available_bytes=pool.available,
+                waiting_count=pool.waiting,
             )
 
     def _send(

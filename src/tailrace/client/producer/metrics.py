@@ -80,6 +80,22 @@ class Counts:
     """The same before compression."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerStatistics:
+    """What a producer holds at one moment."""
+
+    record_count: int
+    """Records that are not acknowledged and have not failed."""
+    batches_in_flight: int
+    """Batches in requests without an answer."""
+    buffer_total_bytes: int
+    """`buffer.memory`."""
+    buffer_available_bytes: int
+    """Bytes of it that no record takes."""
+    waiting_count: int
+    """Callers that wait for memory."""
+
+
 class Metrics:
     """Counts of one producer."""
 
