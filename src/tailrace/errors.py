@@ -13,6 +13,10 @@ Invariant: errors carry fields, so that a caller never has to parse a message.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+
+UNEXPECTED_JSON: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading a file as JSON of a known shape raises, if it is not that."""
 
 
 class TailraceError(Exception):

@@ -15,7 +15,7 @@ from typing import Any
 
 from tailrace.cluster.image import ClusterImage, Topic
 from tailrace.config.settings import INT32_MAX, INT64_MAX
-from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.errors import UNEXPECTED_JSON, CorruptionError, DirectoryError
 from tailrace.model import METADATA_TOPIC, TopicPartition
 from tailrace.runtime.files import Files
 from tailrace.storage.checkpoints import (
@@ -70,14 +70,7 @@ class LocalStore:
             raise
         except OSError as error:
             raise unusable(self._directory, error) from error
-        except (
-            CorruptionError,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-        ) as error:
+        except (CorruptionError, *UNEXPECTED_JSON) as error:
             raise DirectoryError(
                 f"{path} cannot be understood ({error}); restore it from a backup, or remove it to "
                 "have the topics read from their folders, with default settings"

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tailrace.errors import CorruptionError, DirectoryError
+from tailrace.errors import UNEXPECTED_JSON, CorruptionError, DirectoryError
 from tailrace.model import TopicPartition
 from tailrace.runtime.files import Files
 from tailrace.storage.checkpoints import read_text, write_atomically
@@ -53,14 +53,7 @@ def read_journal(files: Files, root: str) -> Journal | None:
                 raise ValueError(f"{str(name)[:40]!r} is no partition with an offset")
             partitions[partition] = base_offset
         return Journal(was_clean=content["was_clean"] is True, partitions=partitions)
-    except (
-        CorruptionError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except (CorruptionError, *UNEXPECTED_JSON) as error:
         raise DirectoryError(
             f"{path} cannot be understood ({error}); remove it and repair again"
         ) from error

@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from tailrace.errors import CorruptionError, FatalError
+from tailrace.errors import UNEXPECTED_JSON, CorruptionError, FatalError
 from tailrace.spark.jobs.folder import Folder
 
 MANIFEST: Final = "_manifest"
@@ -72,7 +72,7 @@ class Manifest:
             try:
                 content = json.loads(self.folder.read(f"{MANIFEST}/{number:020}.json"))
                 form, digest = content["format"], content.pop("digest", None)
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            except UNEXPECTED_JSON as error:
                 raise CorruptionError(f"not a file of a manifest: {error!r}", path=path) from error
             if form != self._form:
                 raise FatalError(f"{path}: its format is {form}; this version reads {self._form}")

@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Any
 
-from tailrace.errors import ConfigError
+from tailrace.errors import UNEXPECTED_JSON, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,12 +20,11 @@ def schema_json(text: str) -> str:
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
-    unparsable = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
     try:
         if text.lstrip().startswith("{"):
             return str(StructType.fromJson(json.loads(text)).json())
         return str(StructType.fromDDL(text).json())
-    except (PySparkException, *unparsable) as error:
+    except (PySparkException, *UNEXPECTED_JSON) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError([f"value_schema: neither DDL nor JSON of Spark: {reason}"]) from error
 
