@@ -31,7 +31,7 @@ Untyped: TypeAlias = Any
 PlainFunction = Callable[..., Any]
 Helper = TypeVar("Helper", bound=PlainFunction)
 
-WORTH_LOADING_RECORDS: Final = 2_000_000
+WORTH_LOADING_RECORDS: Final = 500_000
 """Records in plain code that cost what loading costs; see `worth_loading`."""
 
 _RECORD_SIZE_MIN: Final = 7
@@ -203,9 +203,9 @@ def worth_loading(*wanted: Kernel) -> bool:
     """Whether plain code has by now cost as much as loading these kernels (or all) would.
 
     This is ski rental: who buys when the rent paid equals the price never pays more than twice the
-    best possible. Plain code walks 0.6 million records per second, so 2 million are three seconds
-    of it. That is between the two prices of `load()`, 0.4 seconds of CPU with a warm cache and 6
-    with none, and leaves a small broker without the 120 MB that are never given back.
+    best possible. Plain code walks 0.6 million records per second, so half a million are 0.8 seconds
+    of it. That is between the two prices of `load()`, 0.1 seconds of CPU with a warm cache and 4
+    with none, and leaves a small broker without the 40 MB that are never given back.
     """
     return _plain.records >= WORTH_LOADING_RECORDS and not is_loaded(*wanted)
 

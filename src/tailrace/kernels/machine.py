@@ -123,11 +123,12 @@ def _entry_name(name: str) -> str:
 def _target_machine() -> Untyped:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+    triple = llvm.get_process_triple()
+    return llvm.Target.from_triple(triple).create_target_machine(
         cpu=llvm.get_host_cpu_name(),
         features=llvm.get_host_cpu_features().flatten(),
         opt=1,
-        reloc="static",
+        reloc="static" if triple.startswith("x86") else "default",  # As Numba does.
         codemodel="jitdefault",
         jit=True,
     )
