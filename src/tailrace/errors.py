@@ -142,7 +142,7 @@ class RecordTooLargeError(FatalError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RecordError:
-    """What is wrong with one record of a batch that was refused."""
+    """The error of one record of a refused batch."""
 
     index: int
     """Place of the record in its batch."""

@@ -48,7 +48,7 @@ class Acks(IntEnum):
 
 
 class AppendOrigin(Enum):
-    """Who has batches appended; decides which of the checks for clients apply."""
+    """Origin of appended batches, which decides which checks for clients apply."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"

@@ -74,7 +74,7 @@ def replaced() -> House:
 
 
 def test_a_crash_between_two_groups_of_a_round_loses_no_key(steps: Steps) -> None:
-    """What a group leaves out is on the device in a newer record, which a later group has."""
+    """A record that a group leaves out has a newer one on the device, which a later group keeps."""
 
     def work(house: House) -> int:
         job = house.cleaner.next_job()

@@ -163,7 +163,7 @@ def test_a_crash_in_a_move_leaves_one_whole_log(part: int, steps: Steps) -> None
 
 
 def test_a_crash_in_the_start_after_a_move_loses_nothing(steps: Steps) -> None:
-    """What a start does with copies can itself be broken off anywhere."""
+    """A start that completes a move can itself be interrupted at any operation."""
     whole = MemoryFiles()
     run(whole)
     for stop_at in steps(range(0, len(whole.operations), 17)):

@@ -23,7 +23,7 @@ from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.offline.repair import apply_repair
 from tailrace.offline.repair_plan import plan_repair
 from tailrace.offline.scan import scan_partition
-from tailrace.offline.show import Found, to_json
+from tailrace.offline.show import ShownRecord, to_json
 from tailrace.offline.verify import verify
 from tailrace.reading.damage import Drop, OnDamage, find_damage
 from tailrace.reading.directory import DataDirectory, find_partitions, list_segments
@@ -522,7 +522,7 @@ def look(chance: random.Random) -> int:
     scan_partition(files, ROOT, PARTITION, folder=FOLDER)
     explain_partition(files, ROOT, PARTITION, folder=FOLDER, config=directory.config, now_ms=NOW)
     known = {
-        _content(to_json(Found(flights, record, each.is_control)))
+        _content(to_json(ShownRecord(flights, record, each.is_control)))
         for segment in list_segments(directory.files, FOLDER)[0]
         for _, each in read_all_batches(memoryview(directory.files.content(segment.path)))
         for record in records_of(each)

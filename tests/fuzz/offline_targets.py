@@ -17,7 +17,7 @@ from tailrace.offline.groups import decode_group_record
 from tailrace.offline.journal import FILE, read_journal, write_journal
 from tailrace.offline.salvage import salvage_records
 from tailrace.offline.scan import scan_partition
-from tailrace.offline.show import Found, to_hex, to_json, to_text
+from tailrace.offline.show import ShownRecord, to_hex, to_json, to_text
 from tailrace.offline.verify import verify
 from tailrace.reading.directory import find_partitions, list_segments
 from tailrace.reading.located import Skipped, TellDamage
@@ -62,7 +62,7 @@ def decode_group(data: bytes) -> object:
     key, value = data[1 : 1 + size], data[1 + size :]
     record = Record(offset=3, timestamp=NOW, key=key, value=value or None)
     for is_control in (False, True):
-        found = Found(_OFFSETS, record, is_control)
+        found = ShownRecord(_OFFSETS, record, is_control)
         assert json.loads(to_json(found))["offset"] == 3
         assert to_text(found).isprintable()
         assert to_hex(found).isprintable()

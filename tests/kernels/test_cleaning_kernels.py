@@ -198,7 +198,7 @@ def test_a_copy_without_room_is_refused() -> None:
 
 
 def test_a_map_that_is_full_names_the_first_record_without_room() -> None:
-    """What stands before it is in the map; the record itself is not."""
+    """The records before it are in the map, and the named record is not."""
     found = Map(slot_count=3)
     payload = write_records(records_with([(b"a", b""), (b"b", b""), (b"a", b""), (b"c", b"")]))
     status = kernels.put_keys(

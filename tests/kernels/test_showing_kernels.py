@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from tailrace import kernels
 from tailrace.kernels import RecordFault
-from tailrace.kernels.showing import PRINTABLE_CODES, Bound, Cursor, Form, Halt, show_records
+from tailrace.kernels.showing import (
+    PRINTABLE_CODES,
+    BoundIndex,
+    Cursor,
+    Form,
+    StopReason,
+    show_records,
+)
 from tests.kernels.strategies import INT64, SMALL, damaged_payloads
 
 CANARY = 0xA5
@@ -38,7 +45,7 @@ def test_engines_agree_and_stay_inside_of_the_output(
     data, count = payload
     outcomes = []
     for engine in (show_records.run_plain, show_records):
-        limits, cursors = kernels.int64s(len(Bound)), kernels.int64s(len(Cursor))
+        limits, cursors = kernels.int64s(len(BoundIndex)), kernels.int64s(len(Cursor))
         ends = kernels.int64s(len(ENDS))
         for place, number in enumerate(bounds):
             limits[place] = number
@@ -54,4 +61,4 @@ def test_engines_agree_and_stay_inside_of_the_output(
         outcomes.append((halt, cursors.tolist(), bytes(memory[: cursors[Cursor.END]])))
     assert outcomes[0] == outcomes[1]
     halt = outcomes[0][0]
-    assert Halt(halt) if halt > 0 else RecordFault(-halt) if halt < 0 else True
+    assert StopReason(halt) if halt > 0 else RecordFault(-halt) if halt < 0 else True

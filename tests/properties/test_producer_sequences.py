@@ -249,7 +249,7 @@ class Model:
 
 @given(OPERATIONS)
 def test_the_state_of_producers_is_what_the_log_says(operations: list[tuple[object, ...]]) -> None:
-    """What is taken, refused, repeated, completed and unstable follows from the list alone."""
+    """Accepted, refused, repeated and completed batches follow from the list of appends alone."""
     model = Model()
     for operation in operations:
         match operation:

@@ -275,7 +275,7 @@ def test_records_that_wait_for_a_topic_say_so() -> None:
 
 
 def test_a_record_that_was_in_line_does_not_linger_once_it_is_awaited() -> None:
-    """As one that got into its batch at once."""
+    """It is sent at once, like a record that got into its batch without waiting."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(linger_ms=60_000, delivery_timeout_ms=200_000) as producer:

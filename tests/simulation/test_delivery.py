@@ -249,7 +249,7 @@ def test_one_request_in_flight_keeps_the_order_without_idempotence() -> None:
 
 
 def test_acks_0_is_done_when_the_request_has_left() -> None:
-    """Nothing is answered, so the receipt has no offset."""
+    """The broker sends no answer, so the receipt has no offset."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(acks=0) as producer:

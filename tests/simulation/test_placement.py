@@ -65,7 +65,7 @@ async def send_for(stage: Stage, producer: Any, seconds: float) -> Counter[int]:
 
 @pytest.mark.parametrize("is_adaptive", [True, False])
 def test_a_slow_partition_gets_fewer_records(is_adaptive: bool) -> None:  # noqa: FBT001
-    """Where answers are slow and a queue has formed, fewer records go, unless told otherwise."""
+    """A partition with slow answers and a queue gets fewer records, unless the setting is off."""
     found: Counter[int] = Counter()
 
     async def main(stage: Stage) -> None:

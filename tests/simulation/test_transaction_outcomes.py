@@ -217,7 +217,7 @@ def test_after_a_close_the_outcome_is_told_if_it_came() -> None:
 
 
 def test_an_abort_that_is_late_is_waited_for_and_its_work_is_done_again() -> None:
-    """Nothing of an aborted transaction is committed, so its error may be retried."""
+    """An aborted transaction has committed nothing, so the program may retry its work."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(**SHORT) as producer:
@@ -337,7 +337,7 @@ def test_offsets_of_a_wrong_type_harm_nothing(words: str) -> None:
 
 
 def test_no_offsets_are_no_requests() -> None:
-    """As in Kafka's producer, nothing is asked of the coordinators for an empty mapping."""
+    """An empty mapping of offsets sends no request to the coordinators, as in Kafka's producer."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(**SHORT) as producer, producer.transaction():

@@ -177,7 +177,7 @@ def test_executors_of_a_standalone_cluster_get_the_package(
 
 @pytest.mark.slow
 def test_a_connect_server_gets_the_package(tmp_path: Path, environment: dict[str, str]) -> None:
-    """As an artifact of the session, from a client without a JVM."""
+    """A client without a JVM sends the package to the server as an artifact of the session."""
     # So the server chooses a free port.
     run_job(tmp_path, environment | {"SPARK_TESTING": "1"}, "remote", "local[2]")
 

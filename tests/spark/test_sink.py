@@ -74,7 +74,7 @@ def test_each_row_goes_to_the_topic_of_its_column(spark: SparkSession, bootstrap
 
 
 def test_the_topic_option_wins_over_the_column(spark: SparkSession, bootstrap: str) -> None:
-    """Nothing goes to the topic of the column."""
+    """No record goes to the topic that the column names."""
     frame = spark.range(5).selectExpr("'losing' AS topic", "CAST(id AS STRING) AS value")
     writer(frame, bootstrap, topic="winning").save()
     assert values(bootstrap, "winning") == ["0", "1", "2", "3", "4"]
@@ -271,7 +271,7 @@ def test_aggregates_are_added_as_a_whole_with_each_batch(bootstrap: str, feed: F
 
 
 def test_bad_columns_and_options_end_a_stream(feed: Feed) -> None:
-    """As in a batch."""
+    """A stream ends with the same errors as a batch."""
     assert "topic option required" in refusal(feed.run)
     assert "value must be a(n) string or binary" in refusal(
         lambda: feed.run("CAST(value AS INT) AS value", topic="t")

@@ -171,7 +171,7 @@ def test_more_tasks_than_partitions_read_new_data_too(spark: SparkSession, tmp_p
 
 
 def test_a_start_after_retention_is_that_of_the_log(spark: SparkSession, tmp_path: Path) -> None:
-    """What is gone before `load()` is no loss: earliest is where the log begins now."""
+    """Records deleted before `load()` are no data loss: earliest is the start of the log."""
     write_numbered(tmp_path, T0, limit=20)
     write_numbered(tmp_path, T0, first=20, limit=30)
     (tmp_path / "t-0" / f"{0:020}.log").unlink()

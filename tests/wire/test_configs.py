@@ -175,7 +175,7 @@ def test_a_client_describes_the_broker(admin: Admin) -> None:
 
 
 def test_a_client_is_told_of_a_fault(busy_address: str) -> None:
-    """As an error of the resource, in words."""
+    """The response has an error code and a message for the resource."""
     client = ConfluentAdmin(busy_address)
     client.create("faults", {})
     with pytest.raises(confluent_kafka.KafkaException) as caught:

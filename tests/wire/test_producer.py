@@ -238,7 +238,7 @@ def test_a_row_has_all_that_a_record_has(address: str, kind: str) -> None:
 
 
 def test_rows_and_single_records_keep_their_order(address: str) -> None:
-    """What is sent one by one before, and in one piece after, stands in that order."""
+    """Single records before and rows after them are in the log in the order of the calls."""
     topic = "mixed"
     with Producer(bootstrap_servers=address) as producer:
         for number in range(10):
@@ -277,7 +277,7 @@ def test_a_callback_may_send(address: str) -> None:
 
 
 def test_interceptors_see_records_and_outcomes(address: str) -> None:
-    """What an interceptor makes of a record is what is written, and it hears the outcome."""
+    """The broker gets the records that an interceptor returns, and it is told their results."""
 
     class Stamp(ProducerInterceptor):
         def __init__(self) -> None:

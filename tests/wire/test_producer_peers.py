@@ -82,7 +82,7 @@ def test_a_mock_cluster_takes_records(cluster: str, codec: str, *, is_idempotent
 
 
 def test_a_mock_cluster_takes_rows_and_an_event_loop(cluster: str) -> None:
-    """What AsyncProducer sends one by one and as rows is there; nothing is lost or doubled."""
+    """Single records and rows of an AsyncProducer arrive once each."""
 
     async def run() -> int:
         async with AsyncProducer(bootstrap_servers=cluster) as producer:

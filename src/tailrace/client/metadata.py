@@ -157,7 +157,7 @@ class ClusterReader:
         )
 
     def retrying(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` returns; after a retriable error it is retried with fresh leaders."""
+        """Call `attempt`, again with fresh leaders after a retriable error; returns its result."""
         return retry(
             attempt,
             recover=self._leaders.clear,

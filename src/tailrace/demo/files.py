@@ -1,4 +1,4 @@
-"""Where the demo keeps its files, and when it may remove them.
+"""The files of the demo, and when they may be removed.
 
     DIR/
       made-by-tailrace-demo.txt   proof that the directory is the demo's own

@@ -39,7 +39,7 @@ the progress bar moving."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produced:
-    """What one call of `produce` did."""
+    """Counts of one call of `produce`."""
 
     topic: str
     records: int

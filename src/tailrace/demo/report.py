@@ -1,4 +1,4 @@
-"""What the demo says at its end, as text.
+"""The text that the demo prints at its end.
 
 What is *not* here: measuring. Sizes are of keys and values before compression, 1 MB = 10^6 bytes.
 
@@ -28,7 +28,7 @@ FLIGHTS_MIN = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFromTopic:
-    """What Spark read from one topic."""
+    """Counts of the rows that Spark read from one topic."""
 
     topic: str
     records: int
@@ -93,7 +93,7 @@ def _seconds(seconds: dict[str, float]) -> str:
 
 
 def _files(outcome: Outcome) -> str:
-    """Where everything is, with sizes on disk."""
+    """Paths of the written files, with their sizes."""
     files = outcome.files
     topics = {made.topic for made in outcome.produced}
     logs = [

@@ -34,8 +34,8 @@ SCHEMAS = {
 """Schema of the values by topic."""
 
 
-class RunningBroker(Protocol):
-    """What the demo needs to know about a broker."""
+class DemoBroker(Protocol):
+    """The address and process of a broker, for the demo."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -129,7 +129,7 @@ def run(
     return outcome
 
 
-def _broker(directory: Path) -> AbstractContextManager[RunningBroker]:
+def _broker(directory: Path) -> AbstractContextManager[DemoBroker]:
     """A broker of this process on a free port, not started yet."""
     from tailrace.broker import Broker
 

@@ -33,7 +33,7 @@ _MURMUR_FACTOR: Final = 0x5BD1E995
 
 @helper
 def row_of(ends: "Outputs", row: int) -> tuple[int, int]:
-    """Where the bytes of a row begin, and their number; the number is -1 for null."""
+    """Position and number of the bytes of a row; the number is -1 for null."""
     if len(ends) == 0:
         return 0, -1
     end = ends[row + 1]

@@ -72,7 +72,7 @@ class Kernel:
         self._run: Callable[..., int] = self.run_plain
 
     def __call__(self, *arguments: object) -> int:
-        """What the function returns for these buffers and integers."""
+        """Call the function with these buffers and integers."""
         return self._run(*arguments)
 
     def run_plain(self, *arguments: Untyped) -> int:
@@ -203,8 +203,8 @@ def worth_loading(*wanted: Kernel) -> bool:
     """Whether plain code has by now cost as much as loading these kernels (or all) would.
 
     This is ski rental: who buys when the rent paid equals the price never pays more than twice the
-    best possible. Plain code walks 0.6 million records per second, so half a million are 0.8 seconds
-    of it. That is between the two prices of `load()`, 0.1 seconds of CPU with a warm cache and 4
+    best possible. Plain code walks 0.6 million records per second, so half a million take 0.8
+    seconds. That is between the two prices of `load()`, 0.1 seconds of CPU with a warm cache and 4
     with none, and leaves a small broker without the 40 MB that are never given back.
     """
     return _plain.records >= WORTH_LOADING_RECORDS and not is_loaded(*wanted)

@@ -40,7 +40,7 @@ class Form(IntEnum):
     HEX = 3
 
 
-class Halt(IntEnum):
+class StopReason(IntEnum):
     """Why `show_records` has returned."""
 
     WALKED = 0
@@ -53,7 +53,7 @@ class Halt(IntEnum):
     """The record before the cursors is chosen and not written: the caller has to show it."""
 
 
-class Bound(IntEnum):
+class BoundIndex(IntEnum):
     """Places in the `bounds` of `show_records`."""
 
     START_OFFSET = 0
@@ -105,9 +105,9 @@ _ROOM_MIN: Final = 64
 _NONE: Final = int(Form.NONE)
 _JSON: Final = int(Form.JSON)
 _HEX: Final = int(Form.HEX)
-_ENOUGH: Final = int(Halt.ENOUGH)
-_FULL: Final = int(Halt.FULL)
-_UNSHOWN: Final = int(Halt.UNSHOWN)
+_ENOUGH: Final = int(StopReason.ENOUGH)
+_FULL: Final = int(StopReason.FULL)
+_UNSHOWN: Final = int(StopReason.UNSHOWN)
 _RECORD_COUNT: Final = int(RecordFault.RECORD_COUNT)
 _LEFTOVER: Final = int(RecordFault.LEFTOVER)
 _INT64_MAX: Final = (1 << 63) - 1
@@ -367,11 +367,11 @@ def show_records(  # noqa: PLR0917 (a kernel takes its buffers by position)
 ) -> int:  # fmt: skip
     """Writes the chosen records from `cursors` on as lines to `out`, and moves the cursors.
 
-    `bounds` has the places of `Bound`, `cursors` those of `Cursor`. `keeps_deltas` is as in
+    `bounds` has the places of `BoundIndex`, `cursors` those of `Cursor`. `keeps_deltas` is as in
     `Payload`. `literal_ends` has 0 and then where each literal ends.
 
     Returns:
-        A `Halt`, or minus a `RecordFault`; then the lines of the records before are in `out`.
+        A `StopReason`, or minus a `RecordFault`; then the lines of the records before are in `out`.
     """
     if count < 0 or count > len(data) // RECORD_SIZE_MIN:
         return -_RECORD_COUNT

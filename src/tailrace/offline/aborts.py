@@ -24,7 +24,7 @@ def check_aborts(
     markers: Sequence[EndedTransaction],
     is_sound: bool,
 ) -> Iterator[Finding]:
-    """What the index at `path` has wrong; a missing file has no entries.
+    """Check the transaction index at `path`; a missing file has no entries.
 
     `markers` are those of the segment, whose offsets lie below `limit_offset`; with `is_sound` they
     are all there are.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tailrace import kernels
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import DirectoryError, TailraceError
-from tailrace.kernels.showing import ANY_KEY, NO_RECORD, THIS_KEY, Bound, Form
+from tailrace.kernels.showing import ANY_KEY, NO_RECORD, THIS_KEY, BoundIndex, Form
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.offline.show import Page
 from tailrace.reading.directory import DataDirectory, unreadable
@@ -133,10 +133,10 @@ def show_partition(
         bounds = _bounds(choice, start, limit)
         batch = stored.batch
         if is_hidden or (batch.is_control and (page.is_export or choice.key is not None)):
-            bounds[Bound.KEYS] = NO_RECORD
+            bounds[BoundIndex.KEYS] = NO_RECORD
         if batch.is_control:
             # The time of a marker is that of a broker's clock.
-            bounds[Bound.LATEST] = INT64_MAX
+            bounds[BoundIndex.LATEST] = INT64_MAX
         try:
             is_late = yield from page.add(partition, batch, bounds=bounds, key=choice.key or b"")
         except UNREADABLE as error:
@@ -191,13 +191,13 @@ def readable(folder: str) -> Iterator[None]:
 
 def _bounds(choice: Choice, start: int, limit: int) -> "array[int]":
     """The bounds of a kernel; what is beyond int64 is as good as its ends."""
-    bounds = kernels.int64s(len(Bound))
+    bounds = kernels.int64s(len(BoundIndex))
     earliest, latest = choice.from_time_ms, choice.to_time_ms
-    bounds[Bound.START_OFFSET] = min(start, INT64_MAX)
-    bounds[Bound.LIMIT_OFFSET] = min(limit, INT64_MAX)
-    bounds[Bound.EARLIEST] = -INT64_MAX - 1 if earliest is None else min(earliest, INT64_MAX)
-    bounds[Bound.LATEST] = INT64_MAX if latest is None else min(latest, INT64_MAX)
-    bounds[Bound.KEYS] = ANY_KEY if choice.key is None else THIS_KEY
+    bounds[BoundIndex.START_OFFSET] = min(start, INT64_MAX)
+    bounds[BoundIndex.LIMIT_OFFSET] = min(limit, INT64_MAX)
+    bounds[BoundIndex.EARLIEST] = -INT64_MAX - 1 if earliest is None else min(earliest, INT64_MAX)
+    bounds[BoundIndex.LATEST] = INT64_MAX if latest is None else min(latest, INT64_MAX)
+    bounds[BoundIndex.KEYS] = ANY_KEY if choice.key is None else THIS_KEY
     return bounds
 
 

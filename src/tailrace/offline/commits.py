@@ -1,4 +1,4 @@
-"""What groups have committed, from the `__consumer_offsets` partitions of a directory.
+"""Committed offsets of groups, from the `__consumer_offsets` partitions of a directory.
 
     transactional batch of producer 7    g, flights-0: 40      pending
     batch                                g, flights-0: 30      the last committed offset is 30
@@ -48,7 +48,7 @@ MALFORMED = "malformed record"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffset:
-    """Where one group stands in one partition."""
+    """The committed offset and the lag of one group in one partition."""
 
     group: str
     partition: TopicPartition
@@ -69,7 +69,7 @@ class GroupOffset:
 
 @dataclass(slots=True, kw_only=True)
 class GroupsFound:
-    """What the `__consumer_offsets` partitions of a directory say."""
+    """Groups and committed offsets of a directory."""
 
     offsets: list[GroupOffset] = field(default_factory=list)
     """Sorted by group, topic and partition."""
@@ -119,7 +119,7 @@ class CommitWalk:
         return {key: stored.commit for key, stored in self._committed.items()}
 
     def pending(self) -> dict[OffsetCommitKey, tuple[OffsetCommit, ...]]:
-        """What open transactions would commit, in the order of the records."""
+        """Commits of transactions that are still open, in the order of their records."""
         found: defaultdict[OffsetCommitKey, list[_Stored]] = defaultdict(list)
         for commits in self._pending.values():
             for key, stored in commits.items():
@@ -162,7 +162,7 @@ class CommitWalk:
 def find_groups(
     files: Files, directory: DataDirectory, *, tell: TellDamage | None = None
 ) -> GroupsFound:
-    """What all groups have committed, by the directory's own files.
+    """Read the committed offsets of all groups from the files of a directory.
 
     With `tell` damage is told and stepped over; what groups have committed last may be in it then.
 

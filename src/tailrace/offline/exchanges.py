@@ -1,4 +1,4 @@
-"""What a repair does with a compaction that was interrupted while it exchanged segments.
+"""How a repair completes or undoes a compaction that was interrupted while it exchanged segments.
 
     00000000000000000000.log.swap   what compaction has made; readers take it for segment 0
     00000000000000000000.log        a segment that it replaces; nobody reads it any more
@@ -35,7 +35,7 @@ class Exchange:
 def plan_exchange(
     files: Files, folder: str, *, segments: Sequence[SegmentFiles], listed: Sequence[str]
 ) -> Exchange | None:
-    """What to do about the `.swap` files that count as segments; None if there are none.
+    """Plan how to complete or undo an exchange of `.swap` files; None if there are none.
 
     Raises:
         DirectoryError: a file cannot be read.

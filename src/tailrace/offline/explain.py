@@ -130,7 +130,7 @@ def explain_partition(
 
 
 class _Facts(NamedTuple):
-    """What the files say."""
+    """Offsets, segments and settings, as read from the files."""
 
     start: int
     watermark: int
@@ -260,7 +260,7 @@ def _verdict(planned: cleaning.CleaningPlan, config: LogConfig) -> str:
 
 
 def _limit(log: cleaning.LogFacts, dirty: cleaning.DirtyRange, config: LogConfig) -> str:
-    """What ends the offsets that may be cleaned."""
+    """Explain which rule limits the offsets that may be cleaned."""
     limit = dirty.first_uncleanable
     if limit > min(log.active_base, log.last_stable):
         return f"nothing behind offset {limit} may be cleaned yet"

@@ -27,7 +27,7 @@ from tailrace.runtime.files import Files
 
 
 class ExportFormat(Enum):
-    """What a file of records is."""
+    """The format of an exported file."""
 
     JSON = "json"
     PARQUET = "parquet"

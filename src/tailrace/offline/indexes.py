@@ -81,7 +81,7 @@ class OffsetIndexCheck:
             self._open = None
 
     def finish(self, end: int, *, is_active: bool) -> Iterator[Finding]:
-        """What the entries behind the last batch, which ends at `end`, have wrong.
+        """Check the index entries behind the last batch, which ends at `end`.
 
         In the active segment the last entry may announce an append that has not arrived: it is
         written just before.
@@ -155,7 +155,7 @@ class TimeIndexCheck:
         return timestamp > self._newest
 
     def see(self, batch: BatchTimes, *, is_sound: bool) -> Iterator[Finding]:
-        """What the entries up to this batch have wrong."""
+        """Check the index entries up to this batch; returns the findings."""
         if not is_sound:
             self._is_exact = self._was_sound = False
             return
@@ -196,7 +196,7 @@ class TimeIndexCheck:
         return first is not None and first.base_offset < batch.base_offset and first.is_create_time
 
     def finish(self, *, is_active: bool) -> Iterator[Finding]:
-        """What the entries behind the last batch have wrong; see `OffsetIndexCheck.finish`."""
+        """Check the index entries behind the last batch; see `OffsetIndexCheck.finish`."""
         while self._next is not None:
             entry, self._next = self._next, next(self._entries, None)
             if not entry.is_rising:

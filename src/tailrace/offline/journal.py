@@ -24,7 +24,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """What a repair has begun."""
+    """The changes that a repair has begun."""
 
     was_clean: bool
     """Whether the directory had the mark of an orderly stop."""
@@ -33,7 +33,7 @@ class Journal:
 
 
 def read_journal(files: Files, root: str) -> Journal | None:
-    """What an interrupted repair has left; None if there was none.
+    """Read the journal of an interrupted repair; None if there was none.
 
     Raises:
         DirectoryError: the file is not one of this release.

@@ -26,7 +26,7 @@ _SET_ASIDE = re.compile(r"[a-zA-Z0-9._-]*-[0-9]+\.[^.\s]+-(future|stray)")
 
 
 def check_identity(files: Files, path: str) -> Iterator[Finding]:
-    """What `meta.properties` at `path` has wrong; a missing one is in order for a backup.
+    """Check `meta.properties` at `path`; it may be missing, as in a backup.
 
     Raises:
         OSError: it cannot be read.

@@ -32,7 +32,7 @@ from tailrace.storage.snapshots import KnownProducer, list_snapshots, read_snaps
 
 @dataclass(slots=True, kw_only=True)
 class PartitionWalk:
-    """What is known of a partition when the walk comes to a batch."""
+    """The state of a walk over a partition before the next batch."""
 
     files: Files
     folder: str

@@ -76,7 +76,7 @@ def lock_directory(files: Files, root: str, *, is_read_only: bool = False) -> Lo
 
 
 def quarantine_path(drop: Drop) -> str:
-    """Where the bytes of a drop go, unless that name is taken by others."""
+    """Path for the dropped bytes, if no other file has that name."""
     folder = drop.path.rpartition("/")[0]
     return f"{folder}/quarantine-{drop.base_offset:020d}-{drop.position}.bytes"
 

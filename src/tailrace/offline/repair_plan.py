@@ -62,7 +62,7 @@ CHECKPOINTS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mend:
+class PlannedFix:
     """A file that is put right without a loss of records."""
 
     path: str
@@ -72,14 +72,14 @@ class Mend:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionPlan:
-    """What is to be done to one partition."""
+    """The planned changes to one partition."""
 
     partition: TopicPartition
     folder: str
     drops: list[Drop] = field(default_factory=list)
     rescued: int = 0
     """Records behind damage that stay in the log."""
-    mends: list[Mend] = field(default_factory=list)
+    mends: list[PlannedFix] = field(default_factory=list)
     changed_from: int | None = None
     """Base offset of the first segment whose indexes are rebuilt; None if none are."""
     stale_snapshots: list[str] = field(default_factory=list)
@@ -103,7 +103,7 @@ class PartitionPlan:
 
 
 class RecordCounts(NamedTuple):
-    """What becomes of the records that damage touches, as far as headers tell."""
+    """Numbers of rescued, set-aside and lost records, from the headers of their batches."""
 
     rescued: int
     """Stay in the log behind damage, or come back from what a recovery has set aside."""
@@ -117,7 +117,7 @@ class RecordCounts(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class RepairPlan:
-    """What is to be done to a directory."""
+    """The planned changes to a directory."""
 
     root: str
     partitions: list[PartitionPlan] = field(default_factory=list)
@@ -127,7 +127,7 @@ class RepairPlan:
     """The partitions whose entries go, by name of the checkpoint."""
     log_starts: dict[TopicPartition, int] = field(default_factory=dict)
     """Entries of the log start checkpoint that are made anew."""
-    mends: list[Mend] = field(default_factory=list)
+    mends: list[PlannedFix] = field(default_factory=list)
     advice: list[Finding] = field(default_factory=list)
     """What no repair can put right, with what to do about it."""
     notes: list[Finding] = field(default_factory=list)
@@ -174,7 +174,7 @@ def plan_repair(
             _plan_root_file(plan, each)
     if unfinished is not None:
         sentence = "an earlier repair was interrupted; it is completed"
-        plan.mends.append(Mend(path=directory.path, sentence=sentence))
+        plan.mends.append(PlannedFix(path=directory.path, sentence=sentence))
     starts = {
         partition: believed_log_start(
             files,
@@ -227,7 +227,7 @@ def _plan_log_starts(
         if segments and start > segments[0].base_offset:
             plan.log_starts[partition] = start
             sentence = f"{partition} starts at {start}, as its leader epochs say"
-            plan.mends.append(Mend(path=path, sentence=sentence))
+            plan.mends.append(PlannedFix(path=path, sentence=sentence))
 
 
 def _plan_void_entries(
@@ -258,14 +258,14 @@ def _plan_void_entries(
                 continue
             plan.void_entries.setdefault(name, set()).add(partition)
             sentence = f"the entry of {partition}, {offset}, goes: its log ends at {end}"
-            plan.mends.append(Mend(path=path, sentence=sentence))
+            plan.mends.append(PlannedFix(path=path, sentence=sentence))
 
 
 def _plan_root_file(plan: RepairPlan, finding: Finding) -> None:
     if finding.rule is Rule.CHECKPOINT and finding.offset is None:
         plan.damaged_checkpoints.append(finding.path)
         sentence = f"dropped, a broker starts without it: {finding.sentence}"
-        plan.mends.append(Mend(path=finding.path, sentence=sentence))
+        plan.mends.append(PlannedFix(path=finding.path, sentence=sentence))
     elif finding.rule is Rule.IDENTITY:
         plan.advice.append(
             _advising(
@@ -323,7 +323,8 @@ def _plan_partition(
     plan.notes += [each for each in findings if each.rule is Rule.SET_ASIDE and each not in wrong]
     indexes = [each for each in wrong if each.rule in _OF_INDEXES]
     made.mends += [
-        Mend(path=each.path, sentence=f"rebuilt from the log: {each.sentence}") for each in indexes
+        PlannedFix(path=each.path, sentence=f"rebuilt from the log: {each.sentence}")
+        for each in indexes
     ]
     bases = [_base_of(each.path) for each in indexes]
     bases += [] if begun is None else [begun]
@@ -331,12 +332,14 @@ def _plan_partition(
         bases.append(made.changed_from)
     made.changed_from = min(bases, default=None)
     if begun is not None and made.is_empty:
-        made.mends.append(Mend(path=made.folder, sentence="indexes and snapshots are written anew"))
+        made.mends.append(
+            PlannedFix(path=made.folder, sentence="indexes and snapshots are written anew")
+        )
     _plan_snapshots(files, made, wrong)
     for each in wrong:
         if each.rule in {Rule.ORPHAN, Rule.LEFTOVER}:
             sentence = f"removed or put in place, as a broker's start does: {each.sentence}"
-            made.mends.append(Mend(path=each.path, sentence=sentence))
+            made.mends.append(PlannedFix(path=each.path, sentence=sentence))
         elif each.rule is Rule.METADATA:
             _plan_metadata(files, made, each, plan=plan)
         elif each.rule is Rule.SEQUENCE:
@@ -352,7 +355,7 @@ def _plan_exchange(
     if advice is None:
         made.finishes_exchange = True
         sentence = "put in place of the segments that it replaces, as a broker's start does"
-        made.mends.append(Mend(path=exchange.path, sentence=sentence))
+        made.mends.append(PlannedFix(path=exchange.path, sentence=sentence))
         advice = "repair again, once the exchange of segments is finished"
     waiting = [each for each in wrong if each.rule not in {Rule.LEFTOVER, Rule.ORPHAN}]
     plan.advice += [_advising(each, advice) for each in waiting]
@@ -411,7 +414,7 @@ def _plan_restores(
     made.restores, _ = plan_restores(files, made.folder, segments=segments, listed=listed)
     if not made.restores:
         return
-    made.mends += [Mend(path=each.path, sentence=each.sentence) for each in made.restores]
+    made.mends += [PlannedFix(path=each.path, sentence=each.sentence) for each in made.restores]
     made.log_end = made.restores[-1].next_offset
     bases = [made.restores[0].base_offset]
     made.changed_from = min(bases + ([] if made.changed_from is None else [made.changed_from]))
@@ -423,12 +426,12 @@ def _plan_epochs(files: Files, made: PartitionPlan, damage: LogDamage, *, path: 
     except CorruptionError:
         known = []
     made.epochs, made.restamped = plan_epochs(damage.runs, known, log_end=damage.log_end)
-    made.mends.append(Mend(path=path, sentence="rebuilt from the batches"))
+    made.mends.append(PlannedFix(path=path, sentence="rebuilt from the batches"))
     if made.restamped:
         bases = [*made.restamped] + ([] if made.changed_from is None else [made.changed_from])
         made.changed_from = min(bases)
         made.mends += [
-            Mend(
+            PlannedFix(
                 path=f"{made.folder}/{names.segment_file_name(base, names.LOG_SUFFIX)}",
                 sentence="leader epochs that fall get the one that is due; no record changes",
             )
@@ -439,7 +442,7 @@ def _plan_epochs(files: Files, made: PartitionPlan, damage: LogDamage, *, path: 
 def plan_epochs(
     runs: Sequence[EpochRun], known: Sequence[tuple[int, int]], *, log_end: int
 ) -> tuple[list[tuple[int, int]], frozenset[int]]:
-    """What the epoch checkpoint has to hold, and which segments have batches that disagree.
+    """Plan the entries of the epoch checkpoint, and find the segments whose batches contradict it.
 
     Where the epochs of the batches rise, they are right. Otherwise the checkpoint is, if it covers
     the log; without one, the rising runs with the most batches.
@@ -496,7 +499,7 @@ def _plan_snapshots(files: Files, made: PartitionPlan, wrong: Sequence[Finding])
         else:
             continue
         made.stale_snapshots.append(path)
-        made.mends.append(Mend(path=path, sentence=sentence))
+        made.mends.append(PlannedFix(path=path, sentence=sentence))
 
 
 def _plan_metadata(
@@ -517,7 +520,7 @@ def _plan_metadata(
         plan.advice.append(_advising(finding, advice))
         return
     sentence = f"rebuilt with the topic id that is known elsewhere: {finding.sentence}"
-    made.mends.append(Mend(path=finding.path, sentence=sentence))
+    made.mends.append(PlannedFix(path=finding.path, sentence=sentence))
 
 
 def _id_of_sibling(files: Files, root: str, topic: str) -> uuid.UUID | None:

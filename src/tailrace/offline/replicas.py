@@ -395,7 +395,7 @@ def _damage(batch: Batch) -> str | None:
 
 
 def _unreadable(offset: int, *sides: tuple[str, _Side | None]) -> Difference:
-    """Where the walk over one log or both of them has ended early."""
+    """Positions at which the walk over one or both logs ended early."""
     places, sentences = [], []
     for name, (folder, side) in zip(("first", "second"), sides, strict=True):
         match side:

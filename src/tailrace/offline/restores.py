@@ -1,4 +1,4 @@
-"""What recovery has set aside, and which of it fits behind the end of its log.
+"""Bytes that recovery has set aside, and which of them fit behind the end of their log.
 
     log          offsets 0 to 169
     set aside    160 … 169    taken by now by what was appended since: stays where it is
@@ -47,7 +47,7 @@ class Restore:
 
     @property
     def sentence(self) -> str:
-        """What happens, for a plan."""
+        """The planned change as a sentence."""
         name = names.segment_file_name(self.base_offset, names.LOG_SUFFIX)
         how = "as" if self.is_whole else "copied to"
         return (
@@ -59,7 +59,7 @@ class Restore:
 def plan_restores(
     files: Files, folder: str, *, segments: Sequence[SegmentFiles], listed: Sequence[str]
 ) -> tuple[list[Restore], list[str]]:
-    """What can come back into a sound log, the oldest first, and the files of which nothing can.
+    """Find the batches that can return to a sound log, oldest first, and the files without any.
 
     Raises:
         DirectoryError: a file cannot be read.

@@ -1,4 +1,4 @@
-"""What can still be read of damaged batches: records that nothing proves.
+"""Read records from damaged batches; no checksum proves that they are right.
 
     header | record | record | rec#rd | record
              written  written  the walk ends here
@@ -23,7 +23,7 @@ from tailrace.kernels.records import RecordFault, read_record
 from tailrace.model import TimestampType, TopicPartition
 from tailrace.offline.cat import readable
 from tailrace.offline.output import whole_file
-from tailrace.offline.show import Found, json_fields
+from tailrace.offline.show import ShownRecord, json_fields
 from tailrace.reading.damage import Drop, find_segment_damage
 from tailrace.reading.directory import list_segments
 from tailrace.records import layout
@@ -61,7 +61,7 @@ def salvage_records(files: Files, partitions: dict[TopicPartition, str], *, to: 
             for drop, records in _damaged(files, folder):
                 before = told.records
                 for record, timestamp_type in records:
-                    found = Found(partition, record, False, timestamp_type)  # noqa: FBT003
+                    found = ShownRecord(partition, record, False, timestamp_type)  # noqa: FBT003
                     output.write(_line(found, drop))
                     told.records += 1
                 told.ranges += told.records > before
@@ -127,7 +127,7 @@ def _frames(file: File, drop: Drop) -> Iterator[tuple[bytes, Sequence[int]]]:
         position += at
 
 
-def _line(found: Found, drop: Drop) -> bytes:
+def _line(found: ShownRecord, drop: Drop) -> bytes:
     shown = {
         "format": FORMAT,
         "unproven": True,

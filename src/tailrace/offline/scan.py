@@ -1,4 +1,4 @@
-"""What a directory holds, from the headers of its batches alone: 61 bytes of each are read.
+"""Summarise a directory from the 61-byte headers of its batches.
 
 Checksums are not computed and records not looked into; `tailrace.offline.verify` does that.
 """

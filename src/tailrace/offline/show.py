@@ -24,7 +24,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from tailrace import kernels
 from tailrace.kernels import RecordFault
 from tailrace.kernels.loading import records_worth_kernels
-from tailrace.kernels.showing import ESCAPE_WIDTH, PRINTABLE_CODES, Cursor, Form, Halt, show_records
+from tailrace.kernels.showing import (
+    ESCAPE_WIDTH,
+    PRINTABLE_CODES,
+    Cursor,
+    Form,
+    StopReason,
+    show_records,
+)
 from tailrace.model import OFFSETS_TOPIC, TimestampType, TopicPartition
 from tailrace.offline.groups import decode_group_record
 from tailrace.records.batch import Batch
@@ -49,7 +56,7 @@ _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_TYPES = {0: "abort", 1: "commit"}
 
 
-class Found(NamedTuple):
+class ShownRecord(NamedTuple):
     """A record and what its batch says of it."""
 
     partition: TopicPartition
@@ -136,17 +143,17 @@ class Page:
         cursors[Cursor.INDEX] = cursors[Cursor.POSITION] = 0
         start, left = cursors[Cursor.END], cursors[Cursor.LEFT]
         records = None
-        while (halt := self._show(batch, bounds, key, partition=partition)) > Halt.ENOUGH:
+        while (halt := self._show(batch, bounds, key, partition=partition)) > StopReason.ENOUGH:
             if records is None:
                 # Raises for any of the records, before the first of them is given out.
                 check_records(batch)
                 records = enumerate(records_of(batch), 1)
             self._put_by()
-            if halt == Halt.UNSHOWN:
+            if halt == StopReason.UNSHOWN:
                 record = next(each for count, each in records if count == cursors[Cursor.INDEX])
-                found = Found(partition, record, batch.is_control, timestamp_type)
+                found = ShownRecord(partition, record, batch.is_control, timestamp_type)
                 self._parts.append(self._line(found))
-            elif halt == Halt.FULL:
+            elif halt == StopReason.FULL:
                 yield self.take()
         if halt < 0:
             cursors[Cursor.END], cursors[Cursor.LEFT] = start, left
@@ -155,7 +162,7 @@ class Page:
         self._read += batch.size
         if self._read >= PAGE_BYTES:
             yield self.take()
-        return halt == Halt.ENOUGH
+        return halt == StopReason.ENOUGH
 
     def _show(self, batch: Batch, bounds: Buffer, key: bytes, *, partition: TopicPartition) -> int:
         is_known = not (self._form is Form.HEX or self.is_export) and (
@@ -183,19 +190,19 @@ class Page:
             self._parts.append(bytes(memoryview(self._out)[:end]))
             self._cursors[Cursor.END] = 0
 
-    def _line(self, found: Found) -> bytes:
+    def _line(self, found: ShownRecord) -> bytes:
         if self.is_export:
             return f"{to_json(found, is_export=True)}\n".encode()
         show = {Form.TEXT: to_text, Form.JSON: to_json, Form.HEX: to_hex}[self._form]
         return f"{show(found)}\n".encode()
 
 
-def to_json(found: Found, *, is_export: bool = False) -> str:
+def to_json(found: ShownRecord, *, is_export: bool = False) -> str:
     """One object on one line; the fields are those of `json_fields`."""
     return json.dumps(json_fields(found, is_export=is_export), ensure_ascii=False)
 
 
-def json_fields(found: Found, *, is_export: bool = False) -> dict[str, object]:
+def json_fields(found: ShownRecord, *, is_export: bool = False) -> dict[str, object]:
     """A record as JSON has it.
 
     For an export, with the type of the timestamp, and with key and value in any topic.
@@ -218,7 +225,7 @@ def json_fields(found: Found, *, is_export: bool = False) -> dict[str, object]:
     return shown
 
 
-def to_text(found: Found) -> str:
+def to_text(found: ShownRecord) -> str:
     """One line for people."""
     record = found.record
     decoded = _decode(found)
@@ -230,7 +237,7 @@ def to_text(found: Found) -> str:
     return " ".join([_place(found), *parts])
 
 
-def to_hex(found: Found) -> str:
+def to_hex(found: ShownRecord) -> str:
     """One line, with keys and values as they are stored."""
     record = found.record
     parts = [f"key={_hex(record.key)}", f"value={_hex(record.value)}"]
@@ -252,7 +259,7 @@ def iso_time(timestamp_ms: int) -> str:
 def _literals(
     partition: TopicPartition, form: Form, *, timestamp_type: TimestampType | None
 ) -> tuple[bytes, Buffer]:
-    """What stands between the fields of a line, and where each piece of it ends."""
+    """The text between the fields of a line, and where each piece of it ends."""
     pieces = [f"{partition} offset ", " ", " key=", " value=", ""]
     pieces += [" header ", "=", "", "", "\n", "0x", ""]
     if form is Form.JSON:
@@ -271,7 +278,7 @@ def _literals(
 
 @cache
 def _characters(form: Form) -> tuple[bytes, bytes]:
-    """What stands for each byte of a text, and which characters may stand as they are."""
+    """The replacement of each byte of a text, and the characters that need none."""
     escapes = bytearray()
     for character in map(chr, range(128)):
         shown = printable(character)
@@ -284,7 +291,7 @@ def _characters(form: Form) -> tuple[bytes, bytes]:
     return bytes(escapes), bytes(map(str.isprintable, map(chr, range(PRINTABLE_CODES))))
 
 
-def _decode(found: Found) -> dict[str, object] | None:
+def _decode(found: ShownRecord) -> dict[str, object] | None:
     """The fields of a record in a format of Kafka's own, or None for anyone else's."""
     record = found.record
     if found.is_control:
@@ -296,7 +303,7 @@ def _decode(found: Found) -> dict[str, object] | None:
     return None
 
 
-def _place(found: Found) -> str:
+def _place(found: ShownRecord) -> str:
     return f"{found.partition} offset {found.record.offset} {iso_time(found.record.timestamp)}"
 
 

@@ -111,7 +111,7 @@ def verify(
 def verify_settled(
     files: Files, found: PartitionFiles, walk: Callable[[PartitionFiles], Iterator[Finding]]
 ) -> tuple[tuple[Finding, ...], Mapping[tuple[str, Rule], int]]:
-    """What a walk finds in a partition while no file changes; as many as `FindingLimit` lets pass.
+    """Walk a partition until no file changes meanwhile; returns at most `FindingLimit` findings.
 
     If a broker has exchanged or deleted files meanwhile, the findings are dropped, and the
     partition is walked again. If that happens in each of `WALKS_MAX` walks, it is unverified.
@@ -171,7 +171,7 @@ def verify_directory(files: Files, directory: DataDirectory) -> tuple[Checkpoint
 
 
 def of(checkpoints: Checkpoints, partition: TopicPartition) -> dict[str, int]:
-    """What checkpoints say of one partition, by path; nothing for Kafka's metadata log."""
+    """The entries of the checkpoints for one partition, by path; none for Kafka's metadata log."""
     if partition.topic == METADATA_TOPIC:
         return {}
     return {path: known[partition] for path, known in checkpoints.items() if partition in known}

@@ -24,7 +24,7 @@ from tailrace.storage.walk import walk_batches, walk_headers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentReport:
-    """What the check of one segment leaves for the walk over its partition."""
+    """Facts about one segment that the walk over its partition needs."""
 
     base_offset: int
     findings: tuple[Finding, ...] = ()

@@ -1,4 +1,4 @@
-"""What a handler gives back to the server that has called it.
+"""Results of a handler: a response, a long response, no response, or the end of the connection.
 
 The two do not know each other: a handler has no sockets, and the server no meaning of a request.
 

@@ -49,7 +49,7 @@ _CODECS = 5
 
 
 class OnDamage(Enum):
-    """What goes with a damaged batch."""
+    """How much is left out because of a damaged batch."""
 
     CUT = "cut"
     """Everything behind it in the partition, as in a broker's recovery."""
@@ -91,7 +91,7 @@ class EpochRun(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class LogDamage:
-    """What a walk over a partition's log files has found."""
+    """Damage in the log files of a partition."""
 
     drops: list[Drop] = field(default_factory=list)
     """In the order of the log."""
@@ -456,7 +456,7 @@ def _next_sound(
     due: range,
     takes_legacy: bool,
 ) -> int:
-    """Where the next batch stands that holds, with offsets in `due`; the file's size if none.
+    """Position of the next sound batch with offsets in `due`; the file's size if there is none.
 
     Checksums are computed over at most `_SEARCH_FACTOR` times the bytes that are left: a producer
     may have sent values that look like the headers of many large batches.
@@ -489,7 +489,7 @@ def _next_sound(
 
 
 def _places(data: bytes, *, takes_legacy: bool) -> Iterator[int]:
-    """Where a header could stand, by its magic and little else."""
+    """Positions at which a batch header is plausible."""
     if takes_legacy:
         yield from (match.start() for match in _ALL_FORMATS.finditer(data))
         return

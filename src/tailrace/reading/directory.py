@@ -84,7 +84,7 @@ def believed_log_start(
     folder: str,
     segments: Sequence[SegmentFiles],
 ) -> int:
-    """Where a log starts for a broker: by the checkpoint in `path`, or else by its own files.
+    """Log start offset for a broker: from the checkpoint in `path`, else from its files.
 
     Raises:
         DirectoryError: a file cannot be read.

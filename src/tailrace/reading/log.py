@@ -80,7 +80,7 @@ class LogStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Range:
-    """What a reader asks for, checked."""
+    """The checked range of a reader."""
 
     start: int | None
     limit: int | None
@@ -199,7 +199,7 @@ class Log:
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
-        """What was left out so far because it is damaged; nothing unless `on_damage` is skip."""
+        """Damage that was skipped so far; empty unless `on_damage` is skip."""
         tail = [] if self._view is None else self._view.tail
         return tuple(dict.fromkeys([*self._skipped, *tail]))
 
@@ -323,7 +323,7 @@ class Log:
                         yield record
 
     def _read(self, wanted: _Range, read: _Read[Read_co]) -> Iterator[Read_co]:
-        """What `read` makes of one span after the other."""
+        """Apply `read` to each span of the range."""
         with self._explaining():
             for view, span in self._spans(wanted):
                 pieces = view.visible(span.start, span.limit)

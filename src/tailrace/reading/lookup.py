@@ -1,4 +1,4 @@
-"""Where to begin to read a log of files: by offset, by time, and where it ends.
+"""Find where to start reading the files of a log, by offset or time, and where the log ends.
 
 The indexes are searched in their files, entry by entry, so that this works beside a broker and on
 object stores. How the batches of a file are read is `tailrace.storage.walk`.

@@ -1,4 +1,4 @@
-"""What the batches of a partition say of their producers, seen one by one in their order.
+"""State of the producers of a partition, followed batch by batch.
 
     snapshot     the state at an offset, held against what the walk has seen up to there
     sequences    each batch of a producer follows on its last one
@@ -150,7 +150,7 @@ class ProducerWalk:
 
     @property
     def first_open(self) -> int | None:
-        """Where the oldest transaction begins that no marker has ended."""
+        """First offset of the oldest open transaction; None without one."""
         return next(iter(self._open), None)
 
     def open_transactions(self) -> list[tuple[int, int]]:
@@ -158,7 +158,7 @@ class ProducerWalk:
         return list(self._open.items())
 
     def disagreement(self, snapshot: dict[int, KnownProducer]) -> str | None:
-        """What a snapshot of this offset says otherwise than the batches, or None.
+        """Compare a snapshot of this offset with the batches; returns a difference, or None.
 
         Only of producers that the walk has seen: the others may have been forgotten or may be
         older than the log.

@@ -1,4 +1,4 @@
-"""What readers of committed records do not see: open transactions, and aborted ones.
+"""Open and aborted transactions, whose records readers of committed records skip.
 
 Both are found as a broker finds them when it starts: from the newest snapshot of producers and the
 batches behind it, and from the transaction indexes.
@@ -41,7 +41,7 @@ class AbortedRecords:
 
 
 def find_aborted(files: Files, segments: Sequence[SegmentFiles], offset: int) -> AbortedRecords:
-    """What the transaction indexes say of offsets from `offset` on.
+    """Read the aborted transactions from `offset` on from the transaction indexes.
 
     Beside a broker the caller makes sure that the files keep still: to miss one is to show what was
     aborted.
@@ -74,7 +74,7 @@ class OpenTransactions:
 
     @property
     def first_offset(self) -> int | None:
-        """Where the oldest of them begins: the last stable offset; None without one."""
+        """First offset of the oldest open transaction, the last stable offset; None without one."""
         return self.walk.first_open
 
 

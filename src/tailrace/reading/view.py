@@ -128,7 +128,7 @@ class LogView:
 
     @property
     def tail(self) -> list[Skipped]:
-        """What is damaged behind the end of the log and left out."""
+        """Damage behind the end of the log, which is left out."""
         return self._tail.skipped
 
     @property

@@ -184,7 +184,7 @@ def compress(codec: Codec, data: Octets, level: int | None = None) -> Octets:
 
 
 def decompress(codec: Codec, data: memoryview, limit: int | None = None) -> memoryview:
-    """What was compressed to `data`; `data` itself for `Codec.NONE`.
+    """Decompress `data`; returns `data` itself for `Codec.NONE`.
 
     `limit` is that of the process where it is None (`limit_output`).
 
@@ -458,7 +458,7 @@ def _zstd_output_size_max(data: memoryview) -> int:
 
 
 def _zstd_blocks(data: memoryview, position: int) -> tuple[int, int]:
-    """Where the blocks from `position` on end, and most bytes that they can give."""
+    """End of the blocks from `position` on, and the largest size of their content."""
     total = 0
     while True:
         if position + 3 > len(data):

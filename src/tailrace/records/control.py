@@ -37,7 +37,7 @@ _DIRECTORY_ID_SIZE: Final = 16
 
 
 class ControlType(IntEnum):
-    """What a control record is about; the number is in its key."""
+    """Type of a control record; the number is in its key."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -176,7 +176,7 @@ def end_transaction_marker_or_none(batch: Batch) -> EndTransactionMarker | None:
 
 
 def read_leader_change(key: bytes | None, value: bytes | None) -> LeaderChange:
-    """What a control record of type LEADER_CHANGE says.
+    """Decode a control record of type LEADER_CHANGE.
 
     Raises:
         CorruptRecordError: the type is another, the value is missing or ends too soon, or its

@@ -1,4 +1,4 @@
-"""What the records of `__consumer_offsets` say: committed offsets, and groups with their members.
+"""Decode the records of `__consumer_offsets`: committed offsets, and groups with their members.
 
     key    int16 type, which decides the rest of the key and the kind of value
            0, 1   group string | topic string | partition int32          an offset commit
@@ -211,7 +211,7 @@ class _Fields:
 
 
 def decode_key(key: bytes | None) -> OffsetCommitKey | GroupKey:
-    """What a record is about.
+    """Decode the key of a record.
 
     Raises:
         UnknownGroupRecordError: the key is of a type that is not read here.

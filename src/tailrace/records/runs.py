@@ -75,7 +75,7 @@ class BatchRun:
 
     @property
     def positions(self) -> list[int]:
-        """Where each batch starts in `view`."""
+        """Position of each batch in `view`."""
         sizes = (header[Field.LENGTH] + layout.LOG_OVERHEAD for header in self.headers)
         return list(accumulate(sizes, initial=0))[:-1]
 

@@ -102,7 +102,7 @@ class Partition:
         # The leader is the only in-sync replica.
         self.log.advance_high_watermark(self.log.end_offset)
         if self._is_refused:
-            logger.info("append_works_again path=%s", self.log.folder.path)
+            logger.info("append_recovered path=%s", self.log.folder.path)
             self._is_refused = False
         self.appended.changed()
         return appended

@@ -1,4 +1,4 @@
-"""What `onCorruption=skip` leaves out, as JSON lines, one file for each task.
+"""Write what `onCorruption=skip` leaves out as JSON lines, one file for each task.
 
     {"topic": "flights", "partition": 0, "file": "…/00000000000000000000.log", "position": 1204,
      "first_offset": 10, "next_offset": 20, "reason": "the stored CRC-32C is 1, the bytes have 2"}

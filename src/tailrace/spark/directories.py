@@ -176,7 +176,7 @@ class DirectoryStore:
             raise lost(wanted, str(error), where=log.reader.folder) from error
 
     def _remaining(self, log: LogView, wanted: OffsetRange) -> Iterator[StoredRun]:
-        """What is left of the range; once more where retention was faster than the reading."""
+        """The rest of the range; repeated if retention removed segments during the read."""
         start = wanted.start
         while True:
             start = max(start, log.reader.start_offset)
@@ -251,7 +251,7 @@ def _seals(log: LogView, start: int, limit: int) -> tuple[SegmentSeal, ...]:
 
 
 def _broken_seal(log: LogView, wanted: OffsetRange, offsets: range) -> str | None:
-    """What has become of the segments that were planned for some offsets."""
+    """Explain how the planned segments of a range have changed."""
     limits = [*(each.base_offset for each in wanted.seals[1:]), wanted.limit]
     due = [
         each

@@ -79,7 +79,7 @@ def java_major_max(pyspark_version: str) -> int | None:
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Where a Java was found and the path of its executable, in the order of preference."""
+    """Each Java that was found, with the path of its executable, in the order of preference."""
     if environment.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(environment["JAVA_HOME"], "bin", "java")
     on_path = shutil.which("java", path=environment.get("PATH", ""))

@@ -32,7 +32,7 @@ SizeBetween: TypeAlias = Callable[[TopicPartition, int, int], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimits:
-    """What the options say of the size of a micro-batch; None: no such limit."""
+    """Limits for the size of a micro-batch; None is no limit."""
 
     offsets_max: int | None = None
     """`maxOffsetsPerTrigger`: at most so many offsets, over all partitions."""

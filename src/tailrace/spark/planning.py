@@ -85,7 +85,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanTask:
-    """What one Spark task reads; small, because it travels with the task."""
+    """The ranges of one Spark task; small, because it is sent with the task."""
 
     ranges: tuple[OffsetRange, ...]
     is_compiled: bool

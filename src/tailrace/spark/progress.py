@@ -54,7 +54,7 @@ class DataLossError(FatalError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """What a batch reads, and what it should have read and cannot."""
+    """The ranges of a micro-batch, and the lost ranges that it can no longer read."""
 
     ranges: Mapping[TopicPartition, tuple[int, int]]
     """First offset and limit; none is empty."""
@@ -106,7 +106,7 @@ def parse_batch(
 
 
 def plan_batch(start: Positions, end: Positions, extents: Extents) -> BatchPlan:
-    """What of the batch is there.
+    """Plan the ranges of a micro-batch that the logs still have.
 
     A partition that `start` does not have is new, and is read from its first offset on.
     """
@@ -134,7 +134,7 @@ def ends_of(extents: Extents) -> dict[TopicPartition, int]:
 
 
 def find_backlog(start: Positions, extents: Extents) -> dict[TopicPartition, tuple[int, int]]:
-    """What there is to read after `start`: the next offset and the limit, which may be equal."""
+    """Next offset and limit of each partition after `start`; they may be equal."""
     return {
         partition: (
             min(max(start.get(partition, extent.start), extent.start), extent.end),
@@ -145,7 +145,7 @@ def find_backlog(start: Positions, extents: Extents) -> dict[TopicPartition, tup
 
 
 def find_shrunk(end: Positions, target: Extents, extents: Extents) -> list[str]:
-    """What a run with Trigger.AvailableNow was promised up to `end`, and is not there any more.
+    """Find offsets up to `end` that a run with Trigger.AvailableNow planned and the logs have lost.
 
     A run replays a batch of the run before it first. What was gone by the time of `target` is not
     this run's loss, and partitions that came since are none at all, or no run could ever finish.
@@ -171,7 +171,7 @@ def find_shrunk(end: Positions, target: Extents, extents: Extents) -> list[str]:
 def _loss_or_none(
     partition: TopicPartition, wanted: tuple[int | None, int], extent: Extent | None
 ) -> str | None:
-    """What is missing between two offsets of a partition, as a sentence."""
+    """A sentence about the missing offsets of a partition; None if none is missing."""
     start, limit = wanted
     if extent is None:
         if start is None:

@@ -1,4 +1,4 @@
-"""What differs between the versions of PySpark that this package runs on, in one place.
+"""Differences between the supported versions of PySpark.
 
     4.0   data sources in Python; Arrow writers for batches; `latestOffset()` has no arguments
     4.1   Arrow writers for streams; a plan of a source is kept for the queries of its DataFrame

@@ -1,4 +1,4 @@
-"""What a Spark task does: ranges of offsets in, Arrow record batches out.
+"""The work of a Spark task: read ranges of offsets as Arrow record batches.
 
 The columns and their types are those of `tailrace.reading.columns`; Spark demands that every record
 batch has exactly the declared schema.

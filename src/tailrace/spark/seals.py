@@ -41,7 +41,7 @@ def seal(files: Files, segment: SegmentFiles) -> SegmentSeal:
 def broken_seal(
     files: Files, segments: Sequence[SegmentFiles], seals: Sequence[SegmentSeal]
 ) -> str | None:
-    """What has become of the first segment that is not as it was sealed; None if all are.
+    """Explain how the first changed segment differs from its seal; None if none has changed.
 
     Raises:
         OSError: a file cannot be read.

@@ -101,7 +101,7 @@ class TaskAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenRows(WriterCommitMessage):  # type: ignore[misc]  # PySpark is untyped here
-    """What a task has written."""
+    """Counts of the rows that a task has written."""
 
     attempt: TaskAttempt
     row_count: int
@@ -172,7 +172,7 @@ def open_stream_writer(
 
 
 def write_rows(batches: Iterable[pa.RecordBatch], options: SinkOptions) -> WrittenRows:
-    """What `TailraceWriter.write` does, in a task of Spark or without one."""
+    """Write rows as `TailraceWriter.write` does, inside or outside a Spark task."""
     settle_worker()
     row_count, size = 0, 0
     last_offsets: dict[TopicPartition, int] = {}

@@ -55,7 +55,7 @@ def told(report: AuditReport) -> list[str]:
 def test_an_audit_finds_what_verify_finds(
     spark: SparkSession, damaged: Path, piece_bytes: int
 ) -> None:
-    """Whether all partitions are cut into their segments, some of them, or none."""
+    """The findings are the same if all partitions, some or none are divided into their segments."""
     found = find_partitions(DiskFiles(), str(damaged))
     expected = sorted(str(each) for each in verify(DiskFiles(), found))
     steps: list[tuple[int, int]] = []

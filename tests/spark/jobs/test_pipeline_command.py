@@ -63,7 +63,7 @@ def test_a_damaged_log_is_told_with_what_can_be_done(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("spark")
 def test_a_query_that_fails_ends_in_a_sentence(tmp_path: Path) -> None:
-    """What is wrong with the SQL, or where the log is damaged and what can be done."""
+    """The error names the fault in the SQL, or the damage in the log and what to do about it."""
     data, lake = tmp_path / "data", tmp_path / "lake"
     write_numbered(data, TopicPartition("t", 0), limit=40)
     where = ("--data", data, "--topic", "t")

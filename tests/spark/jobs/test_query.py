@@ -30,7 +30,7 @@ def offsets(frame: DataFrame) -> list[tuple[str, int, int]]:
 
 
 def test_rows_are_once_in_the_table_across_the_cut(spark: SparkSession, tmp_path: Path) -> None:
-    """What only the archive has, what both have, what only the log has; also when more comes."""
+    """Rows of the archive, of the log and of both appear once, also if the log has grown since."""
     data, lake = tmp_path / "data", tmp_path / "lake"
     write_numbered(data, T0, limit=100)
     archive(spark, everything(data), str(lake))

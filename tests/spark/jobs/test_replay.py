@@ -176,7 +176,7 @@ def test_a_killed_replay_is_taken_up_without_doubling(
 
 
 def test_attempts_that_send_at_once_do_not_double(bootstrap: str, tmp_path: Path) -> None:
-    """As with speculation, or a worker that outlives its run; with other batches each."""
+    """Two attempts of a task, as in speculation, send different batches at the same time."""
     count = 5000
     write_numbered(tmp_path / "data", T0, limit=count, per_batch=500)
     make(bootstrap, "rivals", 2)

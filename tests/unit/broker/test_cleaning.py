@@ -110,7 +110,7 @@ def test_a_broker_without_a_cleaner_compacts_nothing() -> None:
 
 
 def test_a_device_that_fails_the_cleaner_fails_the_directory() -> None:
-    """As it does under an append: the first directory takes the broker with it."""
+    """If it is the first directory, the broker ends, as after a failed append."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:
@@ -268,7 +268,7 @@ def test_a_stop_does_not_wait_for_the_rate() -> None:
 
 
 def test_several_logs_are_compacted_at_a_time() -> None:
-    """As many as there are threads, each on a log of its own; one that hangs holds up no other."""
+    """There is one log for each thread, and a log whose device hangs does not delay the others."""
     names = ("a", "b", "c")
     settings = {"log.cleaner.threads": "2", "log.cleaner.dedupe.buffer.size": str(2 << 22)}
 

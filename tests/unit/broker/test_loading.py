@@ -50,7 +50,7 @@ def filled_disk(directories: str) -> MemoryFiles:
     [("a", 1, 12), ("a", 2, 6), ("a,b", 1, 6), ("a,b", 3, 2)],
 )
 def test_partitions_are_opened_side_by_side(directories: str, threads: int, rounds: int) -> None:
-    """As many at a time as num.recovery.threads.per.data.dir says, in each directory."""
+    """A start opens num.recovery.threads.per.data.dir partitions of each directory at a time."""
 
     async def scenario(outside: Outside) -> float:
         outside.threads.seconds_per_run = 1.0
@@ -138,7 +138,7 @@ def test_a_damaged_folder_in_the_first_directory_stops_the_start() -> None:
 def test_a_damaged_folder_takes_its_directory_out_and_the_others_serve(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As in Kafka: one file that cannot be mended is not the end of every other log."""
+    """One file that cannot be repaired does not stop the other directories, as in Kafka."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside, {"log.dirs": "a,b"}) as broker:
@@ -312,7 +312,7 @@ def test_a_log_that_is_being_opened_gets_a_change_of_its_topic(after_s: float) -
 
 
 def test_a_change_outlasts_a_log_that_could_not_be_opened() -> None:
-    """Nothing waits for that log any more; the next start opens it with the new settings."""
+    """A change does not wait for that log; the next start opens it with the new settings."""
     disk = two_topics()
 
     async def refused(outside: Outside) -> None:

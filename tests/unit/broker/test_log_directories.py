@@ -215,7 +215,7 @@ def test_a_topic_that_was_deleted_while_its_disk_was_away_stays_deleted() -> Non
 
 
 def test_new_partitions_go_to_the_directories_that_are_left() -> None:
-    """None to the one that has failed, though it has the fewest."""
+    """The failed directory gets none, although it has the fewest partitions."""
 
     async def scenario(outside: Outside) -> None:
         async with with_two_topics(outside) as (_, peer):

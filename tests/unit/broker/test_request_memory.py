@@ -302,7 +302,7 @@ def test_a_request_waits_for_the_memory_of_its_objects() -> None:
 
 
 def test_more_connections_of_one_address_are_closed_at_once() -> None:
-    """As Kafka does; an override counts in place of the limit."""
+    """An override replaces the limit for its address, as in Kafka."""
     settings = {
         "max.connections.per.ip": "2",
         "max.connections.per.ip.overrides": "10.0.0.9:3,10.0.0.10:0",

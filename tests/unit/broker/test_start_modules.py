@@ -76,7 +76,7 @@ def test_a_broker_starts_without_any_api(served: tuple[set[str], set[str]]) -> N
     ],
 )  # fmt: skip
 def test_a_broker_starts_without(served: tuple[set[str], set[str]], prefix: str) -> None:
-    """What only some requests or other commands need has not been imported when it is ready."""
+    """Modules that only some requests or commands need are not imported at the start."""
     ready, _ = served
     assert not [name for name in ready if name == prefix or name.startswith(f"{prefix}.")]
 

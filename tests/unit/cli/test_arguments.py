@@ -71,14 +71,14 @@ def test_a_job_says_which_extra_it_needs(job: str) -> None:
 
 
 def test_the_demo_says_which_extra_it_needs() -> None:
-    """That of the demo, which brings Spark along."""
+    """The demo's own extra includes Spark."""
     code, said = run_without("matplotlib", "demo")
     told = "tailrace: tailrace demo needs matplotlib: pip install 'tailrace[demo]'\n"
     assert (code, said) == (2, told)
 
 
 def test_help_needs_no_extra() -> None:
-    """What a job does can be read before anything is installed."""
+    """The help of a job can be read before its extra is installed."""
     assert run_without("pyarrow,pyspark,pandas", "pipeline", "query", "--help") == (0, "")
 
 
@@ -114,7 +114,7 @@ def test_a_program_is_told_the_same(call: str) -> None:
 
 
 def test_the_packages_of_an_extra_are_those_of_the_project() -> None:
-    """What is looked for is what `pip install` of the extra brings, but for a Java."""
+    """The check looks for the packages that `pip install` of the extra brings, except Java."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]

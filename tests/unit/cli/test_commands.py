@@ -29,7 +29,7 @@ def test_help_names_every_command() -> None:
 
 
 def test_every_listed_command_is_there() -> None:
-    """What the help lists can be called under that name."""
+    """Every command in the help can be called by its name."""
     context = click.Context(commands)
     for name in commands.list_commands(context):
         command = commands.get_command(context, name)

@@ -72,7 +72,7 @@ def test_a_small_log_is_shown_without_a_compiler(small: Path, limit: tuple[objec
 
 
 def test_the_first_record_of_a_large_log_needs_no_compiler(large: Path) -> None:
-    """How much follows makes no difference."""
+    """The size of the rest of the log makes no difference."""
     assert imported_by("cat", "--data", large, "flights", "--limit", 1) == "False"
 
 

@@ -207,7 +207,7 @@ def test_repair_refuses_a_directory_in_use(data: Path) -> None:
 
 
 def test_explain_says_why_each_segment_is_there(data: Path) -> None:
-    """As text and as an object, with settings from the command line."""
+    """The reasons are printed as text or JSON, also for settings from the command line."""
     text = lines("explain", "--data", data, "--topic", "flights", "--set", "retention.ms=-1")
     assert "flights-0: log start 0" in text[0]
     assert "stays: never too old, retention.ms is -1" in text[1]

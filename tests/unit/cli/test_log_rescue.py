@@ -46,7 +46,7 @@ def test_cat_skips_damage_and_says_what_it_left_out(data: Path) -> None:
 
 
 def test_cat_stops_at_damage_by_default(data: Path) -> None:
-    """What is before it is printed, and the error says where it stands."""
+    """Records before the damage are printed, and the error names its position."""
     log = damage(data)
     result = run("cat", "--data", data, "flights-0", "--format", "json")
     assert len(result.stdout.splitlines()) == 10
@@ -98,7 +98,7 @@ def test_export_writes_a_file_or_one_for_each_partition(
 
 
 def test_export_takes_one_partition_and_bounds(data: Path, tmp_path: Path) -> None:
-    """As `cat` does."""
+    """Export takes the same arguments as `cat`."""
     target = tmp_path / "some.jsonl"
     lines(
         "export", "--data", data, "flights-0", "--from-offset", 3, "--to-offset", 6, "--to", target

@@ -99,7 +99,7 @@ def test_a_wrong_password_is_told_at_once() -> None:
 
 
 def test_a_broker_that_is_not_trusted_is_told(tmp_path: Path) -> None:
-    """Nothing is asked of a stranger."""
+    """The client sends no request to a broker whose certificate it does not trust."""
     with pytest.raises(AuthenticationError, match=r"check ssl\.truststore\.location"):
         range_read(served(tmp_path, who="STRANGER"), mechanism=None, settings=trusting(tmp_path))
 

@@ -45,7 +45,7 @@ def test_a_change_sets_removes_appends_or_subtracts(
     ("operation", "planned"), [(APPEND, "compact,delete"), (SUBTRACT, "compact")]
 )
 def test_a_list_of_the_broker_is_what_changes(operation: ConfigOperation, planned: str) -> None:
-    """Where the topic has none of its own, and before Kafka's default."""
+    """A topic without its own list changes the list of the broker, not Kafka's default."""
     changes = [change(POLICY, operation, "delete")]
     assert plan_configs({}, changes, {POLICY: "compact"}) == {POLICY: planned}
 

@@ -115,7 +115,7 @@ def test_a_file_with_a_wrong_sum_is_refused(environment: Environment) -> None:
 
 
 def test_a_kept_class_path_needs_no_maven(environment: Environment) -> None:
-    """What was fetched once is found again when Maven is gone."""
+    """Artifacts that were fetched once are found without Maven."""
     jar = write_jar(environment, sha1=EMPTY_SHA1)
     write_maven(environment, MAVEN_WORKS.format(jar=shlex.quote(str(jar))))
     assert class_path(KAFKA, environment) == str(jar)

@@ -112,7 +112,7 @@ def test_a_properties_file_is_read_as_java_does() -> None:
 
 
 def test_words_are_name_and_value() -> None:
-    """All that are not are told at once."""
+    """Every word that is not NAME=VALUE is reported, all in one error."""
     assert parse_assignments(["a=1", " b = x=y "]) == {"a": "1", "b": "x=y"}
     with pytest.raises(ConfigError) as caught:
         parse_assignments(["a", "b=1", "c"])

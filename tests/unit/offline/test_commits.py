@@ -235,7 +235,7 @@ def test_all_partitions_of_the_topic_are_read(files: MemoryFiles) -> None:
 
 
 def test_damage_is_an_error_unless_it_is_told(files: MemoryFiles, log: OffsetsLog) -> None:
-    """What is behind it is read then, and what it held is missing."""
+    """With a callback the records behind the damage are read, and the damaged ones are missing."""
     log.add((key("g"), commit(1)))
     at = len(log.content)
     log.add((key("g"), commit(2)))

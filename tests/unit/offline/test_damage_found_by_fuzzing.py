@@ -75,7 +75,7 @@ def test_a_file_of_no_segment_is_no_leftover_of_a_compaction() -> None:
 
 
 def test_the_directories_that_are_damaged_are_sound_themselves() -> None:
-    """Nothing is wrong with any of them, and between them they have every codec and format."""
+    """They have no finding before they are damaged, and every codec and format among them."""
     codecs, magics = set(), set()
     for directory in directories():
         assert faults(directory.copy()) == []

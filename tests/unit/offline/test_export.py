@@ -18,7 +18,7 @@ from tailrace.model import (
 )
 from tailrace.offline.cat import Choice
 from tailrace.offline.export import ExportFormat, export_records
-from tailrace.offline.show import Found, to_json
+from tailrace.offline.show import ShownRecord, to_json
 from tailrace.reading.located import Skipped
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.testing import MemoryFiles
@@ -197,7 +197,7 @@ def test_compiled_kernels_write_the_same_lines(timestamp_type: TimestampType) ->
     append(log, bytearray(builder.build()))
     (stored,) = log.batches(0)
     expected = [
-        to_json(Found(PARTITION, record, False, stored.timestamp_type), is_export=True)  # noqa: FBT003
+        to_json(ShownRecord(PARTITION, record, False, stored.timestamp_type), is_export=True)  # noqa: FBT003
         for record in records_of(stored)
     ]
     stop_cleanly(log)
@@ -205,7 +205,7 @@ def test_compiled_kernels_write_the_same_lines(timestamp_type: TimestampType) ->
 
 
 def test_records_of_groups_are_exported_as_they_are_stored() -> None:
-    """Nothing is decoded, so that the file has every byte."""
+    """They are not decoded, so the file has every byte."""
     files = MemoryFiles()
     log = open_at(files)
     append(log, batch(b"\0\x63", key=b"\0\2\0\1g"))

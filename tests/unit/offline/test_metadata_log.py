@@ -151,7 +151,7 @@ def test_its_line_in_a_checkpoint_is_kept_and_no_fault(name: str) -> None:
 
 
 def test_one_under_a_delete_name_is_told() -> None:
-    """As a warning with the name that it has to get back, which no repair gives it."""
+    """A warning says which name the folder needs; a repair does not rename it."""
     files = kraft_directory()
     moved = f"{METADATA_FOLDER}.{UNIQUE}-delete"
     files.rename(METADATA_FOLDER, moved)

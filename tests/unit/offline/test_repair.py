@@ -135,7 +135,7 @@ def test_a_sound_directory_is_left_alone() -> None:
 
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_cut_drops_all_behind_the_damage(is_clean: bool) -> None:  # noqa: FBT001
-    """As a broker's recovery does; the bytes are in quarantine, and the rest opens."""
+    """It cuts like a broker's recovery: the bytes are in quarantine, and the rest can be opened."""
     files = a_log()
     flip(files, path(5, ".log"), 2 * SIZE + 70)
     damaged = files.content(path(5, ".log"))
@@ -217,7 +217,7 @@ def test_zeros_behind_the_last_batch_are_cut_without_a_copy() -> None:
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_a_wrong_index_is_rebuilt(suffix: str) -> None:
-    """As it was, with the settings of the topic; the log stays as it is."""
+    """The rebuilt index equals the original, and the log does not change."""
     files = a_log()
     configs = {"index.interval.bytes": "100", "segment.bytes": "400"}
     topic = Topic(name="flights", topic_id=uuid.UUID(int=1), partitions=(0,), configs=configs)

@@ -80,7 +80,7 @@ def test_no_file_is_changed_while_a_swap_file_is_damaged(on_damage: OnDamage) ->
 
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_a_damaged_swap_file_without_sound_old_segments_needs_a_backup(*, is_gone: bool) -> None:
-    """Nothing is changed, and the advice does not promise that no record is lost."""
+    """The repair changes nothing, and its advice does not promise that no record is lost."""
     files = published()
     flip(files, SWAP, 70)
     if is_gone:
@@ -124,7 +124,7 @@ def test_old_segments_do_not_return_behind_a_cut() -> None:
 
 
 def test_checkpoints_of_a_log_that_is_left_alone_stay() -> None:
-    """Where its end is only shows after the exchange: a log start must not be forgotten before."""
+    """The end of that log is known only after the exchange, so its log start must be kept."""
     files = published()
     flip(files, SWAP, 70)
     files.overwrite(path(15, ".log"), files.content(path(15, ".log"))[:-77])

@@ -206,7 +206,7 @@ def test_a_log_that_cannot_be_read_on_is_a_difference() -> None:
 
 
 def test_a_log_start_without_a_checkpoint_is_that_of_the_leader_epochs() -> None:
-    """That is as in a broker; a replica with a later start is reported with that offset."""
+    """A broker takes the same start; a replica with a later start is reported with that offset."""
     files = replicas()
     log = filled(files, 0)
     raise_log_start(log, 3)

@@ -68,7 +68,7 @@ def test_records_of_a_batch_with_a_wrong_checksum_are_written_as_unproven() -> N
 
 
 def test_the_walk_ends_at_the_first_record_that_breaks_a_rule() -> None:
-    """What is before it is written; behind it nobody knows where a record begins."""
+    """Earlier records are written; behind it the start of the next record is unknown."""
     files, at = a_log()
     content = files.content(path(0, ".log"))
     # The size of the value before its text.

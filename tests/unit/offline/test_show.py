@@ -11,7 +11,7 @@ from tailrace.errors import CorruptionError
 from tailrace.kernels.showing import Form
 from tailrace.model import OFFSETS_TOPIC, Codec, TimestampType, TopicPartition
 from tailrace.offline.cat import Choice, show_records
-from tailrace.offline.show import PAGE_BYTES, Found, to_hex, to_json, to_text
+from tailrace.offline.show import PAGE_BYTES, ShownRecord, to_hex, to_json, to_text
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.storage.names import LOG_SUFFIX, segment_file_name
@@ -110,7 +110,8 @@ def test_pages_are_the_lines_of_the_records(
     batch = at_offset(builder.build(), 7)
     partition = TopicPartition(topic, 3)
     found = [
-        Found(partition, record, is_control) for record in records_of(Batch(memoryview(batch)))
+        ShownRecord(partition, record, is_control)
+        for record in records_of(Batch(memoryview(batch)))
     ]
     expected = "".join(f"{LINES[form](each)}\n" for each in found)
     assert b"".join(shown(partition, [batch], form)).decode() == expected
@@ -157,6 +158,8 @@ def test_nothing_of_a_batch_with_a_bad_record_is_shown() -> None:
 def test_a_time_that_no_calendar_has_is_a_number() -> None:
     """ISO 8601 as it is common here ends with the year 9999."""
     records = Record(0, 253_402_300_799_999, None, b""), Record(0, 253_402_300_800_000, None, b"")
-    lines = [to_text(Found(TopicPartition("t", 0), each, is_control=False)) for each in records]
+    lines = [
+        to_text(ShownRecord(TopicPartition("t", 0), each, is_control=False)) for each in records
+    ]
     assert "9999-12-31T23:59:59.999Z" in lines[0]
     assert "253402300800000" in lines[1]

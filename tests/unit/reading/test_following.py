@@ -75,7 +75,7 @@ def test_following_ends_at_the_limit(form: str) -> None:
 
 
 def test_following_waits_for_the_first_record_that_is_young_enough() -> None:
-    """What is appended before it is not given."""
+    """Records with smaller timestamps that arrive meanwhile are left out."""
     files = MemoryFiles()
     writer = filled(files, 3)
     log = followed(
@@ -150,7 +150,7 @@ def test_committed_records_come_when_their_transaction_ends() -> None:
 
 
 def test_open_transactions_are_known_from_one_look_to_the_next() -> None:
-    """What was read before is not read again, and the answer is that of a fresh look."""
+    """Known batches are not read again, and the result equals that of a new search."""
     files = MemoryFiles()
     writer = open_at(files)
     producers = [TransactionalProducer(writer, number) for number in (1, 2, 3)]
@@ -187,7 +187,7 @@ def test_retention_that_overtakes_a_reader_is_told() -> None:
 
 
 def test_a_log_that_was_cut_is_told() -> None:
-    """As after a lost machine: the offset of the reader is not in the log any more."""
+    """The reader's offset is no longer in the log, as after the loss of a machine."""
     files = MemoryFiles()
     filled(files, 3)
     size = len(files.content(path(0, ".log"))) // 3

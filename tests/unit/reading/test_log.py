@@ -76,7 +76,7 @@ def test_a_range_without_ends_is_the_whole_log(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_range_of_time_begins_and_ends_at_the_first_record_as_young(form: str) -> None:
-    """As Kafka finds offsets for times; given as milliseconds or as a datetime."""
+    """The bounds are those of Kafka's offsetsForTimes, from milliseconds or datetimes."""
     log = a_log(twenty())
     bounds = {"start_time": NOW + 6, "limit_time": NOW + 9}
     assert offsets_as(form, log, **bounds) == [6, 7, 8]
@@ -153,7 +153,7 @@ def test_without_pyarrow_one_sentence_says_what_to_install(
 
 
 def test_offsets_are_found_for_the_ends_and_for_times() -> None:
-    """None where no record is that young."""
+    """The offset is None if no record has so large a timestamp."""
     log = a_log(twenty())
     assert (log.earliest_offset(), log.latest_offset()) == (0, 20)
     assert [log.offset_at(NOW + each) for each in (-5, 0, 7, 19, 20)] == [0, 0, 7, 19, None]
@@ -177,7 +177,7 @@ def test_a_log_is_as_it_was_when_it_was_looked_at() -> None:
 
 
 def test_a_start_outside_of_the_log_is_an_error_that_says_what_there_is() -> None:
-    """What was deleted is not left out in silence."""
+    """A reader is told that records were deleted, and does not start behind them silently."""
     log = a_log(twenty())
     for start in (-1, 21):
         with pytest.raises(OffsetOutOfRangeError, match="the log, which has 0 to 20"):
@@ -271,7 +271,7 @@ def test_skipped_damage_is_a_value(form: str) -> None:
 
 
 def test_committed_records_behind_damage_are_read() -> None:
-    """Where damage is left out, the search for open transactions goes on behind it too."""
+    """In skip mode the search for open transactions continues behind the damage too."""
     files = MemoryFiles()
     log = open_at(files, config=settings(segment_bytes=100_000))
     append(log, batch(b"plain"))
@@ -410,7 +410,7 @@ def test_wrong_words_are_told_at_the_call() -> None:
 
 
 def test_integers_of_numpy_are_offsets() -> None:
-    """What comes out of a column can go in again."""
+    """An offset from a column of an Arrow table can be used as a start."""
     log = a_log(twenty())
     assert rows_of(log, start=np.int64(18), limit=np.int32(19)) == [(18, b"value 18")]
 

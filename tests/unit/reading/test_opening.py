@@ -24,7 +24,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_a_log_is_named_by_directory_topic_and_partition(data: Path) -> None:
-    """As a str or a path."""
+    """The directory is a str or a path."""
     for directory in (data, str(data), f"{data}/", data.as_uri()):
         with open_log(directory, "flights", 1) as log:
             assert log.partition == TopicPartition("flights", 1)

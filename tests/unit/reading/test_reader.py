@@ -69,7 +69,7 @@ def test_an_append_in_progress_is_left_out() -> None:
 
 
 def test_a_preallocated_file_ends_where_its_zeros_begin() -> None:
-    """As a broker that preallocates leaves it, or one that was killed."""
+    """A broker leaves such a file if it preallocates, or if it was killed."""
     files = MemoryFiles()
     filled(files, 3)
     files.overwrite(path(0, ".log"), files.content(path(0, ".log")) + bytes(10_000))

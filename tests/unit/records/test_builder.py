@@ -161,7 +161,7 @@ def test_we_read_what_aiokafka_writes(codec: Codec, records: list[Record]) -> No
 
 
 def test_uncompressed_batches_are_the_same_bytes() -> None:
-    """Where no compressor is involved there is one right answer, and kafka-python has it too."""
+    """Without compression there is one right encoding, and kafka-python writes the same."""
     records = [Record(0, 5, b"k", None, (("h", b"1"), ("h", None))), Record(1, 3, None, b"v")]
     theirs = KafkaPythonBuilder(2, 0, 0, -1, -1, -1, 1 << 20)
     for record in records:

@@ -140,7 +140,7 @@ def test_timestamps_beyond_arrow_stop_at_its_end() -> None:
 
 
 def test_header_keys_that_are_not_utf8_are_replaced() -> None:
-    """As Java does; the column is always valid Arrow."""
+    """Java does the same; the column is always valid Arrow."""
     record = NaiveRecord(0, 0, None, None, ((b"\xff\xfea", b"1"), (b"ok", None)))
     builder = ColumnsBuilder([Column.HEADERS])
     builder.append(batch_with(write_record(record), 1), **EVERYTHING)

@@ -234,7 +234,7 @@ def emptied(codec: Codec, *, is_transactional: bool) -> Shelf:
 @codecs
 @pytest.mark.parametrize("flag", [0, layout.TRANSACTIONAL_FLAG])
 def test_a_batch_without_records_keeps_its_header(codec: Codec, flag: int) -> None:
-    """As long as its producer is active: offsets, sequences, epoch, type and time, no codec."""
+    """Offsets, sequences, epoch, type and time stay while its producer is active."""
     batch = emptied(codec, is_transactional=bool(flag)).batches()[0]
     assert (batch.size, batch.record_count, batch.codec) == (61, 0, Codec.NONE)
     assert (batch.base_offset, batch.last_offset, batch.leader_epoch) == (2, 3, 5)

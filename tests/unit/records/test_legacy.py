@@ -187,7 +187,7 @@ def test_kafka_python_reads_the_same(codec: Codec, magic: int, append_time: int)
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_wrapper_of_offset_0_has_base_0(magic: int) -> None:
-    """As old librdkafka sends it."""
+    """Old versions of librdkafka send such wrappers."""
     assert [r.offset for r in read(wrapped(three(magic, 0, 1, 2), offset=0))] == [0, 1, 2]
 
 

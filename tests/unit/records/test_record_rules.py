@@ -55,7 +55,7 @@ BROKEN = {
 @codecs
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_record_is_refused_at_every_door(broken: str, codec: Codec) -> None:
-    """Whether it is checked, read as an object, decoded whole or only in part."""
+    """Checks, record objects, and full and partial decoding all refuse it."""
     batch = batch_with(BROKEN[broken], 1, codec)
     batch.check()
     with pytest.raises(CorruptRecordError):

@@ -141,7 +141,7 @@ def test_a_run_gives_the_rows_of_its_batches(
 
 
 def test_a_record_that_is_not_sound_keeps_the_run_out() -> None:
-    """Nothing of the run is taken, and the builder goes on as before."""
+    """No record of the run is added, and the builder can be used as before."""
     builder = ColumnsBuilder()
     everything = {"start_offset": 0, "limit_offset": INT64_MAX}
     builder.append_run(run_of(plain(2)), **everything)

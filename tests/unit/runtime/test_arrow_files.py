@@ -23,7 +23,7 @@ def files(tmp_path: Path) -> Files:
 
 
 def test_names_and_kinds_are_told(files: Files) -> None:
-    """As the disk tells them."""
+    """Names and kinds of entries are those on the disk."""
     assert files.list("folder") == ["a", "b"]
     assert (files.is_directory("folder"), files.is_directory("folder/b")) == (True, False)
     assert (files.exists("folder/b"), files.exists("folder/c")) == (True, False)

@@ -118,7 +118,7 @@ def test_a_metadata_column_comes_alone(tmp_path: Path, name: str) -> None:
 
 
 def test_partitions_of_several_directories_are_one_topic(tmp_path: Path) -> None:
-    """As the log.dirs of a broker are."""
+    """They are read like the log.dirs of one broker."""
     first, second = tmp_path / "first", tmp_path / "second"
     write_numbered(first, T0, limit=10)
     write_numbered(second, T1, first=20, limit=30)

@@ -114,7 +114,7 @@ def test_the_shim_is_written_once_per_java(tmp_path: Path) -> None:
 
 
 def test_a_read_only_cache_does_not_matter(tmp_path: Path) -> None:
-    """Where no cache can be made, the shim goes to a temporary directory."""
+    """If the cache cannot be written, the shim is in a temporary directory."""
     (tmp_path / "file").write_bytes(b"")
     java = find_java({"XDG_CACHE_HOME": str(tmp_path / "file")})
     assert "version" in start(java.home)

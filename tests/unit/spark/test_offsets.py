@@ -160,7 +160,7 @@ def test_a_start_behind_its_end_is_refused() -> None:
 
 
 def test_a_start_found_by_time_behind_its_end_is_refused_too() -> None:
-    """What only the log tells has the other of Spark's two names."""
+    """A bound that is found in the log has the other of Spark's two error names."""
     options = parse_options(
         {
             "path": "x",

@@ -188,7 +188,7 @@ STREAM = {"path": "data", "subscribe": "a"}
 
 
 def test_a_stream_begins_at_the_end_by_default() -> None:
-    """As in Spark; both ends of the log may be named, for all partitions or for some."""
+    """The default is Spark's; earliest or latest can be given for all or for some partitions."""
     assert parse_options(STREAM, is_stream=True).starting.everywhere == LATEST
     for text, point in (("latest", LATEST), ("earliest", EARLIEST)):
         given = STREAM | {"startingOffsets": text}
@@ -235,7 +235,7 @@ def test_columns_are_chosen_or_added() -> None:
 
 
 def test_several_directories_are_a_json_list() -> None:
-    """As Spark makes it of `load(["a", "b"])`; one named twice counts once."""
+    """Spark makes the list for `load(["a", "b"])`; a directory named twice counts once."""
     given = {"subscribe": "a", "paths": '["a", "s3://b/c", "a"]'}
     assert parse_options(given).directories == ("a", "s3://b/c")
     for text in ("[]", "a,b", '{"a": 1}', "[1]", '[""]'):

@@ -210,7 +210,7 @@ def test_overwrite_is_refused_together_with_the_other_faults() -> None:
 
 
 def test_a_stream_in_the_mode_complete_is_taken() -> None:
-    """As by Spark's sink, which adds the whole result each time."""
+    """Spark's own sink takes this mode too, and appends the whole result each time."""
     columns, options = schema("value STRING"), BOOTSTRAP | {"topic": "t"}
     writer = open_stream_writer(options, columns, overwrite=True)
     assert isinstance(writer, TailraceStreamWriter)

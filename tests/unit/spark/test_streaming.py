@@ -50,7 +50,7 @@ def test_a_stream_starts_where_the_options_say_and_goes_on(
 
 
 def test_a_start_that_no_log_has_is_refused(tmp_path: Path) -> None:
-    """As in a batch: a timestamp that is too new, an offset too high, a topic that is not there."""
+    """The errors are those of a batch: a timestamp or offset too large, an unknown topic."""
     write_numbered(tmp_path, T0, limit=20)
     for options in (
         {"startingTimestamp": "999999"},

@@ -86,7 +86,7 @@ def test_a_first_batch_that_was_not_committed_is_read_again_as_it_was(tmp_path: 
 
 
 def test_a_loss_fails_before_the_batch_is_noted(tmp_path: Path) -> None:
-    """As with newer versions: what was read up to is gone."""
+    """The checkpoint keeps the last offsets that were read, as with newer versions."""
     path = write_numbered(tmp_path, T0, limit=20)
     query = Query(tmp_path)
     query.poll()

@@ -161,7 +161,7 @@ def test_a_count_that_is_not_the_range_of_offsets_is_refused(
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 @pytest.mark.parametrize("count", [2, 6])
 def test_a_count_that_is_not_that_of_the_records_is_refused(count: int, codec: Codec) -> None:
-    """As INVALID_RECORD, as in Kafka: the checksum holds, so sending it again would not help."""
+    """The error is INVALID_RECORD, as in Kafka: the checksum is right, so a retry cannot help."""
     data = batch(b"a", b"b", b"c", codec=codec)
     changed(data, layout.LAST_OFFSET_DELTA_POSITION, (count - 1).to_bytes(4, "big"))
     changed(data, layout.RECORD_COUNT_POSITION, count.to_bytes(4, "big"))

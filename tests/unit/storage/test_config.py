@@ -66,7 +66,7 @@ def test_every_setting_of_kafka_is_there() -> None:
     ],
 )  # fmt: skip
 def test_a_value_that_kafka_takes_is_taken(name: str, value: str) -> None:
-    """As a Kafka 4.3.1 was seen to do."""
+    """Apache Kafka 4.3.1 accepted each of these values."""
     log_config({name: value})
 
 
@@ -84,7 +84,7 @@ def test_a_value_that_kafka_takes_is_taken(name: str, value: str) -> None:
     ],
 )  # fmt: skip
 def test_a_value_that_kafka_refuses_is_refused(name: str, value: str) -> None:
-    """As a Kafka 4.3.1 without tiered storage was seen to do; the message has the name."""
+    """Kafka 4.3.1 without tiered storage refused each; the message names the setting."""
     with pytest.raises(ConfigError, match=name):
         log_config({name: value})
 

@@ -90,7 +90,7 @@ def test_version_0_of_a_broker_with_zookeeper_is_read() -> None:
     ],
 )
 def test_a_directory_that_is_not_ours_is_refused_in_one_line(text: str, said: str) -> None:
-    """That is one of another node or cluster, newer, or unreadable; the lock is released."""
+    """It is of another node or cluster, newer, or unreadable; the lock is released."""
     files = with_meta(text)
     for _ in range(2):
         with pytest.raises(DirectoryError, match=said) as caught:

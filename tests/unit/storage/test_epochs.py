@@ -245,7 +245,7 @@ def test_clearing_forgets_every_epoch(files: MemoryFiles) -> None:
 
 
 def test_the_epoch_before_the_latest(files: MemoryFiles) -> None:
-    """None for a log with fewer than two, and again after the end was cut."""
+    """A log with fewer than two epochs has none, also after its end was cut."""
     log = epochs(files)
     assert log.previous(log.latest) is None
     log.assign(2, 10)

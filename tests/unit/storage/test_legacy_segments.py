@@ -55,7 +55,7 @@ def upgraded() -> tuple[MemoryFiles, list[bytes]]:
 
 
 def test_an_upgraded_log_is_recovered_read_and_appended_to() -> None:
-    """Nothing is cut, indexes are rebuilt, and the next offset follows the last wrapper's."""
+    """Recovery cuts nothing, rebuilds the indexes, and the next offset follows the last wrapper."""
     files, expected = upgraded()
     log = open_at(files, config=settings(segment_bytes=4000))
     assert values(log) == expected

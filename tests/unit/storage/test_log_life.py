@@ -428,7 +428,7 @@ def test_the_topic_id_is_in_the_folder_from_the_first_moment_on() -> None:
 
 
 def test_the_topic_id_goes_with_a_folder_on_its_way_out() -> None:
-    """Nothing of the log stays behind under the old name."""
+    """No file of the log stays under the old name."""
     files = MemoryFiles()
     logs = started(files)
     logs.open(PARTITION, topic_id=TOPIC_ID, config=settings())

@@ -58,7 +58,7 @@ def test_an_append_answers_with_its_first_offset() -> None:
 
 
 def test_a_roll_does_not_change_what_the_high_watermark_shows() -> None:
-    """Nothing at first, then what is below it, however the segments lie."""
+    """Readers see records below the high watermark, wherever segments begin."""
     log = open_at(MemoryFiles(), config=BIG)
     append_plain(log, 3)
     limit = ReadLimit.HIGH_WATERMARK

@@ -327,7 +327,7 @@ def test_a_full_disk_is_told_once_and_fails_nothing(caplog: pytest.LogCaptureFix
 
 
 def test_a_failed_flush_is_a_failure_even_of_a_full_disk() -> None:
-    """What it left out is lost to the page cache, so there is no second try."""
+    """The page cache no longer has the unwritten bytes, so a second flush would not write them."""
     files = MemoryFiles()
     logs = manager(files, "a", "b")
     log = create(logs)
@@ -462,7 +462,7 @@ def test_old_segments_go_by_age() -> None:
 
 
 def test_old_segments_go_by_size() -> None:
-    """As many as keep the log above retention.bytes, which here leaves six."""
+    """Retention removes segments while the log stays above retention.bytes; here six are left."""
     files = MemoryFiles()
     logs = manager(files)
     size = len(batch(b"value"))

@@ -296,7 +296,7 @@ def test_a_shortage_at_a_start_does_not_make_a_partition_anew(
 
 
 def test_retention_may_take_a_segment_that_is_being_copied() -> None:
-    """What is left is copied; that the segment was closed is no failure of the device."""
+    """The remaining segments are copied; a segment that was closed is no failure of the device."""
     files = MemoryFiles()
     logs = start(files)
     log = logs.create(PARTITION, topic_id=ID, config=CONFIG)

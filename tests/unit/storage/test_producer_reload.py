@@ -138,7 +138,7 @@ def test_the_newest_snapshot_stays_without_a_segment_of_its_offset() -> None:
 
 
 def test_the_last_two_segments_get_snapshots_when_a_replay_comes_by() -> None:
-    """As in Kafka: a tail that is cut off later costs a short replay."""
+    """A later cut of the tail needs only a short replay then, as in Kafka."""
     files = folder()
     put(files, 5)
     known = reloaded(files, 5, 20, 42, 50, log_end=60)
@@ -147,7 +147,7 @@ def test_the_last_two_segments_get_snapshots_when_a_replay_comes_by() -> None:
 
 
 def test_snapshots_without_a_segment_are_removed() -> None:
-    """Where a newer one counts."""
+    """A snapshot is removed if its segment is gone and a newer snapshot counts."""
     files = folder()
     for offset in (5, 2, 42):
         put(files, offset)
@@ -198,7 +198,7 @@ def test_a_snapshot_that_cannot_be_of_its_offset_is_removed(
 
 
 def test_the_first_unstable_offset_after_a_cut() -> None:
-    """That of what is left: none behind the marker, the transaction's before it."""
+    """A cut behind the marker leaves none; one before it leaves the transaction's start."""
     files = folder()
     known = states(files)
     append(known, in_transaction(0), 99)

@@ -110,7 +110,7 @@ def test_a_transactional_batch_that_is_sent_again_is_known() -> None:
 
 
 def test_a_marker_of_a_newer_epoch_bumps_the_epoch() -> None:
-    """Nothing of the old epoch is known any more; the new one begins at sequence 0."""
+    """The state of the old epoch is dropped; the new one begins at sequence 0."""
     known = states()
     append(known, sent(0), 0)
     assert append(known, marker(ABORT, epoch=1), 1) is None
@@ -269,7 +269,7 @@ def test_transactions_that_end_in_any_order_are_passed_in_order_of_their_start()
 
 
 def test_the_last_stable_offset_of_an_ended_transaction() -> None:
-    """Where the oldest other one began, or behind the marker."""
+    """It is the start of the oldest other transaction, or the offset behind the marker."""
     known = states()
     first = 992342
     starts = {1: first, 2: first + 25, 3: first + 57}

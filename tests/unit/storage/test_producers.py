@@ -122,7 +122,7 @@ def test_a_check_changes_nothing() -> None:
 
 
 def test_replication_may_begin_at_any_sequence() -> None:
-    """What the leader has is known as it came."""
+    """A follower accepts the first sequence of a producer as the leader has it."""
     known = states()
     append(known, sent(16, epoch=5), 735, origin=REPLICATION)
     (only,) = producer(known).batches

@@ -73,7 +73,7 @@ def test_another_level_is_no_reason_to_recompress() -> None:
     ("target", "level"), [("lz4", 1), ("lz4", 9), ("gzip", 1), ("zstd", 19), ("zstd", -5)]
 )
 def test_another_codec_is_applied_at_the_level_of_the_topic(target: str, level: int) -> None:
-    """What is stored is what the topic's codec makes of the records at its level."""
+    """The stored bytes are those of the topic's codec at the topic's level."""
     source = Codec.SNAPPY
     config = settings(
         segment_bytes=10**6,
@@ -133,7 +133,7 @@ def test_sizes_count_again_after_recompression() -> None:
 
 
 def test_records_are_checked_before_they_are_recompressed() -> None:
-    """What is refused costs no compression, and is refused for itself."""
+    """Invalid records are refused with their own error, before any compression."""
     config = settings(compression_type="zstd", cleanup_policy="compact", segment_bytes=61)
     with pytest.raises(InvalidRecordError, match="no key"):
         plan(batch(b"a", key=None), config)

@@ -302,7 +302,7 @@ def test_find_by_timestamp_gives_the_first_young_enough_batch() -> None:
 
 @pytest.mark.parametrize("position", [-606051304, -1, 1, SIZES[0], TOTAL - 60, TOTAL, 2**31])
 def test_a_search_that_is_sent_to_a_wrong_place_begins_at_the_start(position: int) -> None:
-    """Where no batch stands, and where one stands that reaches further than the index said."""
+    """The index names a place without a batch, or with one beyond the wanted offset."""
     log = filled(MemoryFiles())
     assert log.find(0, position, first=(0, 0)) == BatchPosition(0, SIZES[0])
     assert log.find(3, position, first=(0, 0)) == BatchPosition(SIZES[0] + SIZES[1], SIZES[2])

@@ -69,7 +69,7 @@ def test_a_stopped_log_is_as_it_was(is_clean: bool) -> None:  # noqa: FBT001 - a
 
 
 def test_a_killed_process_loses_nothing_and_nothing_is_cut() -> None:
-    """What was written is in the page cache."""
+    """All written bytes are in the page cache."""
     files = MemoryFiles()
     before = records(filled(files, 12))
     cuts: list[LogCut] = []
@@ -165,7 +165,7 @@ def test_only_segments_behind_the_recovery_point_are_checked() -> None:
 
 
 def test_a_lost_tail_that_ends_between_batches_drops_what_lies_behind() -> None:
-    """Nothing is torn, and yet there would be a hole; below the recovery point there is none."""
+    """No batch is torn, but offsets are missing; below the recovery point none is."""
     files = MemoryFiles()
     log = filled(files, 20)
     second = bases(log)[1]
@@ -513,7 +513,7 @@ def test_snapshots_of_segments_and_the_newest_stay() -> None:
 
 
 def test_snapshots_below_the_log_start_do_not_count() -> None:
-    """What remains of the log decides."""
+    """The remaining records of the log decide."""
     files = MemoryFiles()
     log = with_producer(files)
     log.close()

@@ -196,7 +196,7 @@ def test_no_segments_no_plan() -> None:
 
 
 def test_explanations_and_plan_agree() -> None:
-    """What is called deletable is what the plan removes, for every limit of a small log."""
+    """The plan removes exactly the segments called deletable, for every limit of a small log."""
     facts = log(100, 50, 200, 0, ages_ms=[50, 90, 10, 0])
     for limit in range(0, 400, 25):
         for age in range(0, 100, 7):
@@ -234,7 +234,7 @@ def test_a_new_active_segment_is_announced() -> None:
 
 
 def test_the_sentences_of_what_stays_say_what_is_missing() -> None:
-    """How much time and how many bytes until a rule removes it."""
+    """They say how much time and how many bytes are left until a rule removes the segment."""
     facts = log(600, 2048, ages_ms=[2 * DAY_MS, HOUR_MS])
     settings = config(retention_ms=7 * DAY_MS - 1, retention_bytes=3000)
     first, second = sentences(facts, settings)

@@ -125,7 +125,7 @@ def test_retention_forgets_no_producer() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 25])
 def test_deletion_leaves_the_end_where_it_was(count: int) -> None:
-    """Nothing goes twice, and the next record gets the next offset."""
+    """No segment is deleted twice, and the next record gets the next offset."""
     log = log_of(count, retention_ms=0, timestamp=NOW - 10)
     replicate_all(log)
     for _ in range(2):
@@ -190,7 +190,7 @@ def test_without_a_delay_files_are_gone_with_the_next_round() -> None:
 
 
 def test_old_segments_go_once_they_are_replicated() -> None:
-    """None before; all in the end, with their epochs; the newest epoch begins at the new start."""
+    """No segment is deleted before; later all are, and the newest epoch begins at the new start."""
     log = log_of(100, retention_ms=999, timestamp=NOW - 1000)
     log.epochs.assign(1, 90)
     count = len(log.segments)
@@ -297,7 +297,7 @@ def test_a_log_that_is_only_compacted_keeps_old_segments() -> None:
 
 
 def test_a_log_of_both_policies_loses_old_segments() -> None:
-    """As one that is only deleted from."""
+    """Retention treats it like a log that is only deleted from."""
     log = log_of(15, cleanup_policy="compact,delete", retention_ms=10_000, timestamp=NOW - 20_000)
     replicate_all(log)
     delete_old_segments(log, NOW)
@@ -305,7 +305,7 @@ def test_a_log_of_both_policies_loses_old_segments() -> None:
 
 
 def test_a_log_that_is_only_compacted_loses_deleted_records() -> None:
-    """What lies below the log start goes under each policy."""
+    """Segments below the log start are deleted under every policy."""
     log = log_of(15, cleanup_policy="compact", retention_ms=10_000, timestamp=NOW - 20_000)
     replicate_all(log)
     raise_log_start(log, 5)

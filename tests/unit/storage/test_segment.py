@@ -187,7 +187,7 @@ def test_the_largest_timestamp_and_next_offset_come_from_what_is_left() -> None:
 
 @pytest.mark.parametrize("offset", range(40, 72))
 def test_after_truncation_every_offset_and_time_is_found(offset: int) -> None:
-    """As in a segment that was never longer, wherever the cut is among the index entries."""
+    """The answers are those of a segment that was never longer, for every cut between entries."""
     segment = timed(MemoryFiles(), 30, index_interval_bytes=150, segment_index_bytes=1000)
     segment.truncate_to(offset)
     count = min(offset, 70) - 40
@@ -350,7 +350,7 @@ def test_a_segment_names_the_files_that_it_has() -> None:
 
 
 def test_a_segment_in_the_making_has_a_suffix_on_every_name() -> None:
-    """What the cleaner writes cannot be taken for a segment."""
+    """Files that the cleaner writes cannot be taken for a segment."""
     files = MemoryFiles()
     segment = open_segment(
         files, ".", base_offset=40, config=settings(), create=True, suffix=".cleaned"
@@ -386,7 +386,7 @@ def test_a_preallocated_segment_is_trimmed_when_it_closes() -> None:
 
 
 def test_the_first_timestamp_is_that_of_the_first_batch() -> None:
-    """None when empty; its largest one, whatever follows; the same after a start."""
+    """It is that batch's largest timestamp, also after a start; None in an empty segment."""
     files = MemoryFiles()
     segment = opened(files)
     seen = [segment.first_timestamp]

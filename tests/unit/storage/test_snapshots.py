@@ -148,7 +148,7 @@ def test_there_is_no_snapshot_that_nobody_has_written() -> None:
 
 
 def test_a_snapshot_is_written_once_for_an_offset() -> None:
-    """Nothing has changed since; and a log without batches needs none."""
+    """A second one would have the same content, and a log without batches needs none."""
     files = folder()
     known = with_snapshots(files, 1)
     operations = len(files.operations)
@@ -192,7 +192,7 @@ def test_a_snapshot_is_on_the_device_when_asked_for() -> None:
 
 
 def test_to_sync_a_snapshot_that_is_not_there_is_no_error() -> None:
-    """None was due, or it has left service."""
+    """There was no need for one, or it was removed with its segment."""
     states().snapshots.sync(5)
 
 

@@ -138,7 +138,7 @@ def test_a_transaction_is_unstable_from_its_first_offset_until_its_end_is_replic
 
 
 def test_a_read_of_committed_records_behind_each_append_is_empty() -> None:
-    """Whether the high watermark is behind the open transaction's record or before it."""
+    """The high watermark is before or behind the record of the open transaction."""
     log = new_log()
     producer = TransactionalProducer(log, 15)
     for _ in range(25):
@@ -280,7 +280,7 @@ def test_the_last_stable_offset_is_not_below_the_log_start() -> None:
 
 
 def test_the_last_stable_offset_is_not_below_the_log_start_once_segments_are_gone() -> None:
-    """As above, when the transaction's first segment is deleted."""
+    """The same holds if the first segment of the transaction is deleted."""
     log = with_transaction_over_a_roll()
     raise_log_start(log, 8)
     delete_old_segments(log, NOW)
@@ -312,7 +312,7 @@ def test_an_abort_that_cannot_be_noted_stops_the_log() -> None:
 
 
 def test_a_failed_log_is_neither_read_nor_written() -> None:
-    """What was wrong once is told with every call."""
+    """Every call raises the error of the first failure."""
     files = MemoryFiles()
     log = new_log(files)
     append_plain(log)
@@ -456,7 +456,7 @@ def test_a_truncation_drops_the_aborts_behind_it() -> None:
 
 
 def test_a_marker_counts_in_a_search_by_time() -> None:
-    """As in Kafka: it has a timestamp, so the largest one of a log can be a marker's."""
+    """A marker has a timestamp, which can be the largest of the log, as in Kafka."""
     log = new_log()
     append(log, batch(b"old", timestamps=[NOW - 10]))
     TransactionalProducer(log, 1).commit()

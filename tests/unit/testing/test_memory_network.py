@@ -31,7 +31,7 @@ def test_bytes_arrive_in_the_order_in_which_they_were_sent() -> None:
 
 
 def test_a_sender_waits_for_room() -> None:
-    """What is under way counts against the window; room is there once the peer has read."""
+    """Bytes under way count against the window; there is room when the peer has read."""
     with virtual_runtime() as outside:
 
         async def main() -> None:

@@ -114,7 +114,7 @@ def test_a_request_that_is_cut_never_reaches_the_broker() -> None:
 
 
 def test_a_black_hole_swallows_for_good_and_keeps_the_connection() -> None:
-    """Nothing comes, also after the proxy heals, and the connection is open still."""
+    """No byte arrives, also after the proxy heals, and the connection stays open."""
     with connected() as (proxy, client):
         proxy.disturb(Direction.REQUEST, Action.BLACK_HOLE)
         client.sendall(frame(ApiKey.METADATA, 1))

@@ -96,7 +96,7 @@ class DeliveryOutcome:
         return self.place_of(index)
 
     def place_of(self, index: int) -> RecordMetadata:  # noqa: ARG002 - a batch knows more
-        """What is known of the record's partition, offset and timestamp, even if it failed."""
+        """Partition, offset and timestamp of the record, as far as they are known."""
         return RecordMetadata(*self.partition, offset=-1, timestamp=-1)
 
     def finish(self) -> "list[DeliveryOutcome]":
@@ -136,7 +136,7 @@ class DeliveryOutcome:
         call_user_code(callback, place, error, about=f"on_delivery partition={self.partition}")
 
 
-class RefusedRecord(DeliveryOutcome):
+class RefusedRecordOutcome(DeliveryOutcome):
     """The outcome of a record that got into no batch."""
 
     __slots__ = ()

@@ -23,7 +23,12 @@ from typing import TYPE_CHECKING
 from tailrace.client.config import nodes_config
 from tailrace.client.nodes import Backoff, Node, Nodes
 from tailrace.client.producer.accumulator import Accumulator
-from tailrace.client.producer.batch import DeliveryOutcome, Prepared, ProducerBatch, RefusedRecord
+from tailrace.client.producer.batch import (
+    DeliveryOutcome,
+    Prepared,
+    ProducerBatch,
+    RefusedRecordOutcome,
+)
 from tailrace.client.producer.buffer_pool import BufferPool
 from tailrace.client.producer.config import ProducerConfig
 from tailrace.client.producer.errors import (
@@ -271,7 +276,7 @@ class Engine:
         self.note_refused(record.topic, error)
         self.interceptors.on_send_error(record, error)
         partition = NO_PARTITION if record.partition is None else record.partition
-        return RefusedRecord(TopicPartition(record.topic, partition), self.waiting, error)
+        return RefusedRecordOutcome(TopicPartition(record.topic, partition), self.waiting, error)
 
     def note_refused(self, topic: str, error: Exception) -> None:
         """Count a refused record; an open transaction has failed then."""

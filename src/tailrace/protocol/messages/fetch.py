@@ -111,7 +111,7 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochEndOffset:
-    """Where a leader epoch ends."""
+    """End offset of a leader epoch."""
 
     epoch: int = wire("int32", default=-1)
     """The epoch."""

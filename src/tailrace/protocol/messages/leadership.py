@@ -21,7 +21,7 @@ class LeaderIdAndEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEndpoint:
-    """Where a broker listens."""
+    """Address of a broker."""
 
     node_id: int = wire("int32")
     """The broker."""

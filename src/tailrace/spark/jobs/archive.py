@@ -27,7 +27,7 @@ from tailrace.errors import ConfigError, FatalError, StorageError, TailraceError
 from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
 from tailrace.model import TopicPartition
 from tailrace.spark.corruption import write_report
-from tailrace.spark.jobs.archive_files import NAME, ArchiveTask, Staged, row_groups, write_item
+from tailrace.spark.jobs.archive_files import NAME, ArchiveTask, StagedRange, row_groups, write_item
 from tailrace.spark.jobs.archive_plan import (
     DataFile,
     RangeFiles,
@@ -84,7 +84,7 @@ class ArchiveSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSummary:
-    """What one run did."""
+    """Counts of one run."""
 
     rows: int = 0
     bytes: int = 0
@@ -145,7 +145,7 @@ def check_archive(options: SourceOptions, target: str, settings: ArchiveSettings
 
 
 def plan_archive(options: SourceOptions, ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """What the logs have behind the `ends` of the archive.
+    """Plan the ranges that the logs have behind the `ends` of the archive.
 
     Raises:
         ConfigError: something is selected that does not exist, or the logs lack offsets.
@@ -276,7 +276,7 @@ class _Run:
                 progress(done, total)
         return replace(summary, seconds=time.monotonic() - began)
 
-    def _commit(self, staged: Sequence[Staged], lost: Sequence[RangeFiles]) -> None:
+    def _commit(self, staged: Sequence[StagedRange], lost: Sequence[RangeFiles]) -> None:
         """First the names, then the manifest: a leftover can be told from what counts."""
         entries = [*lost, *(each.entry for each in staged)]
         self._manifest.folder.publish(

@@ -90,7 +90,7 @@ class ArchiveTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedRange:
     """A range that was written, and where its files stand for now."""
 
     entry: RangeFiles
@@ -98,7 +98,7 @@ class Staged:
     """Final names by those in the staging directory."""
 
 
-def write_item(task: ArchiveTask, item: tuple[OffsetRange, ...]) -> list[Staged]:
+def write_item(task: ArchiveTask, item: tuple[OffsetRange, ...]) -> list[StagedRange]:
     """Write the files of a work item under names of this attempt.
 
     Raises:
@@ -272,7 +272,7 @@ class _RangeWriter:
             if has_too_many:
                 self._closed[period] = self._open.pop(period).finish()
 
-    def finish(self, start: int, limit: int) -> Staged:
+    def finish(self, start: int, limit: int) -> StagedRange:
         """The entry of what was written, as the range from `start` to `limit`."""
         topic, partition = self._partition
         end = f"{partition}-{start:020}-{limit:020}.parquet"
@@ -293,7 +293,7 @@ class _RangeWriter:
             topic=topic, partition=partition, start=start, limit=limit, rows=self._rows,
             files=files, dead_letters=dead,
         )  # fmt: skip
-        return Staged(entry, {each.staged: name for name, each in closed.items()})
+        return StagedRange(entry, {each.staged: name for name, each in closed.items()})
 
     def abandon(self) -> None:
         """Close what is open."""
@@ -321,7 +321,7 @@ class _RangeWriter:
         self._dead.write(chosen)
 
 
-def _write_range(task: ArchiveTask, wanted: OffsetRange, folder: Folder) -> Iterator[Staged]:
+def _write_range(task: ArchiveTask, wanted: OffsetRange, folder: Folder) -> Iterator[StagedRange]:
     start, end = wanted.start, wanted.start
     writer = _RangeWriter(task, folder, wanted)
     try:

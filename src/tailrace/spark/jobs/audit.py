@@ -75,7 +75,7 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """What an audit has found."""
+    """The results of an audit."""
 
     directories: tuple[str, ...]
     partitions: tuple[tuple[TopicPartition, PartitionFiles], ...]
@@ -156,7 +156,7 @@ Piece: TypeAlias = Whole | Part
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a limit has let pass, and what it has kept back."""
+    """Findings up to a limit, and the number of those above it."""
 
     passed: tuple[Finding, ...]
     excess: Mapping[tuple[str, Rule], int]

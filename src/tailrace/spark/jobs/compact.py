@@ -80,7 +80,7 @@ class RunRounds(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSummary:
-    """What became of the part of a log that was cleaned."""
+    """Counts of the cleaned part of a log."""
 
     partition: TopicPartition
     cleaned_to: int
@@ -94,7 +94,7 @@ class PartitionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionSummary:
-    """What a job did; logs in which nothing was dirty are left out."""
+    """Counts of a job; logs without dirty records are left out."""
 
     partitions: tuple[PartitionSummary, ...]
     seconds: float

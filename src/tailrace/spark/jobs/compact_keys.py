@@ -120,7 +120,7 @@ class PieceMaps:
 
 
 class PieceChooser:
-    """What stays of a group, once it is known which records are superseded from other pieces."""
+    """Choose the records of a group that stay, given those that other pieces supersede."""
 
     def __init__(
         self, maps: PieceMaps, *, superseded: Int64s, first_dirty: int, latest_offset: int

@@ -57,7 +57,7 @@ _SCRATCH: Final = TopicPartition("tailrace-compaction", 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What one round has to do with one log."""
+    """The planned work of one round on one log."""
 
     plan: CleaningPlan
     rules: RewriteRules

@@ -42,7 +42,7 @@ from tailrace.storage.cleaner.passes import Pace, SourceSegment
 from tailrace.storage.cleaner.transactions import (
     NOTHING_OPEN,
     CleanedTransactions,
-    OpenTransactions,
+    StraddlingTransactions,
     TransactionChanges,
 )
 from tailrace.storage.index.transaction import AbortedTxn
@@ -92,7 +92,7 @@ class EntriesFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectedKeys:
-    """What `collect_keys` has found in a group."""
+    """The keys that `collect_keys` found in a group."""
 
     entries: tuple[EntriesFile, ...]
     transactions: TransactionChanges
@@ -119,7 +119,7 @@ class Rewriting:
     group: Group
     rules: RewriteRules
     producers: Mapping[int, ProducerEnd]
-    open_before: OpenTransactions
+    open_before: StraddlingTransactions
     superseded: tuple[str, ...]
     """Files of `compare_keys`."""
 
@@ -259,7 +259,7 @@ def rewritings(
     rules: RewriteRules,
     producers: Mapping[int, ProducerEnd],
 ) -> Iterator[Rewriting]:
-    """What is left to do for each group of a log, once all of its keys were compared."""
+    """Plan the rewriting of each group of a log, after all of its keys were compared."""
     open_before = NOTHING_OPEN
     for group, each in zip(groups, collected, strict=True):
         yield Rewriting(

@@ -107,7 +107,7 @@ def _parsed(
 
 
 def _cuts(count: int, reason: str) -> list[int]:
-    """Where to cut `count` values one of which is at fault: around it, if the reason says where."""
+    """Bounds at which to divide values, one of which is invalid: around it, if it is known."""
     if count > _CUT_ROWS:
         return [*range(0, count, _CUT_ROWS), count]
     named = _ROW.search(reason)
@@ -145,7 +145,7 @@ def _options(size: int) -> pj.ReadOptions:
 
 
 def _read_type(kind: pa.DataType) -> pa.DataType:
-    """What Arrow is asked to parse: it takes no text for dates, but for times."""
+    """The type that Arrow parses for a column: it parses times but no dates."""
     if pa.types.is_struct(kind):
         return pa.struct([each.with_type(_read_type(each.type)) for each in kind])
     if pa.types.is_list(kind):

@@ -1,4 +1,4 @@
-"""What of a directory counts: numbered JSON files, each written once and whole.
+"""The list of the valid files of a directory: numbered JSON files, each written once.
 
     archive/_manifest/00000000000000000000.json    {"format": …, "settings": {…}, "entries": []}
     archive/_manifest/00000000000000000001.json    {"format": …, "entries": [{…}, {…}]}

@@ -1,4 +1,4 @@
-"""What topics hold, without a look at any record by itself: sizes, rates, keys, times, compression.
+"""Profile topics: sizes, rates, keys, times and compression, computed over columns of records.
 
     profile = profile_topics(spark, {"path": "data", "subscribe": "flights"})
     profile.frame(spark).show()
@@ -87,7 +87,7 @@ class CodecUse:
 
 @dataclass(slots=True)
 class Counters:
-    """What is merged by adding."""
+    """Counters that are merged by adding."""
 
     records: int = 0
     batches: int = 0
@@ -116,7 +116,7 @@ class Counters:
 
 @dataclass(slots=True)
 class LogProfile:
-    """What a range of offsets, a partition or a topic holds."""
+    """Profile of a range of offsets, a partition or a topic."""
 
     counters: Counters = field(default_factory=Counters)
     codecs: dict[str, CodecUse] = field(default_factory=dict)
@@ -304,7 +304,7 @@ def profile_item(
 
 
 def plan_profile(options: SourceOptions) -> list[OffsetRange]:
-    """What the logs have of what the options select.
+    """Plan the ranges that the options select and the logs have.
 
     Raises:
         ConfigError: something is selected that does not exist, or offsets that the logs lack.

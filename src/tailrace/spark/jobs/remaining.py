@@ -1,4 +1,4 @@
-"""What a job has still to take of its source: from where it ended to where the logs end; pure.
+"""Ranges that a job has still to read: from where its last run ended to the end of the logs; pure.
 
 Invariant: no offset below the end that a job has noted is taken again.
 """

@@ -48,7 +48,7 @@ from tailrace.spark.jobs.replay_plan import (
     progress_of,
     replay_ranges,
 )
-from tailrace.spark.jobs.replay_send import ReplayItem, ReplayTask, Staged, send_item
+from tailrace.spark.jobs.replay_send import ReplayItem, ReplayTask, StagedSend, send_item
 from tailrace.spark.jobs.replay_source import OpenSource, ReplaySource, open_source
 from tailrace.spark.jobs.replay_target import BrokerTarget, TargetSettings
 from tailrace.spark.jobs.work import ROUNDS, check_visible, count_cores, run_items
@@ -74,7 +74,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
-    """Where records go; stays what it was at the first run."""
+    """The target of a replay; it is the same in every run."""
 
     topics: Mapping[str, str] = field(default_factory=dict)
     """Target topics by source topics; those that are not named keep their names."""
@@ -88,7 +88,7 @@ class ReplaySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySummary:
-    """What one run did."""
+    """Counts of one run."""
 
     records: int = 0
     """Records that this run put into the target, or found there from an interrupted run."""
@@ -112,7 +112,7 @@ def check_arguments(
     offset_map: str,
     settings: ReplaySettings,
 ) -> ReplayTask:
-    """What tasks will need, if a replay can be started with all of these.
+    """Check the arguments of a replay; returns what its tasks need.
 
     Raises:
         ConfigError: what is wrong with them, all of it.
@@ -245,7 +245,7 @@ class _Run:
         waves: Sequence[Sequence[OffsetRange]],
         size: int,
     ) -> Iterator[Sequence[PlannedRange]]:
-        """What goes into one Spark job each; the manifest knows of it before it goes."""
+        """Ranges for one Spark job after another; each is in the manifest before its job starts."""
         for start in range(0, len(pending), size):
             yield pending[start : start + size]
         for wave in waves:
@@ -286,7 +286,7 @@ class _Run:
             since={each.partition: end for each, end in ends.items()},
         )
 
-    def _send(self, planned: Sequence[PlannedRange]) -> list[Staged]:
+    def _send(self, planned: Sequence[PlannedRange]) -> list[StagedSend]:
         """One round; first the names, then the manifest."""
         wanted = self._source.measure({each.source: (each.start, each.limit) for each in planned})
         items = [
@@ -324,7 +324,7 @@ def check_replay(task: ReplayTask, settings: ReplaySettings) -> None:
 def plan_remaining(
     manifest: Manifest, source: OpenSource, options: SourceOptions
 ) -> tuple[list[PlannedRange], dict[TopicPartition, tuple[int, int]]]:
-    """What was interrupted, and the first offset and the limit of what was never begun.
+    """Find the interrupted ranges, and the first offset and limit of those not begun.
 
     Raises:
         ConfigError: something is selected that does not exist, or offsets that the source lacks.
@@ -437,7 +437,7 @@ def _changed_settings(manifest: Manifest, settings: ReplaySettings) -> list[str]
     ]
 
 
-def _added(summary: ReplaySummary, staged: Sequence[Staged]) -> ReplaySummary:
+def _added(summary: ReplaySummary, staged: Sequence[StagedSend]) -> ReplaySummary:
     entries = [each.entry for each in staged]
     return replace(
         summary,

@@ -55,7 +55,7 @@ class PlannedRange:
 
     @property
     def source(self) -> TopicPartition:
-        """Where it comes from."""
+        """The source partition."""
         return TopicPartition(self.topic, self.partition)
 
 

@@ -69,7 +69,7 @@ def find_arrived(
     limit: int,
     producer_id: int,
 ) -> Arrived:
-    """What a producer has in the batches of a log from `start` to `limit`, in their order.
+    """Find the batches of a producer in a log from `start` to `limit`, in order.
 
     Raises:
         FatalError: batches are missing, so that it cannot be told; or the topic has put its own

@@ -1,4 +1,4 @@
-"""What one work item of a replay does: one range of a source partition into the target, once.
+"""One work item of a replay: send one range of a source partition to the target exactly once.
 
     source records    0 1 2 3 4 5 6 7 8 9     of the range, in the order of their offsets
     to partition 0    0   1     2 3   4       sequence numbers there: the keys decide which records
@@ -57,7 +57,7 @@ _UNCHOSEN: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTask:
-    """What all work items of a replay have in common."""
+    """Settings of all work items of a replay."""
 
     source: ReplaySource
     target: TargetSettings
@@ -66,14 +66,14 @@ class ReplayTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayItem:
-    """What one of them is to do."""
+    """One work item: a range of a source partition."""
 
     planned: PlannedRange
     wanted: SourceRange
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedSend:
     """A range that is in the target, and where its part of the offset map stands for now."""
 
     entry: SentRange
@@ -81,7 +81,7 @@ class Staged:
     """Final name by that in the staging directory; empty without records."""
 
 
-def send_item(task: ReplayTask, item: ReplayItem) -> Staged:
+def send_item(task: ReplayTask, item: ReplayItem) -> StagedSend:
     """Send what of a range is not in the target yet.
 
     Raises:
@@ -110,7 +110,7 @@ def send_item(task: ReplayTask, item: ReplayItem) -> Staged:
         topic=planned.topic, partition=planned.partition, start=planned.start, limit=planned.limit,
         records=walk.records, bytes=walk.bytes, found=walk.found, file=name,
     )  # fmt: skip
-    return Staged(entry, renamed)
+    return StagedSend(entry, renamed)
 
 
 def send_range(
@@ -148,7 +148,7 @@ def send_range(
 
 
 class _Lane:
-    """What a range has for one partition of the target."""
+    """The records of a range for one target partition."""
 
     def __init__(self, partition: TopicPartition, arrived: Arrived) -> None:
         self.partition = partition
@@ -226,7 +226,7 @@ class Walk:
                 lane.check_over()
 
     def moved(self) -> Iterator[Moved]:
-        """Where the records are now, for each partition of the target that has any."""
+        """Target offsets of the records, for each target partition that has any."""
         for number, lane in sorted(self._lanes.items()):
             if lane.count:
                 targets = np.full(lane.count, -1, np.int64)

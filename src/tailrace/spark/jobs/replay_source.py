@@ -1,4 +1,4 @@
-"""Where a replay reads: logs behind a broker or in directories, or an archive of Parquet files.
+"""The source of a replay: logs behind a broker or in directories, or an archive of Parquet files.
 
 Both tell the offsets that there are, and give the records of a range as Arrow tables with `key`,
 `value`, `timestamp` (milliseconds), `headers` and `offset`, in the order of their offsets.
@@ -47,7 +47,7 @@ SourceRange: TypeAlias = tuple[OffsetRange, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySource:
-    """What a task needs to read."""
+    """Source settings that a task needs."""
 
     options: SourceOptions
     archive: str | None

@@ -167,7 +167,7 @@ class BrokerTarget:
             self._settle_one()
 
     def retrying(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` returns, tried again with new connections after an error that may pass."""
+        """Call `attempt`, again with new connections after a retriable error."""
 
         def try_once() -> T:
             try:

@@ -77,7 +77,7 @@ class ArchiveFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveReport:
-    """What a verification looked at, and what it found."""
+    """The results of a verification."""
 
     findings: tuple[ArchiveFinding, ...]
     ranges: int
@@ -201,7 +201,7 @@ def _stray_findings(manifest: Manifest) -> Iterator[ArchiveFinding]:
 
 
 def _extents(options: SourceOptions) -> dict[TopicPartition, Extent]:
-    """What the logs have of the partitions that are read."""
+    """Offset ranges of the logs for the partitions of the archive."""
     store = open_store(options)
     try:
         known = store.partitions(options.selection)
@@ -255,7 +255,7 @@ def _check_range(
 def file_findings(
     folder: Folder, file: DataFile, *, columns: Sequence[str], entry: RangeFiles
 ) -> list[ArchiveFinding]:
-    """What is wrong with one file, by itself and by what the manifest says of it."""
+    """Check one file by itself and against the manifest; returns the findings."""
     try:
         size = folder.size(file.name)
         if size != file.bytes:
@@ -317,7 +317,7 @@ def _is_as_archived(task: ArchiveTask, wanted: OffsetRange, entry: RangeFiles) -
 def _compared(
     task: ArchiveTask, wanted: OffsetRange, *, entry: RangeFiles, folder: Folder
 ) -> list[ArchiveFinding]:
-    """What the log has and the archive has not, or in another form, by offset."""
+    """Compare by offset; returns records that the archive lacks or has in another form."""
     files = {_period(file): file for file in entry.files}
     found: list[ArchiveFinding] = []
     for table in row_groups(task, wanted):

@@ -57,7 +57,7 @@ class _Failure:
 def run_items(
     spark: "SparkSession", items: Sequence[Item], function: Callable[[Item], Result]
 ) -> list[Result]:
-    """What `function` gives for each item, in their order, by one Spark job with a task for each.
+    """Call `function` for each item, in a task each; returns the results in order.
 
     `function` is one of a module, or a `functools.partial` of one.
 
@@ -172,7 +172,7 @@ def _invisible(
 def _task_of(
     function: Callable[[Item], Result], pickled: Sequence[bytes]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What `mapInArrow` runs; Spark sends it to the executors with all items."""
+    """The function for `mapInArrow`; Spark sends it to the executors with all items."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from tailrace.spark.readers import settle_worker

@@ -1,4 +1,4 @@
-"""Where a range begins and ends: the six options of offsets and timestamps; pure.
+"""Parse the bounds of a range: the six options of offsets and timestamps; pure.
 
 Not here: what that is in a log (`tailrace.spark.offsets`).
 """

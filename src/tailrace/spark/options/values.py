@@ -1,4 +1,4 @@
-"""What the options of the source become: frozen values, free of Spark's strings."""
+"""The parsed options of the source, as frozen values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

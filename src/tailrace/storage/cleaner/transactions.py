@@ -19,7 +19,7 @@ from tailrace.records.control import ControlType, read_control_type
 from tailrace.storage.index.transaction import AbortedTxn
 
 
-class OpenTransactions(NamedTuple):
+class StraddlingTransactions(NamedTuple):
     """Producers whose transaction has data before some offset and its marker after it."""
 
     aborted: frozenset[int]
@@ -27,21 +27,21 @@ class OpenTransactions(NamedTuple):
     committed: frozenset[int]
 
 
-NOTHING_OPEN: Final = OpenTransactions(frozenset(), frozenset())
+NOTHING_OPEN: Final = StraddlingTransactions(frozenset(), frozenset())
 
 
 class TransactionChanges(NamedTuple):
     """How a range of the log changes the set of open transactions."""
 
-    open: OpenTransactions
+    open: StraddlingTransactions
     """Transactions with data in the range that are open after it."""
     abort_markers: frozenset[int]
     """Producers with an abort marker in the range."""
     commit_markers: frozenset[int]
 
-    def after(self, before: OpenTransactions) -> OpenTransactions:
+    def after(self, before: StraddlingTransactions) -> StraddlingTransactions:
         """The transactions that are open after the range."""
-        return OpenTransactions(
+        return StraddlingTransactions(
             aborted=(before.aborted - self.abort_markers) | self.open.aborted,
             committed=(before.committed - self.commit_markers) | self.open.committed,
         )
@@ -50,7 +50,7 @@ class TransactionChanges(NamedTuple):
 class CleanedTransactions:
     """The transactions that are open at one point of a pass."""
 
-    def __init__(self, before: OpenTransactions = NOTHING_OPEN) -> None:
+    def __init__(self, before: StraddlingTransactions = NOTHING_OPEN) -> None:
         """`before` are the transactions that are open where the pass begins."""
         self.retained: list[AbortedTxn] = []
         """Aborted transactions whose marker was kept. The caller writes them to the index of the
@@ -73,7 +73,7 @@ class CleanedTransactions:
     def met(self) -> TransactionChanges:
         """The changes so far, for a pass that began without open transactions."""
         return TransactionChanges(
-            OpenTransactions(frozenset(self._with_data), frozenset(self._committed)),
+            StraddlingTransactions(frozenset(self._with_data), frozenset(self._committed)),
             frozenset(self._abort_markers),
             frozenset(self._commit_markers),
         )

@@ -82,7 +82,7 @@ def test_a_waiter_is_served_at_once_if_there_is_enough() -> None:
 
 
 def test_a_full_pool_says_so() -> None:
-    """Nothing is handed out that is not there."""
+    """A full pool gives out no memory."""
     pool = BufferPool(2, 1)
     assert pool.allocate(1)
     assert not pool.allocate(2)

@@ -228,7 +228,7 @@ def test_values_out_of_range_are_refused(name: str, value: object) -> None:
 
 
 def test_a_batch_has_room_for_a_byte() -> None:
-    """As in Kafka, batch.size=0 is one record for each batch."""
+    """With batch.size=0 each record gets a batch of its own, as in Kafka."""
     assert parsed(batch_size=0).batch_size == 1
 
 

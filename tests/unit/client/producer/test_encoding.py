@@ -164,7 +164,7 @@ def test_the_sum_of_the_bounds_is_never_less_than_the_batch(rows: list[Row]) -> 
 
 
 def test_the_bound_holds_at_its_own_limits() -> None:
-    """As many records as 1 MiB holds, of any size, 17 minutes after the first."""
+    """1 MiB of records of any size fit, also 17 minutes after the first record."""
     for size, key in ((0, None), (0, b""), (8192, None), (8192, b"k" * 8192), (2**20 - 100, None)):
         count = (2**20 - BATCH_OVERHEAD) // record_size_bound(key, bytes(size))
         row = Row(bytes(size), key, time=NOW_S + (2**20 - 1) / 1000)

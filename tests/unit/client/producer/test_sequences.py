@@ -250,7 +250,7 @@ def test_a_partition_with_nothing_in_flight_follows_the_bump_with_its_next_batch
 
 
 def test_a_batch_given_up_in_the_old_epoch_lets_its_partition_begin_anew() -> None:
-    """Nothing behind it is in flight, so the next batch there is the first of a newer epoch."""
+    """No later batch is in flight, so the next batch of the partition begins a newer epoch."""
     life = idempotent()
     broken, healthy = life.sent(T0), life.sent(T1)
     assert can_retry(life, broken, GAP)
@@ -301,7 +301,7 @@ def test_an_acknowledgement_of_the_old_epoch_counts_for_it() -> None:
 
 
 def test_a_refused_batch_that_stands_last_gives_its_number_back() -> None:
-    """Nothing is missing in the log if the next batch has the number of the refused one."""
+    """The log has no gap if the next batch gets the number of the refused one."""
     life = idempotent()
     refuse(life, life.sent())
     life.manager.resolve_sequences(0.0)

@@ -473,7 +473,7 @@ def test_one_partition_decides_for_all_of_its_request(code: int, *, is_retried: 
 
 
 def test_a_lost_coordinator_loses_no_knowledge_of_it() -> None:
-    """Whether epochs can be bumped was learnt before, and holds while it is away."""
+    """The producer remembers that epochs can be bumped while the coordinator is away."""
     life = Life()
     pending = upto_end(life)
     life.manager.flow.answered(life.ask(END), DisconnectedError("gone"), life.now)

@@ -12,7 +12,7 @@ from tailrace.spark.jobs.archive_files import (
     NAME,
     PERIODS_MAX,
     ArchiveTask,
-    Staged,
+    StagedRange,
     split_by_period,
     write_item,
 )
@@ -24,7 +24,9 @@ FLIGHTS = TopicPartition("flights", 0)
 DAY_MS = 86_400_000
 
 
-def written(tmp_path: Path, records: list[Record], *, limit: int, by: str = "date") -> list[Staged]:
+def written(
+    tmp_path: Path, records: list[Record], *, limit: int, by: str = "date"
+) -> list[StagedRange]:
     """What one work item of all these records gives."""
     write_segment(tmp_path / "data", FLIGHTS, 0, batch_of(records))
     task = ArchiveTask(
@@ -82,7 +84,7 @@ def test_records_of_many_periods_come_as_they_are(tmp_path: Path) -> None:
 
 
 def test_a_range_without_records_is_an_entry_without_files(tmp_path: Path) -> None:
-    """As compaction or control records leave them: the archive goes on behind it."""
+    """Compaction and control records leave such ranges, and the archive continues behind them."""
     write_segment(
         tmp_path / "data", FLIGHTS, 0, batch_of([Record(0, 0, None, b"")], is_control=True)
     )

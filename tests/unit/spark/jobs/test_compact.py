@@ -359,7 +359,7 @@ def test_progress_ends_when_all_bytes_were_read_twice() -> None:
 
 
 def test_an_open_transaction_holds_the_job_back() -> None:
-    """Nothing at or behind its first record is touched."""
+    """No record at or behind its first record is compacted."""
     house = House()
     log = house.open(ONE, CONFIG)
     keyed(log, "ab" * 10)

@@ -127,7 +127,7 @@ def test_a_profile_does_not_depend_on_the_cuts(data: Path, borders: list[int]) -
 
 
 def test_damage_is_an_error_with_its_place_or_is_counted(data: Path, tmp_path: Path) -> None:
-    """As the options say."""
+    """The options choose between an error with the position and a count."""
     content = bytearray((data / "t-0" / f"{0:020d}.log").read_bytes())
     content[100] ^= 1
     path = write_segment(tmp_path, PARTITION, 0, bytes(content))

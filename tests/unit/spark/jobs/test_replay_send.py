@@ -285,7 +285,7 @@ def test_another_topic_of_the_same_name_is_refused() -> None:
 
 
 def test_a_record_that_cannot_be_sent_is_told_with_its_offset() -> None:
-    """As one that is larger than a request may be."""
+    """A record that is larger than a request may be is such a record."""
     records = [*source(3), Record(99, 0, None, b"x" * (1 << 20))]
     logs = Logs()
     with pytest.raises(FatalError, match="s-0, offset 99: the record cannot be sent: it takes"):

@@ -36,7 +36,7 @@ def test_any_other_error_is_told_by_its_last_line(last: str) -> None:
 
 
 def test_a_message_without_a_traceback_is_told_by_its_first_line() -> None:
-    """As when an executor is lost."""
+    """The loss of an executor gives such a message."""
     error = translated("Job aborted: ExecutorLostFailure\n\nDriver stacktrace:\n\tat org.apache")
     assert str(error) == "a Spark task failed: Job aborted: ExecutorLostFailure"
 

@@ -74,7 +74,7 @@ def test_a_batch_that_loses_nothing_is_copied_byte_for_byte(codec: Codec) -> Non
 
 
 def test_a_batch_of_append_time_keeps_its_time() -> None:
-    """Where the broker has set the time, every record that stays still has it."""
+    """Every remaining record keeps the time that the broker has set."""
     shelf = Shelf()
     builder = BatchBuilder(timestamp_type=TimestampType.LOG_APPEND_TIME)
     for key in (b"1", b"2"):
@@ -153,7 +153,7 @@ def test_a_key_larger_than_the_map_stays_and_stops_nothing() -> None:
 
 
 def test_deleted_keys_are_gone() -> None:
-    """Nothing of a key with a tombstone is left but the tombstone."""
+    """Only the tombstone is left of a key with a tombstone."""
     shelf = segments_of_keys((0, 1, 2, 3))
     shelf.append((b"0", None), (b"2", None))
     shelf.roll()

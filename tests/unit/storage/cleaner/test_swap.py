@@ -129,7 +129,7 @@ def test_an_exchange_by_file_names() -> None:
 
 @pytest.mark.parametrize("renamed", range(5), ids=lambda count: f"{count} files")
 def test_a_start_drops_a_set_that_is_not_wholly_published(renamed: int) -> None:
-    """As long as one `.cleaned` file is left, what has its `.swap` name counts for nothing."""
+    """While one `.cleaned` file is left, files with `.swap` names do not count."""
     before, after, _ = views()
     shelf = three_segments()
     cleaning = shelf.round()
@@ -223,7 +223,7 @@ def test_snapshots_between_the_new_bases_go_with_their_segments() -> None:
 
 
 def test_a_folder_without_an_exchange_is_left_alone() -> None:
-    """Nothing is written, renamed or synced."""
+    """The start writes, renames and syncs nothing there."""
     shelf = three_segments()
     done = len(shelf.files.operations)
     swap.finish_swaps(shelf.files, FOLDER)

@@ -423,7 +423,7 @@ def test_snapshots_of_segments_that_are_gone_go() -> None:
 
 
 def test_open_transactions_hold_cleaning_back() -> None:
-    """Nothing at or behind the first undecided record is touched, until its marker comes."""
+    """No record at or behind the first undecided one is compacted before its marker comes."""
     house = House()
     log = house.open()
     keyed(log, "ab" * 10)
@@ -467,7 +467,7 @@ def test_statistics_tell_the_longest_round_and_the_fullest_map() -> None:
 
 
 def test_a_batch_that_loses_its_first_record_begins_with_the_next_ones_time() -> None:
-    """As Apache Kafka writes it; the records keep theirs."""
+    """Apache Kafka writes the same header; the records keep their times."""
     house = House()
     log = house.open()
     append(log, batch(b"1", b"2", b"3", key=b"k", timestamps=[NOW, NOW + 7, NOW + 5]))

@@ -150,7 +150,7 @@ class TransactionRequest:
 
 
 class Verdict(IntEnum):
-    """What to do after an error code; of several in one answer, the largest verdict counts."""
+    """The reaction to an error code; of several in one answer, the largest counts."""
 
     DONE = 0
     ABORT_UNLESS_RETRIED = 1
