@@ -8,6 +8,7 @@ from tailrace.records import layout
 from tailrace.records.batch import Batch, read_batches
 from tailrace.records.builder import BatchBuilder, Record
 from tailrace.records.codecs import compress
+from tailrace.records.schema import Column, ColumnOrigin
 from tests.naive import NaiveRecord, write_record
 
 CONTENT = st.none() | st.binary(max_size=20) | st.binary(min_size=60, max_size=140)
@@ -15,6 +16,9 @@ HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size
 ROWS = st.lists(
     st.tuples(st.integers(0, 2**45), CONTENT, CONTENT, HEADERS.map(tuple)), min_size=1, max_size=8
 ).map(lambda rows: [Record(offset, *row) for offset, row in enumerate(rows)])
+
+DECODED = tuple(each for each in Column if each.origin is not ColumnOrigin.PLACE)
+"""The columns that are made from the bytes of batches."""
 
 GOOD = write_record(NaiveRecord(0, 0, b"key", b"value"))
 

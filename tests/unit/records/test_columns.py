@@ -18,11 +18,9 @@ from tailrace.records.columns import (
     ColumnsBuilder,
 )
 from tailrace.records.legacy import read_all_batches
-from tailrace.records.schema import Column, ColumnOrigin
+from tailrace.records.schema import Column
 from tests.naive import LegacyMessage, NaiveRecord, write_legacy, write_record
-from tests.unit.records.batches import GOOD, ROWS, batch_with, built
-
-DECODED = tuple(each for each in Column if each.origin is not ColumnOrigin.PLACE)
+from tests.unit.records.batches import DECODED, GOOD, ROWS, batch_with, built
 
 EVERYTHING = {"start_offset": 0, "limit_offset": 2**62}
 

@@ -30,6 +30,7 @@ from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.legacy import read_all_batches
 from tailrace.records.schema import Column
 from tests.naive import LegacyMessage, NaiveRecord, write_all_legacy, write_legacy, write_records
+from tests.unit.records.batches import DECODED
 
 codecs = pytest.mark.parametrize("codec", Codec)
 
@@ -108,7 +109,7 @@ def columns_of(batches: Sequence[Batch], *columns: Column) -> pa.RecordBatch:
 def agreed(*batches: Batch) -> list[Record]:
     """The records of the batches, in which both decoders agree."""
     found = [record for batch in batches for record in records_of(batch)]
-    chunk = columns_of(batches, *Column)
+    chunk = columns_of(batches, *DECODED)
     headers = [
         tuple((header["key"], header["value"]) for header in row or ())
         for row in chunk["headers"].to_pylist()
@@ -339,8 +340,8 @@ def test_parts_of_records_are_the_parts_of_whole_ones(codec: Codec) -> None:
     builder.append(b"abc", b"0", timestamp=9999, headers=(("k1", b"v1"), ("k2", None)))
     batch = batch_of(builder.build())
     assert len(agreed(batch)) == check_records(batch).records == 6
-    whole = columns_of([batch], *Column)
-    for column in Column:
+    whole = columns_of([batch], *DECODED)
+    for column in DECODED:
         assert columns_of([batch], column)[column.value] == whole[column.value]
 
 

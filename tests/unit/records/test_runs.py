@@ -13,11 +13,8 @@ from tailrace.records.builder import Record
 from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.legacy import read_all_batches
 from tailrace.records.runs import RUN_BYTES, BatchRun, batches_of, read_runs
-from tailrace.records.schema import Column, ColumnOrigin
 from tests.naive import LegacyMessage, write_all_legacy
-from tests.unit.records.batches import GOOD, ROWS, batch_with, built
-
-EVERY = tuple(each for each in Column if each.origin is not ColumnOrigin.PLACE)
+from tests.unit.records.batches import DECODED, GOOD, ROWS, batch_with, built
 
 
 def stored(data: bytes, base_offset: int) -> bytes:
@@ -129,7 +126,7 @@ def test_a_run_gives_the_rows_of_its_batches(
             base,
         )
         base += len(records)
-    whole, apart = ColumnsBuilder(EVERY), ColumnsBuilder(EVERY)
+    whole, apart = ColumnsBuilder(DECODED), ColumnsBuilder(DECODED)
     counts = whole.append_run(run_of(data), start_offset=start, limit_offset=limit)
     assert counts == [
         apart.append(batch, start_offset=start, limit_offset=limit)
