@@ -25,6 +25,8 @@ notebook: ## Run examples/flights.ipynb and write its outputs anew
 	@$(PYTHON) -m venv .venv-notebook
 	@.venv-notebook/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt ipykernel nbclient -e '.[demo]'
 	@.venv-notebook/bin/jupyter-execute --inplace --NotebookClient.record_timing=False examples/flights.ipynb
+	@# What the JVM writes on stderr (that Spark uses incubator modules) is no output of the notebook.
+	@.venv-notebook/bin/python -c "import nbformat; name = 'examples/flights.ipynb'; book = nbformat.read(name, 4); [cell.update(outputs=[each for each in cell.outputs if each.get('name') != 'stderr']) for cell in book.cells if cell.cell_type == 'code']; nbformat.write(book, name)"
 
 test: setup ## The tests for every change, in two processes; some minutes
 	@$(BIN)/python -m pytest --ignore=tests/devices --numprocesses=2 --dist=loadfile --no-loadscope-reorder

@@ -69,7 +69,6 @@ def test_the_notebook_runs_as_it_says_and_cleans_up(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.xfail(strict=True, reason="the outputs are not written yet: run `make notebook`")
 def test_the_notebook_is_kept_with_its_outputs() -> None:
     """Every cell was run, in order; tables, both reports and the picture are there, and small."""
     cells = code_cells()
