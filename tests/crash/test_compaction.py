@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tailrace.storage.config import DAY_MS
 from tailrace.testing import MemoryFiles, ProcessKilledError
@@ -46,57 +46,52 @@ def crashed(files: MemoryFiles) -> Iterator[MemoryFiles]:
         yield files.crash(chance=random.Random(seed))
 
 
-def test_a_crash_at_any_operation_of_a_round_loses_no_key(steps: Steps) -> None:
-    """No crash loses a key, not even between the exchange of the segments and its sync."""
-    house = filled()
+def keys_after_crashes(
+    make: Callable[[], House], work: Callable[[House], object], steps: Steps
+) -> Iterator[tuple[int, dict[bytes | None, bytes | None]]]:
+    """The last value of each key after crashes at operations of `work`, with their numbers."""
+    house = make()
     start = len(house.files.operations)
-    compact(house)
+    work(house)
     total = len(house.files.operations) - start
     for stop in steps(range(total + 1)):
-        house = filled()
+        house = make()
         house.files.stop_at = len(house.files.operations) + stop
         with contextlib.suppress(ProcessKilledError):
-            compact(house)
+            work(house)
         for disk in crashed(house.files):
-            found = latest(House(disk).open())
-            assert EXPECTED.items() <= found.items(), f"stopped at operation {stop}"
+            yield stop, latest(House(disk).open())
 
 
-def replaced() -> House:
-    """Eight keys on the device, and newer records of them that are not, in several segments."""
-    house = House()
-    log = house.open()
-    keyed(log, "abcdefgh")
-    log.sync()
-    house.home.checkpoint()
-    keyed(log, "ijklmnopqrstuvwxyz" + "abcdefgh" + "ABCDEFGHIJ")
-    return house
+def test_a_crash_at_any_operation_of_a_round_loses_no_key(steps: Steps) -> None:
+    """No crash loses a key, not even between the exchange of the segments and its sync."""
+    for stop, found in keys_after_crashes(filled, compact, steps):
+        assert EXPECTED.items() <= found.items(), f"stopped at operation {stop}"
 
 
 def test_a_crash_between_two_groups_of_a_round_loses_no_key(steps: Steps) -> None:
     """A record that a group leaves out has a newer one on the device, which a later group keeps."""
 
-    def work(house: House) -> int:
+    def replaced() -> House:
+        house = House()
+        log = house.open()
+        keyed(log, "abcdefgh")
+        log.sync()
+        house.home.checkpoint()
+        keyed(log, "ijklmnopqrstuvwxyz" + "abcdefgh" + "ABCDEFGHIJ")
+        return house
+
+    def work(house: House) -> None:
         job = house.cleaner.next_job()
         assert job is not None
         groups = job.map_keys()
+        assert len(groups) > 2
         for group in groups:
             job.exchange(job.rewrite(group))
             job.settle()
         job.note_cleaned()
         job.finish()
-        return len(groups)
 
-    house = replaced()
-    start = len(house.files.operations)
-    assert work(house) > 2
-    total = len(house.files.operations) - start
-    for stop in steps(range(total + 1)):
-        house = replaced()
-        house.files.stop_at = len(house.files.operations) + stop
-        with contextlib.suppress(ProcessKilledError):
-            work(house)
-        for disk in crashed(house.files):
-            found = latest(House(disk).open())
-            missing = {key.encode() for key in "abcdefgh"} - found.keys()
-            assert not missing, f"stopped at operation {stop}"
+    for stop, found in keys_after_crashes(replaced, work, steps):
+        missing = {key.encode() for key in "abcdefgh"} - found.keys()
+        assert not missing, f"stopped at operation {stop}"
