@@ -235,7 +235,8 @@ def test_a_batch_that_failed_is_read_again_as_it_was(stream: Stream) -> None:
         write_numbered(stream.data, T1, limit=limit)
     stream.sink.fails_at = None
     stream.sink.batches.clear()
-    assert stream.run() == [span(20, 30), span(30, 50) + span(0, 50, T1)]
+    # PySpark 4.0 and 4.1 end a run with the batch that had failed.
+    assert stream.run() + stream.run() == [span(20, 30), span(30, 50) + span(0, 50, T1)]
 
 
 @pytest.mark.slow
