@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 UNEXPECTED_JSON: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What reading a file as JSON of a known shape raises, if it is not that."""
+"""Errors that mean that a file is not JSON of the expected shape."""
 
 
 class TailraceError(Exception):

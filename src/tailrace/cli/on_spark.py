@@ -1,4 +1,4 @@
-"""What every command that runs a job on Spark does: start Spark, and say how long it all took.
+"""Shared by all commands that run a job on Spark: start Spark, and report the time taken.
 
 Invariant: Spark is started last, after all that can be found wrong without it.
 """

@@ -59,7 +59,7 @@ class Setting:
 
     @property
     def kind(self) -> Literal["int", "float", "bool", "string", "list"]:
-        """What the default is, and so every value."""
+        """Type of the setting's values, which is that of its default."""
         return _KINDS[type(self.default)]
 
     def parse(self, text: str) -> Value:

@@ -1,4 +1,4 @@
-"""Where settings come from: a `server.properties` file, `NAME=VALUE` words, and mappings."""
+"""Read settings from a `server.properties` file, `NAME=VALUE` words, and mappings."""
 
 from collections.abc import Iterable, Mapping
 from numbers import Real

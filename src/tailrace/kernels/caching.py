@@ -1,4 +1,4 @@
-"""Where machine code is kept between processes: a private folder for each state of its sources.
+"""Keeps machine code between processes, in a private folder for each state of its sources.
 
     <root>/<digest>/<kernel>.o     SHA-256 of what follows, then the object file of one kernel
 

@@ -2,7 +2,7 @@
 
 Beside an event loop another process compiles: that takes seconds in which the interpreter lock is
 held for hundreds of milliseconds at a time. The process leaves its machine code in the cache, and
-what is left to do here takes half a second of short steps. (A machine where no cache can be written
+what is left to do here takes a tenth of a second. (A machine where no cache can be written
 compiles here after all.)
 """
 

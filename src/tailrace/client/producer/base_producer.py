@@ -151,7 +151,7 @@ class BaseProducer:
             )
 
     def statistics(self) -> ProducerStatistics:
-        """What the producer holds right now; `metrics` has what it has done since it was made."""
+        """Numbers of the producer at this moment; `metrics` has its totals since it was made."""
         with self._engine.lock:
             pool = self._engine.pool
             return ProducerStatistics(

@@ -82,7 +82,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerStatistics:
-    """What a producer holds at one moment."""
+    """Records, batches and memory of a producer at one moment."""
 
     record_count: int
     """Records that are not acknowledged and have not failed."""

@@ -256,7 +256,7 @@ _OF_API: dict[ApiKey, dict[ErrorCode, Verdict]] = {
 
 
 def verdict_on(key: ApiKey, code: int) -> Verdict:
-    """What to do after an error code in the answer of an API, as Kafka's own client does."""
+    """Choose the reaction to an error code in the answer of an API, as Kafka's own client does."""
     if code not in set(ErrorCode):
         code = ErrorCode.UNKNOWN_SERVER_ERROR
     known = ErrorCode(code)
