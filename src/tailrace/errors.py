@@ -46,7 +46,7 @@ class CorruptionError(TailraceError):
         offset: int | None = None,
     ) -> None:
         self.rule = rule
-        """What does not hold, as a sentence with its values."""
+        """The fault, as a sentence with its values."""
         self.path = path
         """The file, where the bytes came from one."""
         self.position = position

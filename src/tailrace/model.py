@@ -33,7 +33,7 @@ class Codec(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """Who set the record timestamps; the number is bit 3 of a batch's attributes."""
+    """Origin of record timestamps: client or broker; the value is bit 3 of a batch's attributes."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
@@ -65,7 +65,7 @@ class IsolationLevel(IntEnum):
 
 
 class CleanupPolicy(Enum):
-    """How old segments of a topic make room."""
+    """Ways to free space in a topic: delete old segments, or compact them by key."""
 
     DELETE = "delete"
     COMPACT = "compact"
@@ -82,7 +82,7 @@ class SpecialTimestamp(IntEnum):
 
 
 OFFSETS_TOPIC = "__consumer_offsets"
-"""Where brokers keep what groups have committed."""
+"""Topic in which brokers keep the committed offsets of groups."""
 
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 """Topics in which Kafka keeps its own state: clients may read them by name and not write them."""
@@ -93,7 +93,7 @@ client sees it and only Kafka may write it, for a Kafka that finds one byte too 
 again."""
 
 NO_TIMESTAMP = -1
-"""What a record without a timestamp carries."""
+"""Timestamp of a record that has none."""
 
 NO_PRODUCER_ID = -1
 """Producer id of a batch that was produced without idempotence."""

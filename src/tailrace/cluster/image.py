@@ -22,7 +22,7 @@ class Topic:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the topic has, gaps included: the largest number plus 1."""
+        """Number of the topic's partitions, gaps included: the largest partition number plus 1."""
         return self.partitions[-1] + 1
 
     @property

@@ -43,7 +43,7 @@ class Setting:
     default: Value
     """Its type is that of all values."""
     text: str
-    """What it does, with its unit; a sentence for the generated reference."""
+    """Effect of the setting, with its unit; a sentence for the generated reference."""
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()

@@ -204,7 +204,7 @@ class _Reading:
             self._put(part, self._answer(wanted, found))
 
     async def read_or_wait(self, part: _RequestedPartition) -> None:
-        """As `read`; a device is read on a worker thread."""
+        """Read a part as `read` does; if that needs the device, read on a worker thread."""
         try:
             with without_waiting:
                 self.read(part)

@@ -306,7 +306,7 @@ async def _append_long(
     data: PartitionProduceData,
     is_durable: bool,
 ) -> _PartitionResult:
-    """As `_append`, for a batch that is checked on a worker thread first."""
+    """Append a batch as `_append` does, after checking it on a worker thread."""
     records = memoryview(data.records or b"")
     refusal = _refusal_of_batch(records, header.api_version)
     if refusal is not None:

@@ -43,7 +43,7 @@ _helpers: set[PlainFunction] = set()
 
 
 class _Account:
-    """How many records plain code has walked in this process."""
+    """Counter of the records that plain code has walked in this process."""
 
     __slots__ = ("records",)
 
@@ -133,10 +133,10 @@ PLAIN_BLOCK: Final = 32
 
 
 def count_plain(data: Untyped, at: int, first: int, second: int) -> int:
-    """How many of the `PLAIN_BLOCK` bytes at `at`, for kernels, stand before one that is not plain.
+    """Count the bytes before the first one that is not plain, in the `PLAIN_BLOCK` bytes at `at`.
 
-    Plain are the printable characters of ASCII but `first` and `second`. The kernel has checked
-    that there are so many bytes.
+    Plain bytes are the printable characters of ASCII except `first` and `second`. Kernels call this
+    after they have checked that there are `PLAIN_BLOCK` bytes.
     """
     for count in range(PLAIN_BLOCK):
         byte = data[at + count]

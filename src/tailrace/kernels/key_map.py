@@ -108,7 +108,7 @@ class BatchRow(IntEnum):
     TIMESTAMP_SHIFT = 13
     """Milliseconds that `copy_records` adds to each timestamp delta."""
     START = 14
-    """Where `copy_records` has written the first record."""
+    """Position of the first record that `copy_records` has written."""
     END = 15
     """The end of the last record that `copy_records` has written."""
 

@@ -24,14 +24,16 @@ UNCACHED_KERNEL_RECORDS = 200_000
 """The same where they have to be compiled first, which takes two seconds."""
 
 COMPILE_S_MAX = 120
-"""How long the other process may take: twenty times what it does on a laptop."""
+"""Longest time that the other process may take: twenty times what it takes on a laptop."""
 
 _GIVE_WAY = "import os; os.nice(10)"
 _IMPORT_LOAD = "from tailrace.kernels.kernel import load"
 
 
 def load_beside(*wanted: Kernel) -> None:
-    """As `kernels.load`, for a thread of a process that has other things to do.
+    """Load kernels as `kernels.load` does, but compile missing ones in another process.
+
+    So other threads of this process can work meanwhile.
 
     Raises:
         ImportError: numba is not installed.
@@ -58,7 +60,7 @@ def is_cached(*wanted: Kernel) -> bool:
 
 
 def records_worth_kernels(*wanted: Kernel) -> int:
-    """How many records have to be decoded, so that loading these kernels first takes less time.
+    """Return the record count from which it is faster to load these kernels before decoding.
 
     Raises:
         ImportError: numba is not installed.

@@ -37,7 +37,7 @@ _INTEGER: Final = "int64"
 _BUFFER_SIZE: Final = 80
 """Bytes of a `Py_buffer` where a pointer has 8, in every Python since 3.11."""
 _LENGTH_POSITION: Final = 16
-"""Where its field `len` is; `buf` is the first field."""
+"""Position of the field `len` in a `Py_buffer`; `buf` is the first field."""
 _SIMPLE, _WRITABLE = 0, 1
 _METH_FASTCALL: Final = 0x80
 
@@ -191,7 +191,7 @@ def _entry(entry: str, function: str, parameters: Sequence[str]) -> Iterator[str
 
 
 def _passed_types(parameters: Sequence[str]) -> list[str]:
-    """What LLVM calls the types of the arguments that `_entry` passes."""
+    """Return LLVM's names of the types of the arguments that `_entry` passes."""
     types = ["ptr", "ptr"]
     for kind in parameters:
         types += ["i64"] if kind == _INTEGER else ["ptr", "ptr", "i64", "i64", "ptr", "i64", "i64"]

@@ -114,7 +114,7 @@ class Total(IntEnum):
     RECORDS = 0
     """Records that are sound; if the walk has failed, also the index of the bad record."""
     POSITION = 1
-    """Where the record after the sound ones starts."""
+    """Position of the record after the sound ones."""
     IS_CONSECUTIVE = 2
     """1 if the offset deltas are 0, 1, 2 and so on."""
     LAST_OFFSET_DELTA = 3
@@ -127,9 +127,9 @@ class Payload(IntEnum):
     """Places of a batch in the `payloads` of `decode_records`."""
 
     POSITION = 0
-    """Where the first record of the batch starts in the buffer."""
+    """Position of the batch's first record in the buffer."""
     LIMIT = 1
-    """Where the last record ends."""
+    """Position of the end of the batch's last record."""
     RECORD_COUNT = 2
     BASE_OFFSET = 3
     BASE_TIMESTAMP = 4
@@ -137,7 +137,7 @@ class Payload(IntEnum):
     KEEPS_DELTAS = 5
     """0 for a batch of LogAppendTime, else 1."""
     ROWS = 6
-    """How many records of the batch the kernel has appended; the kernel writes it."""
+    """Number of the batch's records that the kernel has appended; the kernel writes it."""
 
 
 PAYLOAD_WIDTH: Final = len(Payload)

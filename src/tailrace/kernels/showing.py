@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Form(IntEnum):
-    """How records are shown."""
+    """Output formats of records."""
 
     NONE = 0
     """The kernel writes nothing: it leaves each chosen record to the caller."""
@@ -74,7 +74,7 @@ class Cursor(IntEnum):
     INDEX = 0
     """Records of the payload that are done."""
     POSITION = 1
-    """Where the next record starts."""
+    """Position of the next record."""
     END = 2
     """Bytes written to `out`."""
     LEFT = 3

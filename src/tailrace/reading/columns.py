@@ -35,7 +35,7 @@ FILE: Final = Column.FILE.value
 POSITION: Final = Column.POSITION.value
 
 DEFAULT_COLUMNS: Final = names_added_by(None) + names_added_by("includeHeaders")
-"""What a consumer sees of a record, and where it is."""
+"""Columns of a record's content and place, as a consumer sees them."""
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:

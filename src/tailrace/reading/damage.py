@@ -42,14 +42,14 @@ _MAGIC = bytes([layout.MAGIC])
 _ALL_FORMATS = re.compile(
     rb"(?s)(?=[\x00-\x7f].{7}(?!\x00\x00\x00[\x00-\x0d])[\x00-\x7f].{7}[\x00-\x02])"
 )
-"""Where a header of any format could stand: neither its offset nor its length is negative, and the
+"""Matches the header of any format: neither its offset nor its length is negative, and the
 length is not too small."""
 _SEARCH_FACTOR = 4
 _CODECS = 5
 
 
 class OnDamage(Enum):
-    """How much is left out because of a damaged batch."""
+    """Ways to read a log with a damaged batch."""
 
     CUT = "cut"
     """Everything behind it in the partition, as in a broker's recovery."""
@@ -71,10 +71,10 @@ class Drop:
     next_offset: int | None
     """The first that is there again; None if it is unknown how far the lost bytes reached."""
     records: int | None
-    """As far as headers tell; None if no header among these bytes can be believed."""
+    """Number of lost records, by the headers; None if no header among these bytes is credible."""
     reason: str
     sound_records: int = 0
-    """How many of them are in sound batches, which go because of what is before them."""
+    """Number of these records in sound batches, which are lost because of damage before them."""
     is_whole_file: bool = False
 
 

@@ -24,13 +24,13 @@ class DataDirectory:
     """A data directory as it stood when it was listed."""
 
     path: str
-    """Where the checkpoints are."""
+    """The data directory, which has the checkpoints."""
     partitions: dict[TopicPartition, str]
     """The folder of each partition, in the order of their names and numbers."""
 
 
 def find_partitions(files: Files, path: str) -> DataDirectory:
-    """What is at `path`; for the folder of one partition, its parent with that one alone.
+    """List the data directory at `path`; if `path` is a partition's folder, only that partition.
 
     Raises:
         DirectoryError: not there, not readable, or nothing that a broker would have written.

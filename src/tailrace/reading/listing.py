@@ -32,8 +32,8 @@ STALE: Final = (CorruptionError, FileNotFoundError, FileCutError)
 """The errors that a reader may get when the listed file was exchanged or removed."""
 
 TRIES_MAX: Final = 10
-"""How often a step is tried when files are exchanged meanwhile. A round of the cleaner takes
-seconds and a step milliseconds, so more tries would not help."""
+"""Number of times that a step is tried when files are exchanged meanwhile. A round of the cleaner
+takes seconds and a step milliseconds, so more tries would not help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ class OffsetSpan(Protocol):
 
     @property
     def partition(self) -> TopicPartition:
-        """Whose they are."""
+        """The partition that has these offsets."""
         ...
 
     @property

@@ -55,7 +55,7 @@ FOLLOW_SECONDS: Final = 0.1
 """Shortest pause between two looks at a log that is followed."""
 
 FOLLOW_REST: Final = 9
-"""How many times longer than a look the pause after it is: a tenth of the time at most."""
+"""Ratio of the pause after a look to the look itself: looks take a tenth of the time at most."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ISOLATIONS: Final = {each.name.lower(): each for each in IsolationLevel}
@@ -70,12 +70,12 @@ class LogStatistics:
     folder: str
     earliest_offset: int
     latest_offset: int
-    """As the isolation level lets it be read."""
+    """Offset behind the last record that the isolation level lets be read."""
     segment_count: int
     size_bytes: int
     """Size of the log files, up to the last whole batch."""
     skipped_count: int
-    """How many ranges of offsets were left out so far."""
+    """Number of ranges of offsets that were left out so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from tailrace.reading.log import Isolation, Log, OnDamage
 from tailrace.runtime.files import DiskFiles, Files
 
 _NAMED_MAX = 10
-"""So many topics or partitions are named in an error."""
+"""Most topics or partitions that an error names."""
 
 
 class NamedDirectory(NamedTuple):
@@ -20,7 +20,7 @@ class NamedDirectory(NamedTuple):
     files: Files
     path: str
     given: str
-    """As it was written."""
+    """The path as the caller wrote it."""
 
 
 def open_directory(given: str) -> NamedDirectory:

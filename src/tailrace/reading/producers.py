@@ -28,9 +28,9 @@ class SeenProducer:
     last_offset: int = NONE
     transaction_start: int = NONE
     holes_at_start: int = 0
-    """How many holes lay behind the walk where the transaction was seen to begin."""
+    """Number of holes behind the walk when the transaction was seen to begin."""
     holes: int = 0
-    """How many holes lay behind the walk at the producer's last batch."""
+    """Number of holes behind the walk at the producer's last batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class EndedTransaction:
 
     producer_id: int
     first_offset: int | None
-    """None if no transaction was seen to begin."""
+    """First offset of the transaction; None if none was seen to begin."""
     last_offset: int
     """The marker's."""
     last_stable_offset: int

@@ -80,7 +80,7 @@ class _LogEnd(NamedTuple):
     size: int
     """Bytes of whole batches in the last segment."""
     error: CorruptionError | None
-    """What is wrong with the bytes behind them, if they cannot be a batch."""
+    """Error in the bytes behind them, if they cannot be a batch."""
     has_tail: bool
     """Whether there are bytes behind them."""
 
@@ -242,7 +242,7 @@ class LogReader:
             raise unsettled(self.folder) from error
 
     def _planned_pieces(self, start_offset: int, limit_offset: int) -> Iterator[StoredRun]:
-        """As `stored_runs`, from the files as listed now."""
+        """Yield the pieces that `stored_runs` promises, from the files as listed now."""
         end = start_offset
         segments = self.segments
         for number, segment in enumerate(segments):

@@ -68,7 +68,7 @@ class OpenTransactions:
     """The transactions that are open at the end of a log, as its files tell."""
 
     walk: ProducerWalk
-    """What the batches up to there say of their producers; not to be changed."""
+    """State of the producers after the batches up to there; not to be changed."""
     next_offset: int
     """Behind the last batch that was looked at."""
 

@@ -75,11 +75,11 @@ class _Tail:
 
     def __init__(self, files: Files, partition: TopicPartition, *, is_skipped: bool) -> None:
         self.skipped: list[Skipped] = []
-        """What is damaged behind the end of the log, where damage is skipped."""
+        """Damaged ranges behind the end of the log, if damage is skipped."""
         self.torn: Skipped | None = None
         """A batch at the very end that is not whole: an append in progress, or a torn one."""
         self.error: CorruptionError | None = None
-        """What is damaged behind the end of the log, where damage is an error."""
+        """Damage behind the end of the log, if damage is an error."""
         self._files = files
         self._partition = partition
         self._is_skipped = is_skipped
@@ -119,7 +119,7 @@ class LogView:
         self.reader = reader
         self.partition = partition
         self.transactions = known
-        """Those open at the end, once `latest_offset` has looked for them."""
+        """Transactions that are open at the end, once `latest_offset` has looked for them."""
         self._files = reader.files
         self._isolation = isolation
         self._tell = tell
@@ -231,7 +231,7 @@ class LogView:
         )
 
     def visible(self, start: int, limit: int) -> Iterator[StoredRun]:
-        """As `pieces`, with read_committed without the data of aborted transactions."""
+        """Yield the runs of `pieces`; read_committed leaves out data of aborted transactions."""
         aborted = self.find_aborted(start)
         for stored in self.pieces(start, limit):
             if isinstance(stored.piece, BatchRun) or not aborted.has(stored.piece):
@@ -271,7 +271,7 @@ class LogView:
             at = max(at, damaged.following)
 
     def batches(self, start: int, limit: int) -> Iterator[StoredBatch]:
-        """As `pieces`, batch by batch, those that hold an offset of the range."""
+        """Yield the batches of `pieces` that hold an offset of the range."""
         for stored in self.pieces(start, limit):
             yield from stored.batches(start, limit)
 

@@ -51,7 +51,7 @@ class LegacyEntry(NamedTuple):
 
     @property
     def codec_number(self) -> int:
-        """How the value is compressed, if the entry is a wrapper; 0 if it is a record."""
+        """Number of the codec of the value, if the entry is a wrapper; 0 if it is a record."""
         return self.attributes & layout.CODEC_MASK
 
     @property
@@ -130,7 +130,7 @@ class Batch:
 
     @property
     def codec(self) -> Codec:
-        """How the records are compressed.
+        """The codec of the records.
 
         Raises:
             UnsupportedCodecError: the attributes have codec 5, 6 or 7.
@@ -221,7 +221,7 @@ class BatchReader:
         self._view = view
         self._convert = convert
         self.position = 0
-        """Where the next batch would start; less than the view's size if a partial one follows."""
+        """Position of the next batch; less than the view's size if a partial batch follows."""
 
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
         return self

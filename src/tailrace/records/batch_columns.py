@@ -91,7 +91,7 @@ def _codec(batch: Batch) -> int:
 
 
 class _Source(NamedTuple):
-    """How the value of a column is read: of one batch, and of all headers of a run."""
+    """Two readers of a column's values: from one batch, and from all headers of a run."""
 
     of_batch: Callable[[Batch], int]
     of_headers: Callable[[Array], Array]

@@ -78,7 +78,7 @@ class RefusedRecords:
     """The records of a batch that a log refuses."""
 
     count: int
-    """How many records are refused, listed or not."""
+    """Number of refused records, listed or not."""
     has_timestamps: bool
     """Whether a record is refused for its timestamp."""
     listed: tuple[RefusedRecord, ...]

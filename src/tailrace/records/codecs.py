@@ -125,7 +125,7 @@ class Levels(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framing:
-    """How one codec turns records into a payload, and back."""
+    """The functions of a codec that turn records into a payload and back."""
 
     compress: Callable[[Octets, int], Octets]
     """From the records and a level, which codecs without levels ignore."""
@@ -139,7 +139,7 @@ _LZ4_LEVELS: Final = Levels(default=9, low=1, high=17)
 
 
 class _Limit:
-    """How much a batch may decompress to in this process."""
+    """Most bytes that a batch may decompress to in this process."""
 
     def __init__(self) -> None:
         text = os.environ.get(ENVIRONMENT, "")
@@ -497,8 +497,8 @@ FRAMINGS: Final[Mapping[Codec, Framing]] = {
         levels=Levels(default=3, low=-131072, high=22),
     ),
 }
-"""What each codec does. The settings of topics and of the producer follow from it; the default
-levels are Kafka's (KIP-780)."""
+"""The functions and levels of each codec. The settings of topics and of the producer follow from
+them; the default levels are Kafka's (KIP-780)."""
 
 LEVELS: Final = {codec: each.levels for codec, each in FRAMINGS.items() if each.levels}
 """The codecs that have levels."""

@@ -54,7 +54,7 @@ RECORD_COLUMNS: Final = (
     Column.TIMESTAMP_TYPE,
     Column.HEADERS,
 )
-"""What a consumer sees of a record."""
+"""Columns of a record's content, as a consumer sees it."""
 
 _WANTED_BITS: Final = {
     Column.KEY: WANT_KEY,
@@ -219,7 +219,7 @@ class ColumnsBuilder:
 
 
 def _payloads_of(headers: Array) -> tuple[Array, int]:
-    """What `decode_records` takes for the batches of a run, and how many records they have."""
+    """Return `payloads` for `decode_records` from the headers of a run, and their record count."""
     sizes = headers[:, Field.LENGTH] + layout.LOG_OVERHEAD
     ends = np.cumsum(sizes)
     is_create_time = headers[:, Field.ATTRIBUTES] & layout.LOG_APPEND_TIME_FLAG == 0

@@ -69,7 +69,7 @@ class UnknownGroupRecordError(FatalError, ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitKey:
-    """Whose position a record is about, and where."""
+    """Key of an offset commit: the group and the partition that it commits for."""
 
     group: str
     topic: str
@@ -99,7 +99,7 @@ class OffsetCommit:
     expire_timestamp: int | None
     """Milliseconds; None in all versions but 1, -1 for the broker's retention."""
     topic_id: uuid.UUID | None
-    """None before version 4, and where the record has none."""
+    """Id of the topic; None before version 4, and if the record has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class GroupMember:
     client_id: str | None
     client_host: str | None
     rebalance_timeout_ms: int | None
-    """None in version 0."""
+    """Timeout of a rebalance; None in version 0."""
     session_timeout_ms: int
     subscription: bytes
     assignment: bytes

@@ -42,7 +42,7 @@ HEADER: Final = Struct(">qiiBIhiqqqhii")
 """The 61 bytes in front of the records, in the order of the drawing."""
 
 FRAME: Final = Struct(">qiiB")
-"""What all formats share: offset, length, (in v2) leader epoch, magic."""
+"""The fields that all formats share: offset, length, (in v2) leader epoch, magic."""
 
 BASE_OFFSET: Final = Struct(">q")
 LEADER_EPOCH: Final = Struct(">i")

@@ -117,7 +117,7 @@ class RunReader:
     def __init__(self, view: memoryview) -> None:
         self._view = view
         self.position = 0
-        """Where the next piece would start; less than the view's size if a partial one follows."""
+        """Position of the next piece; less than the view's size if a partial piece follows."""
 
     def __iter__(self) -> Iterator[tuple[int, Piece]]:
         return self

@@ -25,7 +25,7 @@ class ColumnType(Enum):
 
 
 class ColumnOrigin(Enum):
-    """Where the values of a column come from."""
+    """Origin of a column's values."""
 
     RECORD = auto()
     BATCH = auto()
@@ -34,13 +34,13 @@ class ColumnOrigin(Enum):
 
 
 class DeclaredColumn(Enum):
-    """What is declared of a column; the value is its name."""
+    """A column and its declaration; the value is its name."""
 
     _value_: str
     type: ColumnType
     origin: ColumnOrigin
     text: str
-    """What it has, for the reference."""
+    """Description of the column, for the reference."""
     option: str | None
     """The option of the Spark source that adds it; None: it is always there."""
 

@@ -20,7 +20,7 @@ PLACES_PER_DIRECTORY: Final = 4
 """Reads of one log directory at a time: enough to keep a device's queue filled."""
 
 ATTEMPTS_MAX: Final = 5
-"""How often a read is repeated because the log was cut meanwhile."""
+"""Number of times that a read is tried when the log is cut meanwhile."""
 
 
 class DeviceReads:

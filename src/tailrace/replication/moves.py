@@ -41,8 +41,8 @@ T = TypeVar("T")
 CLEANER_CHECK_S = 0.1
 """Interval at which a move checks whether the cleaner has released its log."""
 QUIET_ROUNDS = 10
-"""How often a move tries to catch up between two appends; after that, appends wait while it copies
-the records of the last round."""
+"""Number of times that a move tries to catch up between two appends; after that, appends wait while
+it copies the records of the last round."""
 
 
 class LogDirNotFoundError(FatalError, LookupError):

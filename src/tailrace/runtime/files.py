@@ -169,7 +169,7 @@ class FileSlice(Protocol):
         ...
 
     def __len__(self) -> int:
-        """How many bytes there are."""
+        """Size in bytes."""
         ...
 
     def read_into(self, buffer: memoryview) -> int:

@@ -8,7 +8,7 @@ from typing import Self
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
 SLICE_BYTES = 4 * 1024 * 1024
-"""How much is released to the system at a time: 4 MiB take some 0.3 ms, 100 MiB take 6 ms."""
+"""Bytes that are released to the system at a time: 4 MiB take some 0.3 ms, 100 MiB take 6 ms."""
 LARGE_BUFFER_BYTES = 32 * 1024 * 1024
 """The largest threshold that glibc always accepts (half of HEAP_MAX_SIZE on 64 bits)."""
 

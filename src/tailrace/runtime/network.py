@@ -43,7 +43,7 @@ class Socket(Protocol):
         ...
 
     def receive_into(self, buffer: memoryview) -> int | None:
-        """How many bytes were received; 0 if the peer has closed; None if there are none yet.
+        """Receive bytes and return their number: 0 if the peer has closed, None if there are none.
 
         Raises:
             ConnectionError: the connection is broken.
@@ -51,7 +51,7 @@ class Socket(Protocol):
         ...
 
     def send(self, buffers: Sequence[Buffer]) -> int | None:
-        """How many bytes of `buffers` were sent; None if the kernel's buffer is full.
+        """Send bytes of `buffers` and return their number; None if the kernel's buffer is full.
 
         Raises:
             ConnectionError: the connection is broken.

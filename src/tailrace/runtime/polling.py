@@ -42,7 +42,7 @@ class PollingNetwork:
 
     def __init__(self) -> None:
         self._alarm, self._bell = os.pipe()
-        """What is written to the bell ends a `wait`."""
+        """A byte written to the bell ends a `wait`."""
         try:
             os.set_blocking(self._alarm, False)
             self._selector = _Selector()

@@ -15,7 +15,7 @@ Callers limit the work (`num.recovery.threads.per.data.dir`, one flush per log d
 
 
 def usable_core_count() -> int:
-    """How many cores this process may run on; on macOS all that there are."""
+    """Return the number of cores this process may run on; on macOS the number of all cores."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -55,7 +55,7 @@ class Connection:
         self._turns = turns
         self._share = ConnectionMemory(memory, granted=self._on_granted, evict=self.close)
         self.requests = RequestInput(self._share, frame_bytes_max=frame_bytes_max)
-        """What has been received and not been answered."""
+        """Requests that have been received and not been answered."""
         self._output: list[Records] = []
         self._answering: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None

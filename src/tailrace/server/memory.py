@@ -40,8 +40,8 @@ BYTES_PER_CHECK_MIN: Final = 64 * 1024
 """Bytes that a connection must send between two checks to keep its memory: 0.5 Mbit/s."""
 
 ANSWERING_S_MAX: Final = 10.0
-"""How long a request may keep its memory while it is answered and another one waits. Kafka's
-clients time out after 30 s (`request.timeout.ms`), so waiting requests continue before that."""
+"""Longest time that a request may keep its memory while it is answered and another one waits.
+Kafka's clients time out after 30 s (`request.timeout.ms`), so waiting requests continue before."""
 
 EVICTIONS_PER_TURN: Final = 20
 """Connections that are closed in one turn of the loop: each takes some 100 us, most of it for the
@@ -51,7 +51,7 @@ BYTES_PER_TURN: Final = 1024 * 1024
 """Bytes of large requests that are received in one turn of the loop: about a millisecond."""
 
 RETRY_S: Final = 0.05
-"""How long to wait before trying again to free memory that a worker thread still uses."""
+"""Pause before trying again to free memory that a worker thread still uses."""
 
 
 class ConnectionMemory:

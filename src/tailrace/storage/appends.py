@@ -77,7 +77,7 @@ class PlannedAppend(NamedTuple):
     """A batch that may be appended, and the header fields it gets."""
 
     batch: Batch
-    """What will be written; a new batch if the records were recompressed."""
+    """The batch to write; a new one if the records were recompressed."""
     base_offset: int
     last_offset: int
     leader_epoch: int

@@ -55,12 +55,12 @@ class UnusableDirectoryError(DirectoryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaProperties:
-    """What `meta.properties` says."""
+    """Content of `meta.properties`."""
 
     cluster_id: str
     node_id: int
     directory_id: str | None
-    """None in files of version 0, which brokers with ZooKeeper wrote."""
+    """Id of the directory; None in files of version 0, which brokers with ZooKeeper wrote."""
 
 
 NO_BROKER_EPOCH = -1

@@ -36,7 +36,7 @@ STRAY_DIRECTORY_SUFFIX = "-stray"
 
 
 DELETE_DELAY_MS = 60_000
-"""How long a start keeps the `-delete` folders it finds: Kafka's default of `file.delete.delay.ms`.
+"""Time that a start keeps the `-delete` folders it finds: Kafka's default `file.delete.delay.ms`.
 
 After a mistaken deletion an operator can stop the broker and rename them back.
 """
@@ -251,7 +251,7 @@ class DirectoryLogs:
         return rename
 
     def discard(self, partition: TopicPartition, unique_id: str) -> None:
-        """As `take_out`, for a partition that is not open: its topic was deleted before a crash.
+        """Rename the folder of a partition that is not open: a crash interrupted its deletion.
 
         Raises:
             DirectoryError: the folder cannot be renamed.

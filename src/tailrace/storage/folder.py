@@ -13,7 +13,7 @@ from tailrace.storage.removals import Removals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFolder:
-    """Where a log keeps its files."""
+    """A partition's folder, with the files and services that its log works with."""
 
     partition: TopicPartition
     path: str

@@ -206,7 +206,7 @@ class LogManager:
         self._homes[partition] = home
 
     def discard(self, partition: TopicPartition, unique_id: str) -> None:
-        """As `take_out`, for a partition that is not open: its topic was deleted before a crash.
+        """Do `take_out` for a partition that is not open: a crash interrupted its deletion.
 
         Raises:
             DirectoryError: the folder cannot be renamed.

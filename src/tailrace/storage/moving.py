@@ -46,9 +46,9 @@ from tailrace.storage.shrink import raise_log_start, truncate_fully_and_start_at
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1024 * 1024
-"""How much is copied at a time; a larger batch is copied whole."""
+"""Bytes that are copied at a time; a larger batch is copied whole."""
 READS_MAX = 10
-"""How often a read is tried when retention deletes the segments that it reads."""
+"""Number of times that a read is tried when retention deletes the segments that it reads."""
 
 
 class PartitionMove:
@@ -69,7 +69,7 @@ class PartitionMove:
 
     @property
     def lag(self) -> int:
-        """How many offsets the copy is behind the log."""
+        """Number of offsets that the copy is behind the log."""
         return max(self.source.end_offset - self.future.end_offset, 0)
 
     @property

@@ -48,7 +48,7 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
 NAME_BYTES_MAX = 255
-"""What Linux file systems allow for one name."""
+"""Longest name that Linux file systems allow, in bytes."""
 
 _SEGMENT = re.compile(r"([0-9]{20})(\.[a-z]+)")
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]{0,9})")

@@ -40,7 +40,7 @@ class Positions:
     high_watermark: int
     log_end: int
     cut_count: int = 0
-    """How often the end has moved back, so that offsets may now have other records."""
+    """Number of times that the end has moved back, so that offsets may now have other records."""
     _cutting: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def check(self) -> None:

@@ -172,7 +172,7 @@ class RecordsFile:
                 path=path,
             )
         self.cut_count = 0
-        """How often bytes were taken away from the end."""
+        """Number of times that bytes were taken away from the end."""
         self._file = file
         self._syncing = threading.Lock()
         self._sync_failure: tuple[int | None, str, str] | None = None

@@ -79,7 +79,7 @@ class _OverflowError(Exception):
 
     def __init__(self, whole_bytes: int) -> None:
         self.whole_bytes = whole_bytes
-        """Where the last whole batch ends."""
+        """End of the last whole batch, as a position in the file."""
         super().__init__()
 
 

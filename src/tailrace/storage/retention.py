@@ -33,7 +33,7 @@ from tailrace.storage.config import DAY_MS, LogConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionFacts:
-    """What the rules need of one segment; a log's segments are in order, the active one last."""
+    """A segment's facts for the retention rules; segments are in order, the active one last."""
 
     base_offset: int
     next_base_offset: int
@@ -220,7 +220,7 @@ def _wait_for_time(older: Sequence[RetentionFacts], config: LogConfig, now_ms: i
 
 
 def _wait_for_size(older: Sequence[RetentionFacts], config: LogConfig, log_bytes: int) -> str:
-    """How much must be written until the last of these segments is deleted by size."""
+    """Tell how many bytes must be written until the last of these segments is deleted by size."""
     if config.retention_bytes < 0:
         return "never too much, retention.bytes is -1"
     missing = sum(segment.size_bytes for segment in older) + config.retention_bytes - log_bytes

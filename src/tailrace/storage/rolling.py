@@ -25,7 +25,7 @@ RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class RollFacts(NamedTuple):
-    """What the rules need of the active segment."""
+    """The active segment's facts for the rules that decide about a roll."""
 
     size_bytes: int
     base_offset: int

@@ -21,7 +21,7 @@ from tailrace.runtime.files import File, Files, read_exactly
 from tailrace.storage import names
 
 _WINDOW_BYTES = 1024 * 1024
-"""How much is copied or compared at a time."""
+"""Bytes that are copied or compared at a time."""
 
 
 def move_file(files: Files, path: str, target: str) -> str:

@@ -64,14 +64,14 @@ def walk_batches(
 
 
 def walk_runs(file: File, path: str, *, start: int, limit: int) -> Iterator[tuple[int, Piece]]:
-    """As `walk_batches`, with neighbouring batches grouped into runs; see `records.runs`."""
+    """Walk as `walk_batches` does, with neighbouring batches in runs; see `records.runs`."""
     return _walk(file, path, read_runs, start=start, limit=limit, window_bytes=WINDOW_BYTES)
 
 
 def walk_headers(
     file: File, path: str, *, start: int, limit: int, window_bytes: int = HEADERS_WINDOW_BYTES
 ) -> Iterator[tuple[int, Batch]]:
-    """As `walk_batches`, for headers only: the view of a v2 batch may lack its records.
+    """Walk as `walk_batches` does, for headers only: the view of a v2 batch may lack its records.
 
     `Batch.size` is right. `Batch.check` and the records must not be used.
 

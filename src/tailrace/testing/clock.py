@@ -68,7 +68,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """As asyncio's, through `around`."""
+        """Schedule a callback as asyncio does, to run inside `around`."""
         return super().call_soon(self._run, callback, args, context=context)
 
     def call_at(
@@ -78,7 +78,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """As asyncio's, through `around`."""
+        """Schedule a callback as asyncio does, to run inside `around`."""
         return super().call_at(when, self._run, callback, args, context=context)
 
     def _run(self, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:

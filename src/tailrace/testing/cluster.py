@@ -242,7 +242,7 @@ class ScriptedCluster:
         self.versions: dict[ApiKey, int] = {}
         """The last served version of an API, if it is not the last known one; -1: not served."""
         self.counts: dict[ApiKey, int] = {}
-        """How many requests of each API were received."""
+        """Number of requests received, by API."""
         self.asked_topics: list[tuple[str, ...]] = []
         """The topics of each Metadata request so far."""
         self.sent: list[SentBatch] = []
@@ -304,7 +304,7 @@ class ScriptedCluster:
                 self.move(place, 1)
 
     def count(self, api: ApiKey) -> int:
-        """How many requests of an API were received."""
+        """Return the number of requests of an API that were received."""
         return self.counts.get(api, 0)
 
     def act(self, node: ScriptedNode, request: Request, fault: Fault | None) -> Message | None:

@@ -141,10 +141,10 @@ class DiskFault:
     path_part: str = ""
     """Only calls on paths that contain this fail."""
     after: int = 0
-    """How many calls succeed before the fault."""
+    """Number of calls that succeed before the fault."""
     error: int = errno.EIO
     partial_bytes: int = 0
-    """How many bytes of a failing write reach the page cache."""
+    """Bytes of a failing write that reach the page cache."""
     short_bytes: int | None = None
     """A read returns at most this many bytes instead of an error, as if the file ended there."""
 
@@ -268,7 +268,7 @@ class MemoryFiles:
         self.hanging: HangingDevice | None = None
         """The part of the disk that hangs; see `Outside.hang`."""
         self.stop_partial_bytes = 0
-        """How many bytes reach the page cache if the process is killed in a write."""
+        """Bytes that reach the page cache if the process is killed in a write."""
         self._tree = _Tree(_Directory())
         self._locks: set[str] = set()
 
@@ -448,7 +448,7 @@ def _is_killed(disk: MemoryFiles, operation: str, path: str) -> bool:
 
 
 def _allow_write(disk: MemoryFiles, path: str, *, growth: int, size: int) -> _Allowed:
-    """How many bytes of a write are stored, and the error that it raises after that."""
+    """Return the bytes of a write that are stored, and the error that it raises after that."""
     if _is_killed(disk, "write", path):
         is_now = len(disk.operations) - 1 == disk.stop_at
         partial = min(disk.stop_partial_bytes, size) if is_now else 0

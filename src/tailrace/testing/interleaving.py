@@ -44,7 +44,7 @@ class ChangingFiles:
         self, states: Sequence[MemoryFiles], *, at: int, to: int, is_stepwise: bool = False
     ) -> None:
         self.calls = 0
-        """How many calls there were."""
+        """Number of calls so far."""
         self._states = states
         self._at = at
         self._to = to

@@ -17,7 +17,7 @@ from tailrace.runtime.files import Buffer
 from tailrace.runtime.network import AcceptedSocket, Socket
 
 WINDOW_BYTES = 256 * 1024
-"""How many bytes may be sent and not yet received; about a kernel's socket buffer."""
+"""Bytes that may be sent and not yet received; about a kernel's socket buffer."""
 
 
 class MemorySocket:
@@ -157,7 +157,7 @@ class MemorySocket:
 
     @property
     def _room_bytes(self) -> int:
-        """How many bytes may be sent to this end before it receives some."""
+        """Bytes that may be sent to this end before it receives some."""
         return WINDOW_BYTES - len(self._received) - self._coming_bytes
 
     @staticmethod

@@ -67,7 +67,7 @@ class InlineThreads:
             self.worked_s += time.thread_time() - start_s
 
     def close(self) -> None:
-        """Nothing to wait for."""
+        """Do nothing: all work has run in the threads of its callers."""
 
 
 def _discard_error(running: "asyncio.Future[T]") -> None:

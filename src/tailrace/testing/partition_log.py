@@ -19,7 +19,7 @@ from tailrace.records.batch import Batch, CorruptBatchError, read_batches
 from tailrace.records.builder import records_of
 
 REMEMBERED = 5
-"""How many batches of a producer a leader remembers, to detect duplicates."""
+"""Number of a producer's batches that a leader remembers, to detect duplicates."""
 
 
 class AppendedRecord(NamedTuple):

@@ -50,7 +50,7 @@ class RewrittenBatch(NamedTuple):
 
     @property
     def kept(self) -> int:
-        """How many records are kept."""
+        """Number of kept records."""
         return self.choice.kept
 
 

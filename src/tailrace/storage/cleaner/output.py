@@ -16,8 +16,8 @@ from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.segment import Segment, SegmentAppend, open_segment
 
 CHUNK_BYTES: Final = 64 * 1024
-"""How much is appended at a time. An index entry can only point at the start of a chunk, so larger
-chunks would make every later search longer, and save little."""
+"""Bytes that are appended at a time. An index entry can only point at the start of a chunk, so
+larger chunks would make every later search longer, and save little."""
 
 
 def _go_on(_: int) -> None:

@@ -19,7 +19,7 @@ from tailrace.storage.segment import Segment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How a round is throttled and aborted."""
+    """Callbacks that throttle and abort a round."""
 
     pause: Callable[[int], None]
     """Called with the bytes that were read or written; may wait."""

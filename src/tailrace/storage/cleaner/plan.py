@@ -68,7 +68,7 @@ class CleaningPlan:
     clean_bytes: int
     cleanable_bytes: int
     delay_ms: int
-    """How long the oldest dirty record has waited beyond `max.compaction.lag.ms`."""
+    """Time by which the oldest dirty record has waited longer than `max.compaction.lag.ms`."""
     is_due: bool
     """Whether the dirty ratio, or the age of dirty records, requires a round."""
 

@@ -31,7 +31,7 @@ NOTHING_OPEN: Final = StraddlingTransactions(frozenset(), frozenset())
 
 
 class TransactionChanges(NamedTuple):
-    """How a range of the log changes the set of open transactions."""
+    """Effect of a range of the log on the set of open transactions."""
 
     open: StraddlingTransactions
     """Transactions with data in the range that are open after it."""

@@ -99,7 +99,7 @@ class _FailedLog:
 
 CLOCK_TICK_S = 0.001
 PAUSE_S_MAX = 0.25
-"""How long a throttled thread sleeps before it checks again whether the round was aborted."""
+"""Time that a throttled thread sleeps before it checks again whether the round was aborted."""
 
 
 class Throttle:
@@ -115,7 +115,7 @@ class Throttle:
         self._asked_bytes = 0.0
         """Bytes requested by all callers so far."""
         self._granted_bytes = 0.0
-        """How many of these the rate has allowed until `_granted_s`."""
+        """Bytes of these that the rate has allowed until `_granted_s`."""
         self._granted_s = clock.monotonic_s()
         self._counting = threading.Lock()
 
@@ -127,7 +127,7 @@ class Throttle:
             return self._asked_bytes
 
     def seconds_until(self, asked: float) -> float:
-        """How many seconds, at the current rate, until the requested bytes are allowed."""
+        """Return the seconds until the current rate has allowed the requested bytes."""
         with self._counting:
             self._grant()
             return max(asked - self._granted_bytes, 0) / self.bytes_per_second
@@ -280,7 +280,7 @@ class CleaningJob:
         return self.log.folder.clock.now_ms() - self._begun_ms
 
     def statistics(self) -> "CleaningStatistics":
-        """What the round has done so far."""
+        """The counts and times of the round so far."""
         assert self._round is not None, "a round is counted that has not begun"
         return self._round.statistics()
 

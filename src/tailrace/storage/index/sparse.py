@@ -34,7 +34,7 @@ class SparseIndex:
         self._file = file
         size = file.size()
         self.capacity = size // entry.size
-        """How many entries the file has room for."""
+        """Number of entries that the file has room for."""
         self.odd_bytes = size % entry.size
         """Bytes behind the last entry when the file was opened; any at all mean damage."""
         self._newest: tuple[int, tuple[int, ...]] | None = None
