@@ -1,4 +1,4 @@
-"""How Spark finds the source `tailrace` without any registration call.
+"""Registers the source `tailrace` with Spark, so that programs need no registration call.
 
 Spark imports every top-level module named `pyspark_…` once per session, in a process beside the
 driver, and registers the class it finds under `DefaultSource`. The module does nothing else.

@@ -12,7 +12,7 @@ from tailrace.reading.located import Skipped
 from tailrace.runtime.files import Files
 
 STEP_BYTES = 4 * 1024 * 1024
-"""How much is read between two drawings of the progress bar."""
+"""Bytes that are read between two drawings of the progress bar."""
 
 EXIT_DAMAGE = 1
 

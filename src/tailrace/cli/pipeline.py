@@ -29,7 +29,8 @@ _EXIT_FINDINGS = 1
 _EXIT_UNVERIFIED = 2
 
 _LOG_FILE = re.compile(r".*?/\d{20}\.log[,:]")
-"""What an error about a damaged log begins with; a manifest or a Parquet file has other names."""
+"""Matches the beginning of an error about a damaged log; errors about manifests and Parquet files
+begin with other file names."""
 
 _ADVICE = (
     "to leave out what is damaged, add --option onCorruption=skip --option corruptionReport=DIR; "

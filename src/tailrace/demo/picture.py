@@ -19,7 +19,7 @@ FLIGHTS_MIN = 30
 """Below this many departures in the year, one late plane would colour the cell."""
 
 MINUTES_MAX = 45
-"""Where the colours end: above it are few cells, and they say their number."""
+"""End of the colour scale: few cells are above it, and they show their number."""
 
 
 def draw_delays(table: pd.DataFrame, *, airline_names: dict[str, str], path: Path) -> None:

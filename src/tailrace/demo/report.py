@@ -18,7 +18,7 @@ from tailrace.demo.files import DemoFiles
 from tailrace.demo.produce import Produced
 
 DEFAULT_DIRECTORY = Path("demo-data")
-"""Where `tailrace demo` works unless it is told otherwise."""
+"""Default directory of `tailrace demo`."""
 
 TOP_ROWS = 8
 
@@ -161,7 +161,7 @@ def _next(root: Path) -> str:
 
 
 def _command(name: str) -> str:
-    """How to type a program of this environment: its name if the shell finds it, else its path."""
+    """Return the shell command of a program of this environment: its name, or else its path."""
     ours = Path(sys.executable).parent / name
     found = shutil.which(name)
     if found is not None and ours.exists() and Path(found).samefile(ours):

@@ -37,7 +37,7 @@ class Choice:
     """The first offset that is not wanted."""
     from_time_ms: int | None = None
     to_time_ms: int | None = None
-    """Where to stop: the first record as young as this, and what is behind it, is not wanted."""
+    """The end: output stops before the first record as young as this."""
     key: bytes | None = None
     limit: int | None = None
     """At most so many records."""

@@ -43,7 +43,7 @@ from tailrace.records.group_records import (
 from tailrace.runtime.files import Files
 
 MALFORMED = "malformed record"
-"""How records are counted that have a known type and version, and are not of its format."""
+"""Name under which records of a known type and version are counted if their format is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class GroupOffset:
     pending: tuple[OffsetCommit, ...]
     """Commits in transactions without a marker, in the order of their records."""
     log_end_offset: int | None
-    """None if the partition is not in the directory."""
+    """End of the partition's log; None if the partition is not in the directory."""
 
     @property
     def lag(self) -> int | None:

@@ -1,4 +1,4 @@
-"""How a repair completes or undoes a compaction that was interrupted while it exchanged segments.
+"""Plans how a repair ends a compaction that was interrupted while it exchanged segments.
 
     00000000000000000000.log.swap   what compaction has made; readers take it for segment 0
     00000000000000000000.log        a segment that it replaces; nobody reads it any more
@@ -29,7 +29,7 @@ class Exchange:
     path: str
     """The first `.swap` file of a log."""
     advice: str | None
-    """What to do about it; None if the `.swap` files are sound and can be put in place."""
+    """Advice for the operator; None if the `.swap` files are sound and can be put in place."""
 
 
 def plan_exchange(

@@ -45,7 +45,7 @@ _OF_METADATA = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionState:
-    """How far compaction has come, and what the next round would do."""
+    """The state of a log's compaction, and whether the next round would clean it."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
@@ -54,7 +54,7 @@ class CompactionState:
     cleanable_bytes: int
     is_due: bool
     sentence: str
-    """What holds it back, with names and values of settings."""
+    """Reason why compaction waits, with names and values of settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class PartitionReasons:
     log_end_offset: int
     segments: tuple[SegmentReason, ...]
     compaction: CompactionState | None
-    """None where cleanup.policy does not name compact."""
+    """State of compaction; None if cleanup.policy does not name compact."""
 
 
 def explain_partition(
@@ -138,7 +138,7 @@ class _Facts(NamedTuple):
     end: int
     segments: list[RetentionFacts]
     cleaning: cleaning.LogFacts | None
-    """None where nothing is compacted, or nothing is there."""
+    """Facts for the cleaner; None if the log is not compacted, or is not there."""
 
 
 def _look(

@@ -34,7 +34,7 @@ class ExportFormat(Enum):
 
     @property
     def suffix(self) -> str:
-        """How names of such files end."""
+        """File name suffix of this format."""
         return ".jsonl" if self is ExportFormat.JSON else ".parquet"
 
 

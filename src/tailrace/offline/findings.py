@@ -1,4 +1,4 @@
-"""What a verification can find: how bad, where, and which rule does not hold.
+"""Findings of a verification: how bad, where, and which rule does not hold.
 
 The names of severities and rules are part of the JSON report (docs/formats/verify-report.md):
 they may be added to and are never changed.
@@ -17,7 +17,7 @@ FINDINGS_MAX = 20
 
 
 class Severity(Enum):
-    """What a finding means for readers of the log."""
+    """Severity of a finding for readers of the log."""
 
     ERROR = "error"
     """Bytes are not what a broker wrote."""
@@ -69,7 +69,7 @@ class Finding:
     offset: int | None = None
     """Offset of the batch or entry, where it has one."""
     sentence: str
-    """What does not hold, with its values."""
+    """The finding as a sentence, with its values."""
 
     def __str__(self) -> str:
         places = [
@@ -96,7 +96,7 @@ class FindingLimit:
                 yield finding
 
     def excess(self) -> dict[tuple[str, Rule], int]:
-        """How many findings were held back, by file and rule."""
+        """Return the number of findings that were held back, by file and rule."""
         return {
             place: count - FINDINGS_MAX
             for place, count in self._seen.items()

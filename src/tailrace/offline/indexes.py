@@ -21,14 +21,14 @@ _CHUNK_ENTRIES = 4096
 
 class _Entry(NamedTuple):
     position: int
-    """Where the entry itself stands, in bytes."""
+    """Position of the entry in the index file, in bytes."""
     fields: tuple[int, ...]
     is_rising: bool
     """Whether it stands in order between its neighbours."""
 
 
 class BatchTimes(NamedTuple):
-    """What of a batch the time index has to do with."""
+    """The fields of a batch that the time index is checked against."""
 
     base_offset: int
     last_offset: int
@@ -61,7 +61,7 @@ class OffsetIndexCheck:
         )
 
     def see(self, position: int, last_offset: int, *, is_sound: bool) -> Iterator[Finding]:
-        """What the entries up to a batch, which ends at `last_offset`, have wrong."""
+        """Check the entries up to a batch that ends at `last_offset`, and yield their findings."""
         while self._next is not None:
             entry = self._next
             if not entry.is_rising:

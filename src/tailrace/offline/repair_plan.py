@@ -1,4 +1,4 @@
-"""What a repair would do to a directory, decided in full before anything is done.
+"""Plans a repair of a directory: decides everything before anything is changed.
 
     log file             damaged ranges go, as `damage` says
     index, .txnindex     rebuilt from the first segment that is changed, or that has a wrong one
@@ -67,7 +67,7 @@ class PlannedFix:
 
     path: str
     sentence: str
-    """What is done, and why."""
+    """The change and its reason."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,13 +84,13 @@ class PartitionPlan:
     """Base offset of the first segment whose indexes are rebuilt; None if none are."""
     stale_snapshots: list[str] = field(default_factory=list)
     epochs: list[tuple[int, int]] | None = None
-    """What the epoch checkpoint has to hold; None if it stays."""
+    """New content of the epoch checkpoint; None if the file stays as it is."""
     restamped: frozenset[int] = frozenset()
     """Base offsets of segments with batches that get another leader epoch."""
     restores: list[Restore] = field(default_factory=list)
-    """What recovery has set aside and comes back."""
+    """Ranges that recovery has set aside and that the repair puts back."""
     topic_id: uuid.UUID | None = None
-    """What `partition.metadata` has to hold; None if it stays."""
+    """New topic id in `partition.metadata`; None if the file stays as it is."""
     finishes_exchange: bool = False
     """Whether `.swap` files are put in place, and nothing else is done."""
     log_start: int = 0
@@ -129,9 +129,9 @@ class RepairPlan:
     """Entries of the log start checkpoint that are made anew."""
     mends: list[PlannedFix] = field(default_factory=list)
     advice: list[Finding] = field(default_factory=list)
-    """What no repair can put right, with what to do about it."""
+    """Faults that no repair can put right, with instructions for the operator."""
     notes: list[Finding] = field(default_factory=list)
-    """What is true of the log and stays: for information."""
+    """Facts about the log that the repair does not change: for information."""
 
     @property
     def is_empty(self) -> bool:

@@ -39,14 +39,14 @@ _FIELDS = (
     "record_count",
 )  # fmt: skip
 _Side: TypeAlias = StoredBatch | CorruptionError | OSError
-"""What a log has next."""
+"""Next item of a log: a batch, or the error that ends the walk."""
 
 _SHOWN_BYTES = 40
-"""How many bytes of a differing value a finding shows."""
+"""Number of bytes of a differing value that a finding shows."""
 
 
 class What(Enum):
-    """How two logs differ."""
+    """Kinds of differences between two logs."""
 
     LOG_START = "log-start"
     """One begins later."""
@@ -73,9 +73,9 @@ class Difference:
     other_path: str
     other_position: int | None = None
     sentence: str
-    """What differs, with the values of both; the first one's come first."""
+    """The difference, with the values of both logs, the first log's value first."""
     batches: int = 0
-    """How many of either log are not in the other, or not the same there."""
+    """Number of batches of either log that the other one lacks or has with other content."""
 
     def __str__(self) -> str:
         first = _place(self.path, self.position)
@@ -88,19 +88,19 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How far two logs are the same."""
+    """Result of comparing two logs: the offsets where they are the same, and their differences."""
 
     start: int = 0
     """The first offset that both have."""
     limit: int = 0
     """The offset up to which all batches are the same in both."""
     batches: int = 0
-    """That are the same."""
+    """Number of batches that are the same in both."""
     bytes: int = 0
     differences: tuple[Difference, ...] = ()
     """In the order of their offsets; at most `FINDINGS_MAX` of a kind."""
     counts: Counter[What]
-    """How many there are of each kind."""
+    """Number of differences of each kind."""
 
 
 class _Log:
@@ -119,7 +119,7 @@ class _Log:
         self.end = self.start
         """Behind the last batch so far."""
         self.next: _Side | None = None
-        """What comes next; None at the end."""
+        """The next item of the log; None at the end."""
         self._walk = _walk(files, folder, self.start)
         self.advance()
 
@@ -133,7 +133,7 @@ class _Log:
             self.next = error
 
     def pass_records(self, limit: int) -> int:
-        """How many records are below an offset; goes on at the first batch that reaches to it."""
+        """Count the records below an offset, and advance to the first batch that reaches it."""
         count = 0
         while isinstance(self.next, StoredBatch) and self.next.batch.base_offset < limit:
             batch = self.next.batch
@@ -355,7 +355,7 @@ def _fields(first: Batch, second: Batch) -> list[str]:
 
 
 def _stored(first: Batch, second: Batch) -> list[str]:
-    """How entries of older formats differ that were converted for the comparison."""
+    """Tell how two entries of older formats differ, which were converted for the comparison."""
     if first.legacy == second.legacy:
         return []
     one, two = (

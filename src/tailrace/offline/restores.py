@@ -41,7 +41,7 @@ class Restore:
     """Behind the last batch."""
     records: int
     ranges: tuple[tuple[int, int], ...]
-    """Where they stand in the file."""
+    """Start and end of each range in the file."""
     is_whole: bool
     """Whether that is all of the file."""
 

@@ -39,7 +39,7 @@ _RECORD_BYTES_MAX: Final = 256 * 1024 * 1024
 
 @dataclass(slots=True, kw_only=True)
 class Salvaged:
-    """How much was written."""
+    """Counts of the records and ranges that a salvage has written."""
 
     records: int = 0
     ranges: int = 0

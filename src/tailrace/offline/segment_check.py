@@ -261,7 +261,7 @@ def _with_next(
 def _see_run(
     checked: CheckedRun, offsets: OffsetIndexCheck, times: TimeIndexCheck
 ) -> Iterator[Finding]:
-    """What the entries up to the end of a sound run have wrong."""
+    """Check the index entries up to the end of a sound run, and yield their findings."""
     position, run = checked
     for header in run.headers:
         base, length, _, _, _, attributes, delta, _, largest, *_ = header

@@ -49,7 +49,7 @@ PLAIN_RECORDS_MAX: Final = 16_384
 cache. A batch of one mebibyte mostly has fewer, so the first lines of a log need no kernel."""
 
 SHOWN_PER_DECODED: Final = 3
-"""How many times slower plain Python shows a record than it decodes one."""
+"""Ratio of the time in which plain Python shows a record to the time in which it decodes one."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CONTROL_KEY = struct.Struct(">hh")
@@ -100,7 +100,7 @@ class Page:
         self._cursors = kernels.int64s(len(Cursor))
         self._cursors[Cursor.LEFT] = records_max
         self._made_for: tuple[TopicPartition, TimestampType] | None = None
-        """What the literals of `_tables` are of."""
+        """Partition and timestamp type whose literals are in `_tables`."""
         self._tables: tuple[Buffer, ...] = ()
 
     @property

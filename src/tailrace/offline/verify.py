@@ -64,7 +64,7 @@ class PartitionFiles:
 
     folder: str
     checkpoints: Mapping[str, int]
-    """What the directory's checkpoints say of this partition, by path."""
+    """Entries of the directory's checkpoints for this partition, by path."""
     epochs: tuple[tuple[int, int], ...]
     """The epoch checkpoint; none if it is not there or cannot be read."""
     segments: tuple[SegmentFiles, ...]

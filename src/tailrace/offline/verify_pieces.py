@@ -28,9 +28,9 @@ class SegmentReport:
 
     base_offset: int
     findings: tuple[Finding, ...] = ()
-    """As many as `FindingLimit` lets pass."""
+    """The findings that `FindingLimit` lets pass."""
     excess: Mapping[tuple[str, Rule], int] = field(default_factory=dict)
-    """What it has kept back; the reader that joins the reports counts them too."""
+    """Number of findings it has held back; the reader that joins the reports counts them too."""
     end: int = 0
     """Position behind the last batch that was looked at."""
     unsound: frozenset[int] = frozenset()
@@ -40,7 +40,7 @@ class SegmentReport:
     is_open: bool = True
     """Whether the file could be opened; `error` says why not."""
     error: OSError | None = None
-    """What has ended the check."""
+    """The error that has ended the check."""
 
 
 def check_segment(

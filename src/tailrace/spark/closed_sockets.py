@@ -1,4 +1,4 @@
-"""What a Python worker prints when Spark has closed its socket: nothing.
+"""Keeps Python workers from printing a traceback when Spark has closed their socket.
 
 Spark closes the socket of a worker whose rows nobody needs any more, as after `show(3)`, `limit`
 and `take`, and of one that had no work for a minute. The worker notices when it writes, and the

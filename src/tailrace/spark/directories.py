@@ -44,7 +44,7 @@ class DirectoryStore:
     """Directories whose partitions are read as if they were in one."""
 
     skipped: list[Skipped] | None
-    """What was left out because it is damaged; None: damage is an error."""
+    """Damaged ranges that were left out; None: damage is an error."""
 
     def __init__(
         self,

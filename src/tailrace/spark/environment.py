@@ -1,4 +1,4 @@
-"""What Spark needs of this machine: a PySpark that is new enough, and a Python for its workers.
+"""Checks for a PySpark that is new enough, and sets the Python of Spark's workers.
 
 Spark starts its Python workers as `python3` from PATH unless PYSPARK_PYTHON says otherwise. For a
 program that was started as `/path/venv/bin/python program.py` that is another Python, which has

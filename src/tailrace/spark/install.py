@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PACKAGES: Final = ("pyspark_tailrace", "tailrace")
-"""What is shipped: the top-level packages of this distribution."""
+"""The top-level packages of this distribution, which are shipped."""
 
 _SOURCE_SUFFIXES: Final = (".py", ".properties", ".typed")
 _DATE: Final = (1980, 1, 1, 0, 0, 0)

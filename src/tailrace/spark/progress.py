@@ -1,4 +1,4 @@
-"""How far a stream has read, and what that means for the logs as they are now; pure.
+"""Plans a stream's batches from its offsets and from the present state of the logs; pure.
 
 An offset of the stream is a dict in the shape of Spark's own Kafka source, so tools that compute
 lag from a checkpoint understand it: by topic and partition the next offset to read.

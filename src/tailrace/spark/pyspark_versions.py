@@ -41,10 +41,10 @@ except ImportError:
     HAS_READ_LIMITS = False
 
     class ReadLimit:  # type: ignore[no-redef]
-        """How much of a stream a micro-batch takes."""
+        """Stands for Spark's limit on a micro-batch, which older versions do not have."""
 
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef, misc]
-        """All that there is."""
+        """Lets a micro-batch take the whole backlog."""
 
     @dataclass
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef, misc]

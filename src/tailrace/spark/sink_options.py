@@ -68,7 +68,7 @@ _REFUSED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Where to write."""
+    """Target of a write and settings of its producer."""
 
     topic: str | None
     """Topic of all rows; None: each row names its own."""
@@ -94,7 +94,7 @@ def parse_sink(given: Mapping[str, str], schema: StructType) -> SinkOptions:
 
 
 def column_faults(schema: StructType, *, has_topic_option: bool) -> list[str]:
-    """What keeps rows with these columns from being records, as sentences."""
+    """Tell which columns are missing or wrong for rows to be records, as sentences."""
     faults = []
     if "topic" not in schema.names and not has_topic_option:
         faults.append(
@@ -123,7 +123,7 @@ def column_faults(schema: StructType, *, has_topic_option: bool) -> list[str]:
 
 
 def _option_faults(options: Mapping[str, str]) -> list[str]:
-    """What is wrong with the options that are not the producer's settings."""
+    """Tell the faults of the options that are not the producer's settings."""
     faults = []
     for name in options:
         if name in _REFUSED:

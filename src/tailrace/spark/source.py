@@ -84,7 +84,7 @@ class TailraceDataSource(DataSource):  # type: ignore[misc]  # PySpark is untype
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(…)`."""
+        """Name of the source in `format(…)`."""
         return "tailrace"
 
     def schema(self) -> StructType:
@@ -237,7 +237,7 @@ def partitions_of(tasks: Sequence[ScanTask]) -> list[InputPartition]:
 
 
 def schema_faults(schema: StructType) -> list[str]:
-    """What keeps a schema from being a choice of the source's columns, as sentences."""
+    """Tell why a schema is no choice of the source's columns, as sentences; none if it is one."""
     faults = []
     if not schema.fields:
         faults.append("schema: name at least one column")

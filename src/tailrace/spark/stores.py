@@ -33,7 +33,7 @@ class LogStore(Protocol):
     """Directories or a broker."""
 
     skipped: list[Skipped] | None
-    """What was left out because it is damaged; None: damage is an error."""
+    """Damaged ranges that were left out; None: damage is an error."""
 
     def partitions(self, selection: Selection) -> set[TopicPartition]:
         """The partitions that are there; a broker may leave out those not selected."""

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OUTAGE_SECONDS = 300
-"""How long a stream waits for its logs to come back."""
+"""Longest time that a stream waits for its logs to come back."""
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._watch.look()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next micro-batch ends; `start` itself if there is nothing for one.
+        """Return the end of the next micro-batch, or `start` itself if there is nothing for one.
 
         Raises:
             ConfigError: before the first batch: topics that do not exist, offsets that the logs
@@ -122,7 +122,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """How far the logs reached at the last look; Spark's progress shows it as latestOffset."""
+        """Return the logs' end at the last look; Spark's progress shows it as latestOffset."""
         seen = self._watch.seen
         return None if seen is None else format_offset(ends_of(seen))
 

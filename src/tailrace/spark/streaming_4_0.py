@@ -38,7 +38,7 @@ class StreamReaderWithoutStart(DataSourceStreamReader):  # type: ignore[misc]  #
         return self._reader.initialOffset()
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """How far the logs reach; raises as `TailraceStreamReader.latestOffset`."""
+        """Return the end of the logs; raise as `TailraceStreamReader.latestOffset` does."""
         return self._reader.latestOffset(dict(self._start), ReadAllAvailable())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -37,7 +37,7 @@ LOOK_SECONDS = 0.05
 """Shortest time from one look to the next: what a new record waits for, at most."""
 
 LOOK_REST = 3
-"""How many times longer than a look the rest after it is."""
+"""Ratio of the rest after a look to the look itself."""
 
 LOSS_LOOKS = 3
 """Looks that have to agree before records count as lost."""
@@ -58,7 +58,7 @@ class LogWatch:
     ) -> None:
         """Connects when it first looks."""
         self.seen: Extents | None = None
-        """What the last look found; None before the first."""
+        """Extents that the last look found; None before the first."""
         self.seen_at = 0.0
         """When that was."""
         self.clock = clock
@@ -70,7 +70,7 @@ class LogWatch:
 
     @cached_property
     def store(self) -> LogStore:
-        """Where the logs are; opened when first used, because Spark pickles unused watches."""
+        """The store of the logs; opened when first used, because Spark pickles unused watches."""
         return open_store(self._options)
 
     def wait_for_turn(self) -> None:
@@ -104,7 +104,7 @@ class LogWatch:
         return self.seen
 
     def look_from(self, known: Positions) -> Extents:
-        """What `look` returns; looks again if records after `known` seem to be lost."""
+        """Do `look`; look again if records after `known` seem to be lost."""
         for _ in range(LOSS_LOOKS - 1):
             seen = self.look()
             if not plan_batch(known, ends_of(seen), seen).losses:
@@ -121,7 +121,7 @@ class LogWatch:
         choose_partitions(self._options.selection, self._there | known.keys())
 
     def resolve_start(self, extents: Extents) -> Positions:
-        """Where the options say that the stream begins.
+        """Return the offsets at which the stream begins according to the options.
 
         Raises:
             ConfigError: topics that do not exist, offsets that the logs do not have.
@@ -131,7 +131,7 @@ class LogWatch:
         return {partition: start for partition, (start, _) in found.items()}
 
     def size_between(self, backlog: Backlog) -> SizeBetween:
-        """How to tell the bytes of a part of this backlog.
+        """Return a function that tells or estimates the bytes of a part of this backlog.
 
         A directory knows them from its segments. A broker does not tell; there, the first batch
         of a topic's longest backlog is fetched and taken as typical of the bytes an offset has.

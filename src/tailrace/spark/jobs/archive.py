@@ -70,12 +70,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSettings:
-    """How an archive is written; `by` and the schema stay what they were at the first run."""
+    """Settings of an archive; `by` and the schema stay what they were at the first run."""
 
     by: str = "date"
     """Directories by `date` or by `hour`, of the record timestamps in UTC."""
     target_file_bytes: int = 128 * 1024 * 1024
-    """Where a Parquet file ends."""
+    """Size at which a Parquet file ends."""
     codec: str = "zstd"
     """One of `CODECS`."""
     value_schema: str | None = None
@@ -420,7 +420,7 @@ def range_of(entry: Entry) -> RangeFiles:
 
 
 def ranges_of(manifest: Manifest) -> list[RangeFiles]:
-    """All that an archive has, in the order in which it came."""
+    """Return all ranges of an archive, in the order in which they were added."""
     return [range_of(entry) for entry in manifest.entries]
 
 

@@ -1,4 +1,4 @@
-"""What one work item of an archive does: ranges of offsets in, Parquet files out.
+"""Does one work item of an archive: reads ranges of offsets and writes Parquet files.
 
     topic=flights/date=2013-01-01/0-00000000000000000000-00000000000000050000.parquet
           │            │          │          │                     └ the offset after the last
@@ -74,7 +74,7 @@ _STATISTICS: Final = ("offset", "timestamp", "timestampType")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveTask:
-    """What all work items of an archive have in common."""
+    """Settings that all work items of an archive share."""
 
     options: SourceOptions
     target: str

@@ -50,10 +50,10 @@ PIECE_BYTES: Final = 256 * 1024 * 1024
 """Bytes of log that are one task's work: less than a second of reading, and some of checking."""
 
 _PIECE_BYTES_MIN: Final = 256 * 1024
-"""What a piece counts at least: to open its files takes as long as to check so much."""
+"""Least size that a piece counts: opening its files takes as long as checking that many bytes."""
 
 _ITEM_BYTES_MIN: Final = 4 * 1024 * 1024
-"""What is worth a Spark task."""
+"""Least size of a Spark task."""
 
 SCHEMA: Final = (
     "topic string, partition int, severity string, rule string, sentence string, file string, "
@@ -345,7 +345,7 @@ class ComparedPartition:
 
 
 def replicas_told(compared: Sequence[ComparedPartition]) -> str:
-    """How many replicas there are, how many of them differ, and in what: one line."""
+    """Tell in one line how many replicas were compared, how many differ, and in what."""
     different = [each for each in compared if each.comparison.differences]
     kinds: Counter[What] = Counter()
     for each in different:

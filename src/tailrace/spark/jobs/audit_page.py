@@ -74,7 +74,7 @@ def _findings(report: AuditReport) -> list[tuple[object, ...]]:
 
 
 def _compared(compared: Sequence[ComparedPartition]) -> list[tuple[object, ...]]:
-    """How far each pair of replicas was compared."""
+    """Return the page's table of compared replicas: one row for each pair."""
     return [
         (
             str(each.partition),

@@ -32,7 +32,7 @@ _YEAR_10000_MS: Final = 253_402_300_800_000
 
 
 class Quantity(NamedTuple):
-    """What an axis measures."""
+    """Unit and ticks of an axis."""
 
     base: int
     factors: Sequence[int]

@@ -62,7 +62,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MAP_BYTES: Final = 128 * 1024 * 1024
-"""What a task takes for keys: Kafka's default of `log.cleaner.dedupe.buffer.size`."""
+"""Bytes of a task's key map: Kafka's default of `log.cleaner.dedupe.buffer.size`."""
 
 Progress = Callable[[int, int], None]
 """Takes how many bytes have been read, and how many there are to read."""

@@ -33,7 +33,7 @@ from tailrace.storage.cleaner.transactions import CleanedTransactions
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
 TAGS: Final = 2**31
-"""How many different hashes there are."""
+"""Number of different hashes."""
 
 _SCHEMA: Final = pa.schema([("tag", pa.int64()), ("entry", pa.binary()), ("offset", pa.int64())])
 _PLACE_MASK: Final = 2**32 - 1
@@ -60,7 +60,7 @@ class PieceMaps:
         self._transactions = transactions
         self._number = 0
         self._position = 0
-        """Where the next run begins, in bytes of the source of that number."""
+        """Position of the next run, in bytes of the source of that number."""
         self._waiting: Run | None = None
         """The run for which the last piece had no room."""
 

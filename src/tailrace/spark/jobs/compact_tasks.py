@@ -72,7 +72,7 @@ class Group:
 
     sources: tuple[SourceFile, ...]
     first_dirty: int
-    """Where the round begins: what lies before was cleaned already."""
+    """First offset of the round: what lies before was cleaned already."""
     map_bytes: int
     scratch: str
 

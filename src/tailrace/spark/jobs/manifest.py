@@ -30,7 +30,7 @@ STAGING: Final = "_staging"
 LOCK: Final = f"{MANIFEST}/lock"
 
 Entry: TypeAlias = Mapping[str, Any]
-"""What a job notes of a part of its work, as JSON."""
+"""A job's note about a part of its work, as JSON."""
 
 _NAME: Final = re.compile(rf"{MANIFEST}/(\d{{20}})\.json")
 
@@ -46,7 +46,7 @@ class Manifest:
     def __init__(self, folder: Folder, *, form: str) -> None:
         self.folder = folder
         self.settings: dict[str, Any] = {}
-        """What holds for the whole directory; {} while nothing was ever added."""
+        """Settings of the whole directory; {} while nothing was ever added."""
         self.entries: list[Entry] = []
         """The entries in the order in which they were added."""
         self._form = form

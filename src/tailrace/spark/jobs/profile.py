@@ -76,7 +76,7 @@ SCHEMA: Final = (
 
 @dataclass(slots=True)
 class CodecUse:
-    """How much of a log is compressed by one codec."""
+    """Batches, records and bytes of a log that one codec has compressed."""
 
     batches: int = 0
     records: int = 0
@@ -226,7 +226,7 @@ class Profile:
     """The profiles of all partitions."""
 
     source: str
-    """What was read: directories, or a broker."""
+    """The directories or the broker that were read."""
     partitions: Mapping[TopicPartition, LogProfile]
     seconds: float
 

@@ -84,7 +84,7 @@ def _partitions(profile: Profile) -> list[tuple[object, ...]]:
 
 
 def _topic(name: str, found: LogProfile, profile: Profile) -> dict[str, object]:
-    """What the template says of a topic."""
+    """Return the values for a topic's part of the template."""
     return {
         "name": name,
         "facts": _facts(

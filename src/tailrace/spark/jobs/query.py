@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 VIEW: Final = "log"
 
 _BOUNDS: Final = ("starting", "ending", "subscribe", "assign", "columns", "include")
-"""What options begin with that the call has bound, in lower case."""
+"""Beginnings of the options that the call has bound, in lower case."""
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 

@@ -338,7 +338,7 @@ def plan_remaining(
 def count_target_partitions(
     target: BrokerTarget, sources: Sequence[TopicPartition], settings: ReplaySettings
 ) -> dict[str, int]:
-    """How many partitions each topic has that records of the sources go to.
+    """Count the target's partitions of each topic that receives records of the sources.
 
     Raises:
         ConfigError: a topic does not exist, or is too small to keep the partitions.

@@ -48,7 +48,7 @@ class Arrived:
     """Records of one range in one partition of the target."""
 
     next_sequence: int
-    """How many have arrived; also those that compaction or retention took away since."""
+    """Number of records that arrived, with those that compaction or retention took away since."""
     placed: tuple[Placed, ...]
     sequences: Array
     """Numbers of those that are there."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tailrace.spark.jobs.archive_plan import RangeFiles
 
 COLUMNS: Final = ("key", "value", "timestamp", "headers")
-"""What a record keeps."""
+"""Columns of a record that a replay keeps."""
 
 _MILLISECONDS: Final = pa.timestamp("ms", tz="UTC")
 
@@ -137,7 +137,7 @@ class ArchiveSource:
         ]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the source holds nothing open."""
 
     def _measured(self, partition: TopicPartition, start: int, limit: int) -> SourceRange:
         files = [

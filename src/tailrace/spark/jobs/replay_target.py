@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PRODUCE_TIMEOUT_MS: Final = 30_000
-"""How long the replicas may take (Kafka: request.timeout.ms of a producer)."""
+"""Longest time that the replicas may take (Kafka: request.timeout.ms of a producer)."""
 
 IN_FLIGHT_MAX: Final = 5
 """Batches under way: a broker tells a repeated one from a gap among a producer's last five."""
@@ -51,7 +51,7 @@ class OvertakenError(RetriableError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSettings:
-    """How a replay writes."""
+    """Settings of a replay's writes."""
 
     bootstrap: str
     client_settings: Mapping[str, str] = field(repr=False)
@@ -109,7 +109,7 @@ class BrokerTarget:
         self._under_way: deque[_Sent] = deque()
 
     def partitions(self, topics: Collection[str]) -> dict[str, int]:
-        """How many partitions each of these topics has, as far as they exist."""
+        """Return the number of partitions of each of these topics that exists."""
         return {name: len(each) for name, each in self._cluster.partitions(topics).items()}
 
     def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:

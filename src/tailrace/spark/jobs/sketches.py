@@ -105,7 +105,7 @@ def _stirred(hashes: Array) -> Array:
 
 
 class DistinctCount:
-    """How many different values there were, by their hashes."""
+    """Counts different values by their hashes."""
 
     def __init__(self) -> None:
         self._hashes: Array | None = np.empty(0, np.uint64)
@@ -181,7 +181,7 @@ class HeavyHitters:
     def __init__(self) -> None:
         self._counted = _counted(pa.array([], pa.binary()), np.empty(0, np.int64))
         self.error = 0
-        """How much too low a count may be; a value that is not listed came at most so often."""
+        """Largest error of a count, which may be too low. An unlisted value came no more often."""
 
     def add(self, values: pa.Array) -> None:
         """Count the values of a binary array without nulls."""
@@ -197,7 +197,7 @@ class HeavyHitters:
             self._fold(other._counted)
 
     def top(self, count: int) -> list[Hitter]:
-        """Those that came most, the first of all first."""
+        """Return the most frequent values, the most frequent first."""
         ordered = self._counted.sort_by([("count", "descending"), ("value", "ascending")])
         rows = ordered.slice(0, count).to_pylist()
         return [Hitter(each["value"], each["count"], each["count"] + self.error) for each in rows]
@@ -249,7 +249,7 @@ class TimeHistogram:
         self._fold(other._starts, other._records, other._bytes)
 
     def buckets(self) -> list[Bucket]:
-        """Those with records, the earliest first."""
+        """Return the buckets that have records, the earliest first."""
         columns = (self._starts.tolist(), self._records.tolist(), self._bytes.tolist())
         return [Bucket(*row) for row in zip(*columns, strict=True)]
 

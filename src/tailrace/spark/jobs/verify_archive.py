@@ -68,7 +68,7 @@ class ArchiveFinding:
     """The file, or the partition."""
     offset: int | None = None
     sentence: str
-    """What does not hold, with its values."""
+    """The finding as a sentence, with its values."""
 
     def __str__(self) -> str:
         location = self.path if self.offset is None else f"{self.path}, offset {self.offset}"

@@ -8,7 +8,7 @@ from tailrace.records.schema import names_added_by
 from tailrace.spark.planning import TASKS_MAX
 
 COLUMNS = names_added_by(None)
-"""What Spark's Kafka source gives."""
+"""The columns of Spark's Kafka source."""
 
 HEADERS, METADATA = names_added_by("includeHeaders"), names_added_by("includeMetadata")
 """The columns that these options add."""
@@ -22,10 +22,10 @@ LIMITS = (
     "maxBytesPerTrigger",
     "maxTriggerDelay",
 )
-"""How large the micro-batches of a stream are."""
+"""Options for the size of a stream's micro-batches."""
 
 ENDINGS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-"""Where a batch ends, which a stream does not."""
+"""Options for the end of a batch query; a stream has no end."""
 
 OPTIONS: Final = (
     Setting(

@@ -10,7 +10,7 @@ from tailrace.spark.limits import RateLimits
 
 
 class PointKind(Enum):
-    """How a point in a partition's log is named."""
+    """Ways to name a point in a partition's log."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -73,7 +73,7 @@ Selection: TypeAlias = Topics | Pattern | Partitions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What to read, from where."""
+    """The logs to read and the range to read of them."""
 
     directories: tuple[str, ...]
     """Data directories, as paths or URIs; none: there is a broker."""
