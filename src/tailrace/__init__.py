@@ -6,7 +6,7 @@ Importing this costs next to nothing; each name below loads its room when it is 
 from importlib import import_module
 
 TYPE_CHECKING = False
-"""As in `typing`, which takes longer to import than all of this."""
+"""A copy of `typing.TYPE_CHECKING`: importing `typing` takes longer than this whole module."""
 
 if TYPE_CHECKING:
     from tailrace.broker import Broker

@@ -374,7 +374,7 @@ class BrokerConfig:
     """Rate limit of moves between log directories, all together."""
     cleaner: CleanerConfig
     cleaner_backoff_ms: int | None
-    """How long the cleaner rests if no log is due; None: the cleaner is disabled."""
+    """Pause of the cleaner while no log is due; None: the cleaner is disabled."""
     intervals: Intervals
     topic_defaults: TopicDefaults
     given: Mapping[str, str]

@@ -18,7 +18,7 @@ _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 class _Listener(NamedTuple):
     name: str
     text: str
-    """As it was given."""
+    """The listener as the setting gives it."""
     address: Address
 
 

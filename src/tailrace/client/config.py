@@ -31,7 +31,7 @@ class BrokerAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """How a client connects to its brokers; see `CONNECTION_SETTINGS` and `SECURITY_SETTINGS`.
+    """Settings of a client's connections; see `CONNECTION_SETTINGS` and `SECURITY_SETTINGS`.
 
     The producer's settings are a subclass, although this project avoids inheritance: so code that
     takes either class reads the same field names.

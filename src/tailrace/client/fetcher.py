@@ -37,7 +37,7 @@ FETCH_BYTES = 4 * 1024 * 1024
 """Largest answer in bytes; large enough that the round trip costs little."""
 
 FETCH_WAIT_MS = 500
-"""How long the broker may wait for the first byte (Kafka: fetch.max.wait.ms)."""
+"""Longest time that the broker waits for the first byte (Kafka: fetch.max.wait.ms)."""
 
 
 def fetch_pieces(

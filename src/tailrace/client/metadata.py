@@ -34,7 +34,7 @@ from tailrace.runtime.polling import PollingNetwork
 T = TypeVar("T")
 
 REQUEST_TIMEOUT_MS = 30_000
-"""How long a broker may take to answer (Kafka: request.timeout.ms)."""
+"""Longest time that a broker may take to answer (Kafka: request.timeout.ms)."""
 
 
 class ClusterReader:

@@ -17,7 +17,7 @@ PARTS_INLINE_MAX: Final = 500
 """Most parts of a request that is decoded and answered on the loop: some 2 ms of work."""
 
 Answer = Message | None
-"""None where the protocol wants no answer: Produce with acks 0."""
+"""Answer to a request; None if the protocol wants no answer: Produce with acks 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class NodesConfig:
     connection_setup_timeout_max_ms: int = 30_000
     """The same after many failures."""
     connections_max_idle_ms: int = 540_000
-    """How long a connection may be unused before it is closed."""
+    """Time after which an unused connection is closed."""
     in_flight_max: int = 5
     """Most requests per connection (`max.in.flight.requests.per.connection`)."""
     tls: ssl.SSLContext | None = None

@@ -238,7 +238,7 @@ class ProducerBatch(DeliveryOutcome):
         self.may_be_written = False
         """An attempt failed, and the broker may have written the batch all the same."""
         self.attempts = 0
-        """How often it was sent and not acknowledged."""
+        """Number of times that it was sent and not acknowledged."""
         self.last_attempt_at = created_at
         self.last_error: Exception | None = None
         """The error of the last attempt."""

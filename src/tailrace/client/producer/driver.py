@@ -54,7 +54,7 @@ class ThreadDriver:
         """The own thread waits in the kernel, until `_planned` at the latest."""
         self._planned = inf
         self._moves = 0
-        """How often a caller has done I/O; while it grows, the own thread is not needed."""
+        """Number of times that a caller did I/O; while it grows, the own thread is not needed."""
         self.is_over = False
         """The producer has ended: every receipt has its outcome, and there is no more I/O."""
         self._is_abandoned = False
@@ -76,7 +76,7 @@ class ThreadDriver:
     # -- for callers, before they take the lock -----------------------------------------------
 
     def check_wait(self) -> None:
-        """As `check_not_interrupted`; raise also if this thread was interrupted while it led.
+        """Do `check_not_interrupted`; raise also if this thread was interrupted while it led.
 
         Waiting for a leader would never end then, since this thread is the leader.
         """

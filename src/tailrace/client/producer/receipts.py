@@ -25,7 +25,7 @@ class ProducerRecord(NamedTuple):
     timestamp: int | None = None
     """Milliseconds since 1970-01-01 UTC; None for the time of sending."""
     partition: int | None = None
-    """None leaves the choice to the partitioner."""
+    """Number of the partition; with None the partitioner chooses it."""
 
 
 class RecordMetadata(NamedTuple):
@@ -42,7 +42,7 @@ class RecordMetadata(NamedTuple):
 
 
 class Waiting(Protocol):
-    """How receipts wait for an outcome; `ThreadDriver` and `LoopDriver` implement it."""
+    """Lets receipts wait for an outcome; `ThreadDriver` and `LoopDriver` implement it."""
 
     def wait(self, outcome: "DeliveryOutcome", timeout_s: float | None) -> bool:
         """Wait for the outcome; return False if the time is up before."""

@@ -77,7 +77,7 @@ class ColumnSlice(NamedTuple):
     """Index of the first row in the plan's order."""
     record_count: int
     partition: int | None
-    """None leaves the choice to the caller, for all rows of the slice."""
+    """Partition of all rows of the slice; with None the caller chooses it."""
     size_bound: int
     """Upper bound of the batch's bytes before compression."""
 

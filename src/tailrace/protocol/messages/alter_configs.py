@@ -24,7 +24,7 @@ class AlterableConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigsResource:
-    """What to change."""
+    """A topic or broker and its new settings."""
 
     resource_type: int = wire("int8")
     """2: a topic, 4: a broker."""
@@ -55,9 +55,9 @@ class AlterConfigsResourceResponse:
     error_message: str | None = wire("string", nullable_since=0)
     """The error message, or None."""
     resource_type: int = wire("int8")
-    """As in the request."""
+    """The type that the request names."""
     resource_name: str = wire("string")
-    """As in the request."""
+    """The name that the request gives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,9 +42,9 @@ class CreatableTopic:
     name: str = wire("string")
     """The topic."""
     num_partitions: int = wire("int32")
-    """How many partitions; -1: the broker's default, or as in `assignments`."""
+    """Number of partitions; -1: the broker's default, or the number in `assignments`."""
     replication_factor: int = wire("int16")
-    """How many replicas; -1: the broker's default, or as in `assignments`."""
+    """Number of replicas; -1: the broker's default, or the number in `assignments`."""
     assignments: tuple[CreatableReplicaAssignment, ...] = wire_array(CreatableReplicaAssignment)
     """The brokers for the replicas; empty: the broker chooses."""
     configs: tuple[CreatableTopicConfig, ...] = wire_array(CreatableTopicConfig)
@@ -60,7 +60,7 @@ class CreateTopicsRequest:
     topics: tuple[CreatableTopic, ...] = wire_array(CreatableTopic)
     """The topics."""
     timeout_ms: int = wire("int32", default=60_000)
-    """How long to wait until they are created, in milliseconds."""
+    """Longest time to wait until they are created, in milliseconds."""
     validate_only: bool = wire("bool")
     """Whether to check the request and create nothing."""
 
@@ -76,7 +76,7 @@ class CreatableTopicConfigs:
     read_only: bool = wire("bool", since=5)
     """Whether it cannot be changed."""
     config_source: int = wire("int8", since=5, default=-1)
-    """Where the value comes from, by Kafka's number."""
+    """Origin of the value, by Kafka's number."""
     is_sensitive: bool = wire("bool", since=5)
     """Whether the value is secret."""
 
@@ -96,9 +96,9 @@ class CreatableTopicResult:
     topic_config_error_code: int = wire("int16", since=5, tag=0)
     """Why `configs` is missing, if it is."""
     num_partitions: int = wire("int32", since=5, default=-1)
-    """How many partitions it has."""
+    """Number of partitions."""
     replication_factor: int = wire("int16", since=5, default=-1)
-    """How many replicas each has."""
+    """Number of replicas of each partition."""
     configs: tuple[CreatableTopicConfigs, ...] | None = wire_array(
         CreatableTopicConfigs, since=5, nullable_since=5
     )

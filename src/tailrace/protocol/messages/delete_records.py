@@ -38,7 +38,7 @@ class DeleteRecordsRequest:
     topics: tuple[DeleteRecordsTopic, ...] = wire_array(DeleteRecordsTopic)
     """The offsets, by topic and partition."""
     timeout_ms: int = wire("int32")
-    """How long to wait until all replicas have deleted them."""
+    """Longest time to wait until all replicas have deleted them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ class DeleteTopicsRequest:
     topic_names: tuple[str, ...] = wire_array("string", until=5)
     """The topics, up to v5."""
     timeout_ms: int = wire("int32")
-    """How long to wait until they are deleted, in milliseconds."""
+    """Longest time to wait until they are deleted, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeConfigsResource:
-    """What to describe."""
+    """A topic or broker and the names of the requested settings."""
 
     resource_type: int = wire("int8")
     """2: a topic, 4: a broker."""
@@ -47,7 +47,7 @@ class DescribeConfigsSynonym:
     value: str | None = wire("string", since=1, nullable_since=1)
     """The value, as text; None when it is secret."""
     source: int = wire("int8", since=1)
-    """Where it comes from, by Kafka's number."""
+    """Origin of the value, by Kafka's number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class DescribeConfigsResourceResult:
     read_only: bool = wire("bool")
     """Whether it cannot be changed while the broker runs."""
     config_source: int = wire("int8", since=1, default=-1)
-    """Where the value comes from, by Kafka's number."""
+    """Origin of the value, by Kafka's number."""
     is_sensitive: bool = wire("bool")
     """Whether the value is secret."""
     synonyms: tuple[DescribeConfigsSynonym, ...] = wire_array(DescribeConfigsSynonym, since=1)
@@ -69,7 +69,7 @@ class DescribeConfigsResourceResult:
     config_type: int = wire("int8", since=3)
     """Type of the value, by Kafka's number."""
     documentation: str | None = wire("string", since=3, nullable_since=3)
-    """What the setting does."""
+    """Description of the setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +81,9 @@ class DescribeConfigsResult:
     error_message: str | None = wire("string", nullable_since=0)
     """The error message, or None."""
     resource_type: int = wire("int8")
-    """As in the request."""
+    """The type that the request names."""
     resource_name: str = wire("string")
-    """As in the request."""
+    """The name that the request gives."""
     configs: tuple[DescribeConfigsResourceResult, ...] = wire_array(DescribeConfigsResourceResult)
     """Its settings."""
 

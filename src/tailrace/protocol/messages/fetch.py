@@ -90,7 +90,7 @@ class FetchRequest:
     replica_state: ReplicaState = wire(ReplicaState, since=15, tag=1)
     """The follower that asks, from v15."""
     max_wait_ms: int = wire("int32")
-    """How long to wait for `min_bytes`."""
+    """Longest time to wait for `min_bytes`."""
     min_bytes: int = wire("int32")
     """Bytes of records to wait for."""
     max_bytes: int = wire("int32", default=2**31 - 1)
@@ -102,9 +102,9 @@ class FetchRequest:
     session_epoch: int = wire("int32", since=7, default=-1)
     """Number of the request in its session; 0: start one; -1: without."""
     topics: tuple[FetchTopic, ...] = wire_array(FetchTopic)
-    """What to fetch; in a session, what changed."""
+    """Partitions to fetch, by topic; in a session, those that changed."""
     forgotten_topics_data: tuple[ForgottenTopic, ...] = wire_array(ForgottenTopic, since=7)
-    """What leaves the session."""
+    """Partitions that leave the session, by topic."""
     rack_id: str = wire("string", since=11)
     """The consumer's rack, to be sent to a near replica."""
 
@@ -154,7 +154,7 @@ class PartitionData:
     log_start_offset: int = wire("int64", since=5, default=-1)
     """The first offset of the log."""
     diverging_epoch: EpochEndOffset = wire(EpochEndOffset, since=12, tag=0)
-    """Where the logs of leader and follower diverge, if they do."""
+    """Offset at which the logs of leader and follower diverge, if they do."""
     current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, since=12, tag=1)
     """The leader, if it is not this broker."""
     snapshot_id: SnapshotId = wire(SnapshotId, since=12, tag=2)

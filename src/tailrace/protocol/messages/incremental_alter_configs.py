@@ -24,7 +24,7 @@ class IncrementalAlterableConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncrementalAlterConfigsResource:
-    """What to change."""
+    """A topic or broker and the changes to its settings."""
 
     resource_type: int = wire("int8")
     """2: a topic, 4: a broker."""

@@ -21,7 +21,7 @@ class InitProducerIdRequest:
     transactional_id: str | None = wire("string", nullable_since=0)
     """The transactional id; None for a producer that is only idempotent."""
     transaction_timeout_ms: int = wire("int32")
-    """How long a transaction may stay open."""
+    """Longest time that a transaction may stay open."""
     producer_id: int = wire("int64", since=3, default=-1)
     """The current id of a producer that asks for a new epoch."""
     producer_epoch: int = wire("int16", since=3, default=-1)

@@ -49,7 +49,7 @@ class ListOffsetsRequest:
     topics: tuple[ListOffsetsTopic, ...] = wire_array(ListOffsetsTopic)
     """The requested timestamps, by topic."""
     timeout_ms: int = wire("int32", since=10)
-    """How long a lookup in tiered storage may take, in milliseconds."""
+    """Longest time that a lookup in tiered storage may take, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

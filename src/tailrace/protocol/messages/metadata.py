@@ -96,7 +96,7 @@ class MetadataResponseTopic:
     partitions: tuple[MetadataResponsePartition, ...] = wire_array(MetadataResponsePartition)
     """Its partitions."""
     topic_authorized_operations: int = wire("int32", since=8, default=NO_OPERATIONS)
-    """What the client may do with it, as bits."""
+    """Operations on the topic that the client may do, as bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +116,6 @@ class MetadataResponse:
     topics: tuple[MetadataResponseTopic, ...] = wire_array(MetadataResponseTopic)
     """The requested topics."""
     cluster_authorized_operations: int = wire("int32", since=8, until=10, default=NO_OPERATIONS)
-    """What the client may do with the cluster, as bits."""
+    """Operations on the cluster that the client may do, as bits."""
     error_code: int = wire("int16", since=13)
     """0, or REBOOTSTRAP_REQUIRED."""

@@ -52,7 +52,7 @@ class ProduceRequest:
     acks: int = wire("int16")
     """Replicas to wait for: 0 none and no answer, 1 the leader, -1 all in sync."""
     timeout_ms: int = wire("int32")
-    """How long to wait for them."""
+    """Longest time to wait for these replicas."""
     topic_data: tuple[TopicProduceData, ...] = wire_array(TopicProduceData)
     """The batches, by topic."""
 
@@ -64,7 +64,7 @@ class BatchIndexAndErrorMessage:
     batch_index: int = wire("int32")
     """Index of the record in its batch."""
     batch_index_error_message: str | None = wire("string", nullable_since=0, default=None)
-    """What is wrong with it."""
+    """The fault of the record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,4 +34,4 @@ class SaslAuthenticateResponse:
     auth_bytes: Buffer = wire("records", default=b"")
     """The token, in the mechanism's own format."""
     session_lifetime_ms: int = wire("int64", since=1)
-    """How long until the client has to authenticate again; 0: never."""
+    """Time until the client has to authenticate again; 0: never."""

@@ -31,4 +31,4 @@ class SaslHandshakeResponse:
     error_code: int = wire("int16")
     """0, or why not."""
     mechanisms: tuple[str, ...] = wire_array("string")
-    """What the broker offers."""
+    """Names of the mechanisms that the broker offers."""

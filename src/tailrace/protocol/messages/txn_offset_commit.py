@@ -13,7 +13,7 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitRequestPartition:
-    """How far one partition is consumed."""
+    """The offset to commit for one partition."""
 
     partition_index: int = wire("int32")
     """The partition."""
@@ -27,7 +27,7 @@ class TxnOffsetCommitRequestPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitRequestTopic:
-    """How far one topic is consumed."""
+    """The offsets to commit for the partitions of one topic."""
 
     name: str = wire("string")
     """The topic."""

@@ -154,14 +154,14 @@ class Verdict(IntEnum):
 
     DONE = 0
     ABORT_UNLESS_RETRIED = 1
-    """As ABORT, unless another code of the answer is RETRY or RELOCATE."""
+    """The same as ABORT, unless another code of the answer is RETRY or RELOCATE."""
     RETRY = 2
     RELOCATE = 3
     """Find the coordinator, then retry."""
     ABORT = 4
     """The transaction must be aborted; the producer can go on."""
     ABORT_AND_BUMP = 5
-    """As ABORT, with a new epoch; FATAL if the coordinator is too old for that (KIP-360)."""
+    """ABORT with a new epoch; FATAL if the coordinator is too old for that (KIP-360)."""
     FATAL = 6
     """The producer can only be closed."""
 
