@@ -1,4 +1,4 @@
-"""How things are measured: interleaved rounds, ratios inside of a round, and a process's own cost.
+"""Measures in interleaved rounds: ratios inside of a round, and the cost of a single process.
 
 Not here: what is measured, and how it is shown (`report`).
 
@@ -30,7 +30,7 @@ class Figure:
     unit: str
     ours: tuple[float, ...]
     peer_name: str
-    """What ours is held against; a limit has one value only."""
+    """The peer of the comparison; a limit has one value only."""
     peer: tuple[float, ...]
     aim: float | None = None
     """The largest ratio that would do, where one was named before anything was measured."""
@@ -51,7 +51,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What a stage needs to know of its run."""
+    """Directory and size of a run, as its stages see them."""
 
     directory: Path
     """On a disk, its own, and removed after the stage."""
@@ -61,17 +61,17 @@ class Bench:
 
     @property
     def rounds(self) -> int:
-        """How often each thing is measured."""
+        """Number of times that each thing is measured."""
         return 1 if self.is_quick else ROUNDS
 
     def scaled(self, amount: int, *, quick: int) -> int:
-        """How much to do: `amount`, or `quick` in a quick run."""
+        """Return the amount of work: `amount`, or `quick` in a quick run."""
         return quick if self.is_quick else amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one piece of work took."""
+    """Time and processor time of one piece of work."""
 
     seconds: float
     cpu_seconds: float
@@ -79,7 +79,7 @@ class Cost:
 
 
 def interleave(bench: Bench, contenders: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
-    """What each contender returned, round by round; they take turns, as in A B A B."""
+    """Run the contenders in turn, as in A B A B; return the results of each, round by round."""
     found: dict[str, list[T]] = {name: [] for name in contenders}
     for _ in range(bench.rounds):
         for name, run in contenders.items():

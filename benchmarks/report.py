@@ -1,4 +1,4 @@
-"""What a run leaves: a file of JSON with every raw value, and a table in Markdown.
+"""Writes the results of a run: a file of JSON with every raw value, and a table in Markdown.
 
 The file, version 1:
 

@@ -45,7 +45,7 @@ STAGES: dict[str, Callable[[Bench], list[Figure]]] = {
 }
 
 DISK = "/var/tmp"
-"""Where the logs stand meanwhile; the usual directory for temporary files may be memory."""
+"""Directory of the logs; the usual directory for temporary files may be memory."""
 
 
 def run(names: Sequence[str], *, is_quick: bool, say: Callable[[str], None]) -> list[Figure]:

@@ -1,4 +1,4 @@
-"""What a client can do to a broker that it means ill. On loopback, bounded in time and number.
+"""Attacks of a hostile client on a broker, on loopback and bounded in time and number.
 
     python -m benchmarks.hostile.attacks NAME PORT SECONDS
 
@@ -34,7 +34,7 @@ HOST = "127.0.0.1"
 TOPIC = "attacked"
 PARTITION_COUNT = 50
 BOMB_BYTES = 120 * 1024 * 1024
-"""What a bomb decompresses to: just below the broker's limit, so that all of it is looked at."""
+"""Size that a bomb decompresses to: just below the broker's limit, so that all is looked at."""
 FRAME_BYTES = 100 * 1024 * 1024
 UNFINISHED_COUNT = 20
 FLOOD_COUNT = 3000
@@ -167,7 +167,7 @@ def slow_sockets(port: int, deadline: float) -> None:
 
 
 def flood(port: int, deadline: float) -> None:
-    """As many connections as the broker takes, and again those that it closes."""
+    """Open as many connections as the broker takes, and open those again that it closes."""
     held: list[socket.socket] = []
     while time.monotonic() < deadline:
         try:

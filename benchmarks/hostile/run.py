@@ -40,10 +40,10 @@ LONGEST_MS_MAX: Final = 250.0
 """A single record that takes longer has met a broker that stood still."""
 
 RSS_MB_MAX: Final = 900
-"""What a broker with its default settings may take: it runs on a machine of 1 GB."""
+"""Most memory of a broker with its default settings: it runs on a machine of 1 GB."""
 
 ROUNDS: Final = 3
-"""How often an attack is measured whose percentiles are above their bound at first."""
+"""Number of times that an attack is measured whose percentiles are above their bound at first."""
 
 SETTLE_S: Final = 1.0
 DRAIN_S: Final = 120.0

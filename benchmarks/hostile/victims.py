@@ -20,7 +20,7 @@ _VALUE: Final = struct.Struct(">qd")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latencies:
-    """What was measured of the records of one phase, in milliseconds."""
+    """Latencies of the records of one phase, in milliseconds."""
 
     produced: tuple[float, ...]
     """From the time a record was due to be sent to its acknowledgement."""
@@ -60,7 +60,7 @@ class Victims:
             thread.start()
 
     def take(self, timeout_s: float) -> Latencies:
-        """What was measured of the records that were due since the last call.
+        """Return the latencies of the records that were due since the last call.
 
         Waits until all of them have arrived; one that has not after `timeout_s` counts as infinite.
         """

@@ -100,7 +100,7 @@ def _warm_up(broker: Broker, total: int) -> None:
 
 
 def take_turns(bench: Bench, brokers: Brokers, work: Callable[[Broker], T]) -> dict[str, list[T]]:
-    """What the same work returned from each broker, by name and round."""
+    """Run the same work on each broker in turn; return the results by name and round."""
     return interleave(
         bench, {name: partial(work, broker) for name, broker in brokers._asdict().items()}
     )

@@ -31,7 +31,7 @@ CALL_RECORDS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a client does, with which settings beside librdkafka's own."""
+    """A client's work, and the settings it has besides librdkafka's defaults."""
 
     topic: str
     count: int
@@ -41,7 +41,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a client's run took, and what it counted."""
+    """Cost and counts of one run of a client."""
 
     cost: Cost
     """The broker's CPU seconds; the client's own are left out."""

@@ -80,7 +80,7 @@ DUMP_BYTES = 1_000_000_000
 TEXT_BYTES = 1000
 
 TOOL_JVM = ("-Xmx256M", *(option for option in JVM if not option.startswith(("-Xmx", "-Xms"))))
-"""What `kafka-run-class.sh` gives a tool when nothing else is said."""
+"""JVM options that `kafka-run-class.sh` gives a tool by default."""
 
 NEVER = {"min.cleanable.dirty.ratio": "1.0"}
 """A log is cleaned when it is dirtier than this, which none can be."""

@@ -32,7 +32,7 @@ PEER = f"Kafka {KAFKA.version}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """What it takes to start Kafka and its tools."""
+    """The Java and the class path that start Kafka and its tools."""
 
     java: Path
     class_path: str

@@ -25,16 +25,16 @@ from benchmarks.measure import Bench, Cost, Figure, cost_of
 BATCH_BYTES = {"16 KB": 16 * 1024, "1 MB": 1024 * 1024}
 BYTES_PER_ROUND = 500_000_000
 READS_PER_ROUND = 3
-"""How often a round reads what it has written."""
+"""Number of times that a round reads the data it has written."""
 FETCH_BYTES = 1024 * 1024
 """One fetch asks for as many whole batches as this holds: librdkafka's limit for a partition."""
 ENVELOPE_BYTES_MAX = 200
-"""What an answer has around its records."""
+"""Most bytes of an answer around its records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What one round of one broker took."""
+    """Costs, gigabytes and request counts of one round of one broker."""
 
     produced: Cost
     produced_gb: float

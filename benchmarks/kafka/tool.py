@@ -20,7 +20,7 @@ from benchmarks.measure import Bench, Cost, Figure, cost_of
 from compat.kafka import java_command
 
 TOOL_JVM = ("-Xmx512M", *(option for option in JVM if not option.startswith(("-Xmx", "-Xms"))))
-"""What `kafka-producer-perf-test.sh` gives it."""
+"""JVM options that `kafka-producer-perf-test.sh` gives the tool."""
 
 BATCHES: Mapping[str, Mapping[str, int]] = {
     "16 KB": {"batch.size": 16 * 1024},
@@ -42,7 +42,7 @@ _TOTAL = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What the tool said of one run, and what the broker spent."""
+    """Figures that the tool reported of one run, and the broker's cost."""
 
     rate: float
     """Records per second."""

@@ -36,7 +36,7 @@ MEMORY_AIM = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What one round of one broker took."""
+    """Runs, gigabytes and memory of one round of one broker."""
 
     gigabytes: float
     produced: Run
@@ -91,7 +91,7 @@ def _run(
     value_bytes: int,
     settings: Mapping[str, object],
 ) -> Traffic:
-    """So many bytes into a new topic and out again; the topic is removed after."""
+    """Produce `total` bytes to a new topic and fetch them; the topic is removed after."""
     topic = f"traffic-{next(numbers)}"
     broker.create_topic(topic)
     load = Load(topic=topic, count=total // value_bytes, value_bytes=value_bytes, settings=settings)

@@ -39,7 +39,7 @@ class BrokerProcess:
     ready_seconds: float
     """From the start of the process to the line that says so."""
     log: Path
-    """What the broker wrote to its standard error."""
+    """The broker's standard error."""
 
     def wait_for_kernels(self) -> None:
         """Return when compiled kernels have taken over, which the broker decides by itself.

@@ -320,7 +320,7 @@ def _compact(source: Path, target: Path, keys: int) -> float:
 
 
 def clean_all(path: Path) -> tuple[Cost, int]:
-    """What it costs until nothing of a compacted log is dirty, and how many records survive."""
+    """Clean a compacted log until nothing is dirty; return the cost and the records left."""
     with opened(path) as directory:
         log = directory.open(config=log_config(COMPACTED))
         log.advance_high_watermark(log.end_offset)

@@ -28,12 +28,12 @@ TOPIC = "load"
 FETCH_BYTES = {"1 MB": 1024 * 1024, "50 MB": 50 * 1024 * 1024}
 LOG_BYTES = 1_000_000_000
 READS_PER_ROUND = 3
-"""How often a round reads the whole log: one to two seconds."""
+"""Number of times that a round reads the whole log: one to two seconds."""
 
 PEER = "sendfile"
 RECEIVE_BYTES = 1024 * 1024
 ENVELOPE_BYTES_MAX = 200
-"""What an answer has around its records."""
+"""Most bytes of an answer around its records."""
 
 
 def measure_fetch(bench: Bench) -> list[Figure]:
@@ -104,7 +104,7 @@ def _send_file(process: PeerProcess, *, size: int, fetches: int) -> Cost:
 
 
 def _receive(address: BrokerAddress, process_id: int, requests: list[bytes], *, size: int) -> Cost:
-    """What the answers took; each must hold `size` bytes and little more.
+    """Return the cost of receiving the answers; each must hold `size` bytes and little more.
 
     Raises:
         AssertionError: the answers hold less or more.

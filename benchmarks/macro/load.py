@@ -40,7 +40,7 @@ class Batch:
 
 
 def build_batch(size_max: int, *, seed: int = 0) -> Batch:
-    """As many records as a producer puts into `size_max` bytes; random values, no keys."""
+    """Build a batch as full as a producer makes it for `size_max`: random values, no keys."""
     chance = random.Random(seed)
     timestamp = time.time_ns() // 1_000_000
     builder = BatchBuilder()

@@ -1,4 +1,4 @@
-"""What a broker is held against: the least that a Python process can do with the same bytes.
+"""Peers of a broker: the least that a Python process can do with the same bytes.
 
     python -m benchmarks.macro.peers sink PATH FRAME_BYTES RECORDS_AT RECORDS_BYTES
         receives frames of one size, writes the records in each to the file, answers 4 bytes

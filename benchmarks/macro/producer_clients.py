@@ -63,7 +63,7 @@ SETTINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         },
     },
 }
-"""What each client is given besides addresses and acks=all. With `same` all are idempotent, since
+"""Settings of each client besides addresses and acks=all. With `same` all are idempotent, since
 that is the promise a user wants and the one that ours makes by default."""
 
 BUFFER_MEMORY = 32 * 1024 * 1024
@@ -71,7 +71,7 @@ BUFFER_MEMORY = 32 * 1024 * 1024
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """What is to be done, and what it took."""
+    """A contender's work, and its results."""
 
     address: str
     size: int
@@ -80,7 +80,7 @@ class Job:
     found: dict[str, Any] = field(default_factory=dict)
 
     def values(self, count: int) -> list[bytes]:
-        """That many values; few of them differ, as references cost the same either way."""
+        """Return `count` values; few of them differ, as references cost the same either way."""
         distinct = [b"%0*d" % (self.size, number) for number in range(DISTINCT_VALUES)]
         return [distinct[number % DISTINCT_VALUES] for number in range(count)]
 

@@ -44,7 +44,7 @@ WAITS = ("wait-send", "wait-async-send", "wait-confluent", "wait-aiokafka", "wai
 
 
 class Pair(NamedTuple):
-    """What is held against what."""
+    """A comparison: our contender, its peer, and the ratio to reach."""
 
     name: str
     ours: str
@@ -163,7 +163,7 @@ def _measure_memory(bench: Bench, size: int) -> Figure:
 
 
 def _run(broker: BrokerProcess, name: str, *, size: int, count: int, group: str) -> dict[str, Any]:
-    """What one contender says, on a topic of its own."""
+    """Run one contender on a topic of its own, and return its results."""
     broker.create_topic(TOPIC)
     found = _work(name, str(broker.address), size=size, count=count, group=group)
     broker.delete_topic(TOPIC)

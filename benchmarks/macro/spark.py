@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     Places = Mapping[str, Callable[[str | None], DataFrame]]
-    """How to read the topic from each, given the schema to ask for, if any."""
+    """By name, a function that reads the topic, given the schema to ask for, if any."""
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ AIM = 1.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """What all parts of the stage work on."""
+    """Session, broker, files and row count that all parts of the stage share."""
 
     spark: "SparkSession"
     broker: BrokerProcess
@@ -197,7 +197,7 @@ def ask_all(
 def costs_of(
     bench: Bench, query: str, *, places: "Places", rows: int
 ) -> Mapping[str, Sequence[Cost]]:
-    """As `ask_all`, with CPU seconds."""
+    """Ask every place as `ask_all` does, and return the costs with CPU seconds."""
     bench.say(f"spark: {query}")
     answers: list[object] = []
 

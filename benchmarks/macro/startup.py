@@ -1,4 +1,4 @@
-"""How long a broker takes to be ready, and the memory it holds, against the limits it was given."""
+"""Measures a broker's start-up time and memory against the limits that were set for them."""
 
 from benchmarks.macro.brokers import serving
 from benchmarks.macro.produce import load_kernels
@@ -64,7 +64,7 @@ def _resident_after_demo(bench: Bench, topics: list[TopicRecords], number: int) 
 
 
 def _resident_with_kernels(bench: Bench) -> float:
-    """What a busy broker comes to, which the demo's is not: it takes two million records."""
+    """Return the memory in MB of a broker that took two million records and loaded kernels."""
     with serving(bench.directory / "kernels") as broker:
         load_kernels(broker)
         return resident_bytes(broker.process_id) / 1e6

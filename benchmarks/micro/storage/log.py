@@ -39,7 +39,7 @@ LOOKUP_BATCHES = 4000
 LOOKUPS = 20_000
 RECORDS_PER_BATCH = 150
 SEGMENT_BYTES = 16 * 1024 * 1024
-"""So that the lookups choose between four segments."""
+"""Size at which the lookups choose between four segments."""
 
 NOW_MS = 1_700_000_000_000
 START_MS = NOW_MS - LOOKUP_BATCHES * RECORDS_PER_BATCH
@@ -187,7 +187,7 @@ def _by_time(log: Log, offsets: list[int]) -> None:
 
 
 def _by_bisect(view: memoryview, sizes: list[int], offsets: list[int], *, is_checked: bool) -> None:
-    """What an index with an entry for every batch, in memory, would cost."""
+    """Look up the offsets in the peer: an index in memory with an entry for every batch."""
     limits = [(number + 1) * RECORDS_PER_BATCH for number in range(len(sizes))]
     ends = [0]
     for size in sizes:
