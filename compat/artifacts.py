@@ -27,7 +27,7 @@ class Release:
     artifacts: tuple[tuple[str, str, str], ...]
     """Group, name and version of each; what they depend on comes along."""
     overrides: tuple[tuple[str, str, str], ...] = ()
-    """What comes along in another version than the artifacts ask for."""
+    """Dependencies that are fetched in another version than the artifacts ask for."""
 
 
 _SLF4J = ("org.slf4j", "slf4j-simple", "1.7.36")
@@ -111,7 +111,7 @@ def class_path(release: Release, environment: Mapping[str, str]) -> str:
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path:
-    """Where artifacts are kept between runs, outside of any tree."""
+    """Return the directory that keeps artifacts between runs, outside of any tree."""
     base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base, "tailrace", "compat")
 

@@ -44,9 +44,9 @@ def partition_folders(logs: Path, topics: Collection[str]) -> list[str]:
 def differences(
     before: Path, after: Path, *, topics: Collection[str], suffixes: tuple[str, ...] = ("",)
 ) -> list[str]:
-    """What differs between the folders of these topics in two log directories.
+    """Tell the differences between the folders of these topics in two log directories.
 
-    Only of files whose names end in one of `suffixes`.
+    Only files whose names end in one of `suffixes` are compared.
     """
     found: list[str] = []
     for folder in partition_folders(before, topics):
@@ -55,10 +55,11 @@ def differences(
 
 
 def snapshot_differences(before: Path, after: Path, *, topics: Collection[str]) -> list[str]:
-    """What the producer snapshots of two log directories say differently.
+    """Tell the differences between the producer snapshots of two log directories.
 
-    By content: Kafka writes its producers in the order of a hash map. One at or below the first
-    segment may be missing from the second, since each side drops it when it opens the log.
+    The contents are compared, because Kafka writes its producers in the order of a hash map. A
+    snapshot at or below the first segment may be missing from the second directory, since each side
+    drops it when it opens the log.
     """
     found: list[str] = []
     for folder in partition_folders(before, topics):
@@ -89,7 +90,7 @@ def epoch_differences(before: Path, after: Path, *, topics: Collection[str]) -> 
 def folder_differences(
     before: Path, after: Path, *, suffixes: tuple[str, ...] = ("",)
 ) -> Iterator[str]:
-    """What differs between two folders of one partition."""
+    """Tell the differences between two folders of one partition."""
     first, second = (_contents(each, suffixes) for each in (before, after))
     for name in sorted(first.keys() | second.keys()):
         place = f"{before.name}/{name}"
@@ -102,7 +103,7 @@ def folder_differences(
 
 
 def read_differences(first: ReadBack, second: ReadBack) -> list[str]:
-    """What differs between what two readers got."""
+    """Tell the differences between the records that two readers got."""
     found = []
     if first.end != second.end:
         found.append(f"it ends at {first.end} for one and at {second.end} for the other")

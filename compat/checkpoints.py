@@ -66,7 +66,7 @@ Damage = Callable[[Path], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What a broker serves of a partition; `start` is its log start offset."""
+    """The part of a partition that a broker serves; `start` is its log start offset."""
 
     start: int
     everything: ReadBack
@@ -242,7 +242,7 @@ def _fill(path: Path, numbers: Mapping[str, int], sources: Mapping[str, Path]) -
 
 
 def _noted(folder: Path, name: str) -> int | None:
-    """What a checkpoint says of a log some time after its active segment was begun."""
+    """Return a checkpoint's offset for a log some time after its active segment was begun."""
     if name in {names.RECOVERY_POINTS, names.HIGH_WATERMARKS}:
         return max(int(each.stem) for each in _logs(folder))
     known = read_offset_checkpoint(DiskFiles(), str(folder.parent / name))
@@ -285,7 +285,7 @@ def _damage(path: Path, file: str, numbers: Mapping[str, int], kind: str) -> Non
 def _read_kafka(
     bootstrap_servers: str, places: Mapping[Name, Mapping[str, int]]
 ) -> dict[Name, Reads]:
-    """What Kafka serves of each directory."""
+    """Read from Kafka the partitions that it serves of each directory."""
     starts = _settled_starts(AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}))
     everything, committed = (
         clients.read_partitions(bootstrap_servers, starts, is_committed=is_committed)
@@ -347,7 +347,7 @@ def _starts(admin: AdminClient) -> dict[tuple[str, int], int]:
 
 
 def _read_ours(path: Path, numbers: Mapping[str, int]) -> Reads:
-    """What we serve of a directory; nothing if it is refused."""
+    """Read the partitions of a directory with our log; each is None if the directory is refused."""
     try:
         with ours.opened(path, topics=_ADOPTED) as logs:
             found = {

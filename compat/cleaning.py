@@ -79,7 +79,7 @@ def batches_of(log: Log) -> Iterator[Batch]:
 
 
 def header_differences(mine: Path, theirs: Path) -> Iterator[str]:
-    """What differs between the segments and batch headers of two folders of one partition."""
+    """Tell the differences between segments and batch headers in two folders of one partition."""
     first, second = (
         sorted(each.name for each in folder.glob("*.log")) for folder in (mine, theirs)
     )

@@ -1,4 +1,4 @@
-"""What is produced and read over the wire, with librdkafka: the same calls against both brokers.
+"""Produces and reads over the wire with librdkafka: the same calls against both brokers.
 
 Every record says its number, so a missing or doubled one shows. The chance is seeded: each run
 produces the same records, though not always in the same batches.
@@ -243,7 +243,7 @@ def read_partitions(
 def read_topics(
     bootstrap_servers: str, topics: Collection[str]
 ) -> dict[tuple[str, bool], ReadBack]:
-    """What a consumer gets of partition 0 of each topic, by topic and whether committed only.
+    """Consume partition 0 of each topic; return the records by topic and whether committed only.
 
     Raises:
         KafkaException: it got an error, or nothing for a long time.

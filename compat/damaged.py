@@ -235,4 +235,4 @@ _MORE: Mapping[str, Callable[[Path], None]] = {
     "garbage as an offset index": _on(_middle, names.OFFSET_INDEX_SUFFIX, _put(GARBAGE)),
     "garbage as a time index": _on(_middle, names.TIME_INDEX_SUFFIX, _put(GARBAGE)),
 }
-"""What Kafka does not notice after a clean stop."""
+"""Damage that Kafka does not notice after a clean stop."""

@@ -1,4 +1,4 @@
-"""What Kafka's DumpLogSegments prints of a directory, and the same lines from our own decoders.
+"""Compares the output of Kafka's DumpLogSegments with the same lines from our own decoders.
 
     Dumping …/flights-0/00000000000000000000.log
     Log starting offset: 0
@@ -31,7 +31,7 @@ from tailrace.storage.index.transaction import open_transaction_index
 from tailrace.storage.snapshots import read_snapshot
 
 Lines = dict[str, list[str]]
-"""What is said of each file, by the names of its folder and itself."""
+"""Printed lines of each file, by the names of its folder and itself."""
 
 SUFFIXES = frozenset(
     {

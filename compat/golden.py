@@ -79,7 +79,7 @@ class Golden:
     write: Callable[[Broker], object]
     """Produces everything; what it returns is kept until Kafka has stopped."""
     holds: str
-    """What the directory shows, for the README."""
+    """Content of the directory, for the README."""
     release: Release = KAFKA
     """The Kafka release that writes it."""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -88,19 +88,19 @@ class Golden:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What Kafka says of a directory."""
+    """Kafka's own account of a directory."""
 
     made: Mapping[str, str]
     """Versions and the day."""
     topics: Topics
     reads: Mapping[tuple[str, bool], ReadBack]
-    """What its consumer got, by topic and whether it reads committed records only."""
+    """Records that its consumer got, by topic and whether it reads committed records only."""
     dump: Lines
-    """What its DumpLogSegments printed of each file; of the torn one, after Kafka's recovery."""
+    """Output of its DumpLogSegments for each file; of the torn one, after Kafka's recovery."""
 
 
 def read_expected(directory: Path) -> Expected:
-    """What is expected of one directory of `GOLDEN`."""
+    """Read the expectations of one directory of `GOLDEN`."""
     with gzip.open(directory / "expected.json.gz", "rt") as file:
         stored = json.load(file)
     return Expected(

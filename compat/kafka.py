@@ -78,7 +78,7 @@ class Kafka:
 
     @property
     def output(self) -> Path:
-        """What the latest start prints."""
+        """File with the output of the latest start."""
         return self.directory / f"kafka-{self._starts}.log"
 
     @property
@@ -159,7 +159,7 @@ class Kafka:
         return self.output.read_text(errors="replace").splitlines()
 
     def dump(self, paths: Iterable[Path]) -> list[str]:
-        """What Kafka's DumpLogSegments prints of these files, records and indexes included.
+        """Return the lines that Kafka's DumpLogSegments prints of these files and their records.
 
         Raises:
             FatalError: it failed.
@@ -174,7 +174,7 @@ class Kafka:
 
 
 def run_java(java: Path, class_path: str, arguments: Sequence[str]) -> str:
-    """What a main class prints, what it says of errors last.
+    """Run a main class and return its output, with standard error last.
 
     Raises:
         FatalError: it failed, with the line that says most; or it takes too long.

@@ -24,11 +24,12 @@ DELETED_BEFORE = 123
 CLEAN_SECONDS_MAX = 40
 CLEANED = ("compacted", "tombstones", "compacted-transactions")
 PLAIN = tuple(topic for topic in TOPICS if topic != "compacted-transactions")
-"""What is rebuilt as it was. Compaction takes the first batches of transactions away, so nobody can
-rebuild what was known of them, Kafka no more than we: `recovering` has both rebuild it."""
+"""Topics that a recovery rebuilds as they were. Compaction takes the first batches of
+transactions away, so neither Kafka nor we can rebuild what was known of them: `recovering` has
+both rebuild it."""
 
 Expected = Mapping[tuple[str, bool], ReadBack]
-"""What a consumer got, by topic and whether it reads committed records only."""
+"""Records that a consumer got, by topic and whether it reads committed records only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ def write(kafka: Kafka) -> Written:
 
 
 def read_all(bootstrap_servers: str) -> Expected:
-    """What a consumer gets of every topic, in both isolation levels."""
+    """Consume every topic in both isolation levels."""
     return {
         (topic, is_committed): clients.read_back(
             bootstrap_servers, topic, is_committed=is_committed

@@ -167,7 +167,7 @@ def _check_opening(report: Report, logs: Path, expected: Expected, scratch: Path
 
 
 def _check_after_kill(report: Report, logs: Path, expected: Expected, scratch: Path) -> None:
-    """What a killed Kafka has left."""
+    """Check the directory of a killed Kafka."""
     copied = copy_directory(logs, scratch / "old-killed")
     _check_reads(report, copied, expected, "after a kill")
     report.check(

@@ -84,7 +84,7 @@ def log_of(logs: LogManager, topic: str, partition: int = 0) -> Log:
 
 
 def read_log(log: Log, *, is_committed: bool) -> ReadBack:
-    """What a consumer gets, through the reads that a Fetch makes, aborted records filtered out."""
+    """Read a log as a consumer does, by Fetch reads, without records of aborted transactions."""
     limit = ReadLimit.LAST_STABLE if is_committed else ReadLimit.HIGH_WATERMARK
     end = log.positions.limit(limit)
     records: list[Seen] = []

@@ -142,7 +142,7 @@ def _lost(
 
 
 def _identities(paths: Sequence[Path]) -> dict[str, str]:
-    """What `meta.properties` says, without the comments, which have the time."""
+    """Read `meta.properties` of each directory without the comments, which have the time."""
     return {
         path.name: "\n".join(
             sorted(

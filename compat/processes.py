@@ -100,7 +100,7 @@ def bound_to_us(command: Sequence[str]) -> list[str]:
 
 
 def run(command: Sequence[str], *, name: str, seconds_max: float) -> str:
-    """What a program prints, what it says of errors last.
+    """Run a program and return its output, with standard error last.
 
     Raises:
         FatalError: it failed, with the line that says most; or it takes too long.

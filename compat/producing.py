@@ -56,7 +56,7 @@ _JAAS = "org.apache.kafka.common.security"
 
 
 class Addresses(NamedTuple):
-    """Where each listener of the node is."""
+    """Addresses of the node's listeners."""
 
     plain: str
     sasl: str
@@ -380,7 +380,7 @@ def _offsets(receipts: Sequence[Receipt]) -> list[int | str]:
 
 
 def _differences(sent: Sequence[Any], found: Sequence[Any]) -> Iterator[str]:
-    """Where two lists differ."""
+    """Tell the differences between two lists."""
     if len(sent) != len(found):
         yield f"{len(sent)} were sent, {len(found)} found"
     for number, (one, other) in enumerate(zip(sent, found, strict=False)):

@@ -1,4 +1,4 @@
-"""What Kafka has written, through the readers for people: `tailrace log` and the Spark source.
+"""Checks the readers for people, `tailrace log` and the Spark source, on logs that Kafka wrote.
 
 tailrace log cat      record by record what Kafka's consumer got, in both isolation levels;
                       of `__consumer_offsets`, what Kafka's own admin client answers
@@ -122,7 +122,7 @@ def _collect(rows: DataFrame) -> dict[str, list[Seen]]:
 
 
 def _check_cat(report: Report, written: Written) -> None:
-    """As a process. It tells nobody who has set a timestamp, so that is not compared."""
+    """Check `tailrace log cat`, but not who has set a timestamp: it does not show that."""
     for (topic, is_committed), expected in written.expected.items():
         level = "read_committed" if is_committed else "read_uncommitted"
         shown = _cat(written.directory / "logs", topic, "--isolation", level)
@@ -244,7 +244,7 @@ def _commit_when_loaded(consumer: Consumer, offsets: list[TopicPartition]) -> No
 
 
 def _commits_by_us(logs: Path) -> Commits:
-    """What is left of `__consumer_offsets` when each record replaces the one before."""
+    """Read the commits in `__consumer_offsets`, the last one of each key."""
     found: Commits = {}
     for each in _cat(logs, OFFSETS_TOPIC):
         decoded = each["decoded"]
@@ -306,7 +306,7 @@ def _check_scan(report: Report, logs: Path, printed: Lines, *, starts: Mapping[s
 
 
 def _counted(topic: str, printed: Lines, *, start: int) -> dict[str, object]:
-    """What a scan should say, from the batches that the dump tool has printed."""
+    """Return the expected result of a scan, from the batches that the dump tool has printed."""
     logs = [
         lines
         for name, lines in printed.items()

@@ -29,17 +29,17 @@ class Check:
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What has been checked so far."""
+    """The checks so far, passed and failed."""
 
     say: Callable[[str], None]
     checks: list[Check] = field(default_factory=list)
-    """Those that passed."""
+    """The checks that passed."""
     failed: list[str] = field(default_factory=list)
     _section: str = ""
 
     @property
     def passed(self) -> int:
-        """How many passed."""
+        """Number of checks that passed."""
         return len(self.checks)
 
     def section(self, name: str) -> None:
@@ -116,7 +116,7 @@ class _Fold:
         return True
 
     def line(self) -> str:
-        """As an item of a list."""
+        """Format the checks as an item of a list."""
         explained = f" ({self.explained})" if self.explained else ""
         if self.place is None:
             return f"- {''.join(self.words)}{explained}"

@@ -48,14 +48,14 @@ from tailrace.errors import FatalError
 from tailrace.spark.java import find_java
 
 DISK = "/var/tmp"  # noqa: S108 - a directory of our own is made in it
-"""Where everything stands meanwhile."""
+"""Directory of all files of a run."""
 
 PAGE = Path("docs/compatibility.md")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What it takes to start both Kafkas."""
+    """The Java and the jars that start both Kafkas."""
 
     java: Path
     jars: str
@@ -122,7 +122,7 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
 
 
 def versions(java: Path) -> dict[str, str]:
-    """What took part, by name."""
+    """Return the versions of all parties, by name."""
     told = run_program([str(java), "-version"], name="Java", seconds_max=START_SECONDS_MAX)
     return {
         "Apache Kafka": f"{KAFKA.version} (KRaft) and {OLD_KAFKA.version} (ZooKeeper)",

@@ -43,7 +43,7 @@ FIRST_PRODUCER_ID = 500_000
 """Above those that either broker gives out: ids of one cluster mean nothing in the other."""
 
 KEPT_BYTES = 40_000
-"""What retention leaves of `codec-none`."""
+"""Bytes of `codec-none` that retention keeps."""
 
 TRUNCATED_BY = 60
 """Records that `codec-snappy` loses at its end."""
@@ -223,7 +223,7 @@ def _check_reads(report: Report, read: Expected, expected: Expected, words: str)
 
 
 def _check_words(report: Report, printed: list[str]) -> None:
-    """That Kafka's own log says nothing of mending."""
+    """Check that Kafka's own log tells of no repair."""
     found = [
         line
         for line in printed
@@ -270,7 +270,7 @@ def _dumpable(folder: Path) -> Iterator[Path]:
 
 
 def _dump_faults(lines: Iterable[str]) -> Iterator[str]:
-    """What the dump tool finds wrong.
+    """Tell the faults that the dump tool finds.
 
     It tells of every gap in the offsets, also of the one before a segment's first record, which it
     counts from -1, and of those that compaction leaves.
