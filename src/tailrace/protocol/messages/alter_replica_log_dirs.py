@@ -68,6 +68,6 @@ class AlterReplicaLogDirsResponse:
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     results: tuple[AlterReplicaLogDirTopicResult, ...] = wire_array(AlterReplicaLogDirTopicResult)
     """The results, by topic and partition."""

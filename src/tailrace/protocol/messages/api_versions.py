@@ -73,7 +73,7 @@ class ApiVersionsResponse:
     api_keys: tuple[ApiVersion, ...] = wire_array(ApiVersion)
     """The requests."""
     throttle_time_ms: int = wire("int32", since=1)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     supported_features: tuple[SupportedFeatureKey, ...] = wire_array(
         SupportedFeatureKey, since=3, tag=0
     )

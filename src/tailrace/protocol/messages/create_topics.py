@@ -112,6 +112,6 @@ class CreateTopicsResponse:
     flexible_since: ClassVar[int] = 5
 
     throttle_time_ms: int = wire("int32", since=2)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     topics: tuple[CreatableTopicResult, ...] = wire_array(CreatableTopicResult)
     """The results, by topic."""

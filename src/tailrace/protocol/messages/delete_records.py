@@ -70,6 +70,6 @@ class DeleteRecordsResponse:
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     topics: tuple[DeleteRecordsTopicResult, ...] = wire_array(DeleteRecordsTopicResult)
     """The results, by topic and partition."""

@@ -58,6 +58,6 @@ class DeleteTopicsResponse:
     flexible_since: ClassVar[int] = 4
 
     throttle_time_ms: int = wire("int32", since=1)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     responses: tuple[DeletableTopicResult, ...] = wire_array(DeletableTopicResult)
     """The results, by topic."""

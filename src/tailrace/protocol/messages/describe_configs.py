@@ -95,6 +95,6 @@ class DescribeConfigsResponse:
     flexible_since: ClassVar[int] = 4
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     results: tuple[DescribeConfigsResult, ...] = wire_array(DescribeConfigsResult)
     """The settings, by resource."""

@@ -80,7 +80,7 @@ class DescribeLogDirsResponse:
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16", since=3)
     """0, or why there is no answer."""
     results: tuple[DescribeLogDirsResult, ...] = wire_array(DescribeLogDirsResult)

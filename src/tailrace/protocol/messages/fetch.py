@@ -192,7 +192,7 @@ class FetchResponse:
     flexible_since: ClassVar[int] = 12
 
     throttle_time_ms: int = wire("int32", since=1)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16", since=7)
     """0, or what is wrong with the session."""
     session_id: int = wire("int32", since=7)

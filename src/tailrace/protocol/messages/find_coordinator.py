@@ -60,7 +60,7 @@ class FindCoordinatorResponse:
     flexible_since: ClassVar[int] = 3
 
     throttle_time_ms: int = wire("int32", since=1)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16", until=3)
     """0, or why there is none."""
     error_message: str | None = wire("string", since=1, until=3, nullable_since=1)

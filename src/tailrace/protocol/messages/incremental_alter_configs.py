@@ -55,6 +55,6 @@ class IncrementalAlterConfigsResponse:
     flexible_since: ClassVar[int] = 1
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     responses: tuple[AlterConfigsResourceResponse, ...] = wire_array(AlterConfigsResourceResponse)
     """The results, by resource."""

@@ -35,7 +35,7 @@ class InitProducerIdResponse:
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
     """0, or why there is none."""
     producer_id: int = wire("int64", default=-1)

@@ -85,6 +85,6 @@ class ListOffsetsResponse:
     flexible_since: ClassVar[int] = 6
 
     throttle_time_ms: int = wire("int32", since=2)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     topics: tuple[ListOffsetsTopicResponse, ...] = wire_array(ListOffsetsTopicResponse)
     """The offsets, by topic."""

@@ -106,7 +106,7 @@ class MetadataResponse:
     flexible_since: ClassVar[int] = 9
 
     throttle_time_ms: int = wire("int32", since=3)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     brokers: tuple[MetadataResponseBroker, ...] = wire_array(MetadataResponseBroker)
     """All live brokers."""
     cluster_id: str | None = wire("string", since=2, nullable_since=2, default=None)

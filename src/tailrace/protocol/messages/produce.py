@@ -112,6 +112,6 @@ class ProduceResponse:
     responses: tuple[TopicProduceResponse, ...] = wire_array(TopicProduceResponse)
     """The results, by topic."""
     throttle_time_ms: int = wire("int32", since=1)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     node_endpoints: tuple[NodeEndpoint, ...] = wire_array(NodeEndpoint, since=10, tag=0)
     """Addresses of the leaders in `current_leader`."""

@@ -90,6 +90,6 @@ class TxnOffsetCommitResponse:
     flexible_since: ClassVar[int] = 3
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     topics: tuple[TxnOffsetCommitResponseTopic, ...] = wire_array(TxnOffsetCommitResponseTopic)
     """The offsets, by topic."""
