@@ -1,4 +1,4 @@
-"""What the cleaner does about faults that nobody has thought of."""
+"""Tests of the cleaner under faults that nobody has thought of."""
 
 import asyncio
 import random
@@ -34,7 +34,7 @@ class ShortOfMemory:
         return function()
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no thread runs."""
 
 
 def refuse(job: CleaningJob, error: OSError) -> None:

@@ -50,7 +50,7 @@ def set_to(name: str, value: str | None) -> Change:
 def resource(
     *changes: Change, name: str = "t", kind: int = TOPIC
 ) -> IncrementalAlterConfigsResource:
-    """What is to change of one topic."""
+    """Return a topic's part of a request to change settings."""
     return IncrementalAlterConfigsResource(
         resource_type=kind,
         resource_name=name,
@@ -655,7 +655,7 @@ COMPACTED = {
 
 
 def record_count(log: Log) -> int:
-    """How many records a log has."""
+    """Return the number of records in a log."""
     return sum(each.record_count for each in log.batches(log.start_offset))
 
 

@@ -37,7 +37,7 @@ from tests.unit.storage import builders
 TWO = {"log.dirs": "a,b"}
 NOW = 1_700_000_000_000
 DEVICE_S = 5.0
-"""How long the device takes, in virtual time."""
+"""Time that the device takes, in virtual seconds."""
 
 
 async def filled(outside: Outside, broker: RunningBroker) -> Peer:
@@ -157,7 +157,7 @@ def test_reads_whose_caller_is_cancelled_keep_their_places() -> None:
 
 
 def reads_of(disk: MemoryFiles, since: int) -> int:
-    """How many bytes-reading calls there were behind a place in `reads`."""
+    """Count the calls that read bytes, from a place in `reads` on."""
     return sum(name == "read" for name, _ in disk.reads[since:])
 
 
@@ -240,12 +240,12 @@ THERE = TopicPartition("there", 0)
 
 
 def delete(broker: RunningBroker) -> None:
-    """What DeleteTopics does on the loop."""
+    """Close the partition, as DeleteTopics does on the loop."""
     broker.replicas.close(THERE, unique_id="0" * 32)
 
 
 def shorten(broker: RunningBroker) -> None:
-    """What DeleteRecords and retention do on the loop: all segments but the last go."""
+    """Delete all segments but the last, as DeleteRecords and retention do on the loop."""
     partition = broker.replicas.find(THERE)
     partition.delete_records(-1)
     assert broker.logs.delete_old_segments(partition.log, NOW)

@@ -29,7 +29,7 @@ from tests.unit.broker.brokers import (
 
 SYNC = {"tailrace.durability": "sync"}
 FLUSH_S = 0.5
-"""How long the device takes in these tests, in virtual seconds."""
+"""Time that the device takes in these tests, in virtual seconds."""
 
 
 def log_of(topic: str, partition: int = 0) -> str:
@@ -38,7 +38,7 @@ def log_of(topic: str, partition: int = 0) -> str:
 
 
 def flushes(files: MemoryFiles, topic: str = "t") -> int:
-    """How often the records of a topic were flushed."""
+    """Count the flushes of a topic's records."""
     return files.operations.count(("sync", log_of(topic)))
 
 

@@ -9,7 +9,7 @@ MAP = ("CONTROLLER:PLAINTEXT", "INSIDE:PLAINTEXT", "OUTSIDE:SSL")
 
 
 def planned(listeners: str, advertised: str = "") -> tuple[object, object, list[str]]:
-    """Where to listen, where clients connect, and the faults."""
+    """Return the addresses to listen on, those for clients, and the faults."""
     faults: list[str] = []
     names = ListenerNames(controllers=(CONTROLLERS,), protocols=MAP)
     return *plan_addresses(listeners, advertised, names=names, faults=faults), faults

@@ -31,7 +31,7 @@ COUNT = 12
 
 
 def filled_disk(directories: str) -> MemoryFiles:
-    """What a broker leaves that had a topic of some partitions, each with a record."""
+    """Return the disk of a broker that had a topic of some partitions, each with a record."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside, {"log.dirs": directories}) as broker:
@@ -243,7 +243,7 @@ def test_a_start_that_fails_waits_for_every_partition_being_opened(
 
 
 class Start:
-    """What a start has at hand while it opens the logs of two topics, `one` and `two`."""
+    """The parts of a start that opens the logs of two topics, `one` and `two`."""
 
     def __init__(self, outside: Outside) -> None:
         opened = open_log_directories(
@@ -274,7 +274,7 @@ class Start:
         await configure_topic(self._changes, self.controller, self.replicas, topic=planned)
 
     def flush_ms(self, topic: str) -> int | None:
-        """What a topic's log goes by, if it is served."""
+        """Return the setting of a topic's log, or None if the topic is not served."""
         partition = self.replicas.get(TopicPartition(topic, 0))
         return None if partition is None else partition.log.config.flush_ms
 

@@ -267,13 +267,13 @@ def test_a_directory_that_is_unusable_at_the_start_is_left_out(
         """A disk of which one directory refuses, whatever is there."""
 
         def make_directory(self, path: str) -> None:
-            """As on any disk, but that one that exists may be refused too."""
+            """Make a directory; one that exists may be refused too."""
             if fault.operation == "make_directory" and path == "b":
                 self.count("make_directory", path)
             super().make_directory(path)
 
         def lock(self, path: str):  # type: ignore[no-untyped-def] # noqa: ANN202
-            """As on any disk, but that an existing file may be refused too."""
+            """Lock a file; one that exists may be refused too."""
             self.count("open", path)
             return super().lock(path)
 

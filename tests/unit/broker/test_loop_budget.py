@@ -1,4 +1,4 @@
-"""Nothing that a client sends holds up the event loop for longer than 5 ms (decision 23)."""
+"""Tests that no client holds up the event loop for longer than 5 ms (decision 23)."""
 
 import asyncio
 import gc
@@ -96,7 +96,7 @@ Step = Callable[[Peer, RunningBroker], Awaitable[None]]
 
 @pytest.fixture(autouse=True, scope="module")
 def loaded() -> None:
-    """What a served broker imports beside the first requests, so that no test measures imports."""
+    """Import what serving imports beside the first requests, so that no test measures imports."""
     for name in IMPORTED_AHEAD:
         import_module(name)
     for key in APIS:
@@ -619,7 +619,7 @@ def test_a_fetch_of_many_partitions_is_read_in_slices(asked: Iterable[int], answ
 
 
 def reads_by_partition(disk: MemoryFiles, since: int) -> Counter[str]:
-    """How many bytes-reading calls there were for the folder of each partition."""
+    """Count the calls that read bytes, by the partition's folder."""
     return Counter(path.split("/")[1] for name, path in disk.reads[since:] if name == "read")
 
 

@@ -35,7 +35,7 @@ from tests.unit.broker.test_delete_records import delete_records
 
 METADATA_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 UNIQUE = "0f" * 16
-"""As a broker puts it into the name of a folder that it deletes."""
+"""Part of the name that a broker gives to a folder it deletes."""
 EAGER = {
     "log.retention.ms": "1",
     "log.retention.check.interval.ms": "100",

@@ -44,7 +44,7 @@ T = TopicPartition("t", 0)
 SMALL = {"segment.bytes": "400"}
 COUNT = 20
 FIRST_FLUSH = "-future/leader-epoch-checkpoint.tmp"
-"""What a copy writes when its first segment is full, before it goes on."""
+"""File that a copy writes when its first segment is full, before it goes on."""
 
 
 async def alter(peer: Peer, path: str, topic: str = "t", partition: int = 0) -> int:
@@ -102,7 +102,7 @@ def stored(broker: RunningBroker) -> list[bytes | None]:
 
 
 def values(count: int) -> list[bytes]:
-    """What the first records have."""
+    """Return the values of the first records."""
     return [b"%d" % number for number in range(count)]
 
 

@@ -20,7 +20,7 @@ NOW = 1_700_000_000_000
 
 
 def answer_to(records: bytes, *, version: int = BY_NAME_PRODUCE) -> PartitionProduceResponse:
-    """What a producer to a compacted topic is told."""
+    """Return the answer to a producer of a compacted topic."""
     found: list[PartitionProduceResponse] = []
 
     async def scenario(outside: Outside) -> None:

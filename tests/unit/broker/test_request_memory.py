@@ -1,4 +1,4 @@
-"""What connections may hold: memory for requests in all, and how many of them there may be."""
+"""Tests of the limits on connections: their number, and the memory of their requests."""
 
 import asyncio
 import itertools
@@ -52,7 +52,7 @@ def run(scenario: Scenario, settings: dict[str, str]) -> None:
 
 
 def unfinished(size: int) -> bytes:
-    """How a produce request of `size` bytes begins."""
+    """Return the beginning of a produce request of `size` bytes."""
     return struct.pack(">ihh", size, ApiKey.PRODUCE, 3)
 
 

@@ -1,4 +1,4 @@
-"""What a broker does without being asked, on virtual time."""
+"""Tests of a broker's scheduled jobs, on virtual time."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ from tests.unit.broker.brokers import batch, connect, create_topic, produce, run
 
 SMALL = {"segment.bytes": "200"}
 NOW = 1_700_000_000_000
-"""Where the virtual clock starts."""
+"""Start of the virtual clock."""
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
-"""What a broker imports to start, and what it imports when it is asked.
+"""Tests of the modules that a broker imports to start, and of those it imports when asked.
 
-Each runs in an interpreter of its own: this one has imported everything.
+Each test runs in an interpreter of its own, because this one has imported everything.
 """
 
 import json

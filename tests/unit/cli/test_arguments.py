@@ -1,4 +1,4 @@
-"""What all commands have in common: one name for one thing, and packages that are not there."""
+"""Tests of all commands together: one name for one thing, and errors about missing packages."""
 
 import re
 import subprocess

@@ -37,7 +37,7 @@ print(showing.show_records.is_compiled)
 
 
 def run(code: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
-    """What a new process that runs the code has printed."""
+    """Run the code in a new process and return its output."""
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         check=True,

@@ -98,7 +98,7 @@ class LoopNetwork:
         """All has been called already."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     async def _wait(self, timeout_s: float | None) -> None:
         with contextlib.suppress(TimeoutError):
@@ -191,7 +191,7 @@ class ReadableLog:
         self.batches.append((self.end + count, bytes(data)))
 
     def data(self, offset: int, *, size_max: int, isolation: int) -> PartitionData:
-        """What a leader answers: whole batches, at least one of them."""
+        """Return a leader's answer: whole batches, at least one of them."""
         end = self.end_for(isolation)
         if not 0 <= offset <= end:
             return PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -224,7 +224,7 @@ class ReadableCluster(ScriptedCluster):
         self.flights = ReadableLog()
 
     def act(self, node: ScriptedNode, request: Request, fault: Fault | None) -> Message | None:
-        """As a broker does; only who leads the partition answers."""
+        """Answer as a broker does; only the partition's leader answers for the partition."""
         body = request.body
         is_leader = self.partitions[FLIGHTS].leader == node.id
         if isinstance(body, FetchRequest):

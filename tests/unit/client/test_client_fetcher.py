@@ -1,4 +1,4 @@
-"""What is made of the answer to a fetch, without a socket."""
+"""Tests of taking the answer to a fetch, without a socket."""
 
 import pytest
 from hypothesis import given

@@ -30,7 +30,7 @@ def plain(socket: Socket) -> Socket:
 def range_read(
     wrap: Callable[[Socket], Socket], *, mechanism: str | None, settings: Mapping[str, object]
 ) -> tuple[int, int]:
-    """What a reader hears of `flights-0` from a broker that takes only who it should."""
+    """Return the range of `flights-0` that a reader gets from a broker with security."""
     with waiting_world() as (outside, network):
         broker = StandIn(outside, wrap=wrap)
         gate = None if mechanism is None else Gate(broker, mechanism)

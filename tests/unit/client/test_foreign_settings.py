@@ -1,4 +1,4 @@
-"""Who comes from another Kafka client is told what its settings are called here."""
+"""Tests that settings of other Kafka clients are refused with their names here."""
 
 import ctypes
 import inspect
@@ -18,7 +18,7 @@ ARGUMENTS = set(inspect.signature(Producer).parameters)
 
 
 def fault_of(name: str) -> str:
-    """What is said to who gives a setting of that name."""
+    """Return the fault that a setting of that name causes."""
     with pytest.raises(ConfigError) as caught:
         parse_producer_config({"bootstrap.servers": "localhost:9092", name: "1"})
     (fault,) = caught.value.faults

@@ -1,4 +1,4 @@
-"""What single changes make of a topic's settings."""
+"""Tests of single changes to a topic's settings."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_a_list_of_the_broker_is_what_changes(operation: ConfigOperation, planne
 
 
 def test_all_faults_are_told_together() -> None:
-    """Those of operations and those of values, with a suggestion for an unknown name."""
+    """One error tells the faults of operations and of values, and suggests a known name."""
     changes = [
         change("retention.ms", APPEND, "1"),
         change("retention.bites", SET, "1"),

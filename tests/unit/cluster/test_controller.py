@@ -158,7 +158,7 @@ def test_a_producer_id_is_handed_out_once() -> None:
 
 
 def test_ids_that_logs_know_or_kafka_may_give_are_skipped() -> None:
-    """Those ids are skipped, also after a crash; a counter that is higher already stays."""
+    """The controller skips such ids, also after a crash; a counter that is higher already stays."""
     files = MemoryFiles()
     controller = started(files)
     controller.skip_producer_ids(-1)

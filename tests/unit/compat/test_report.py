@@ -1,4 +1,4 @@
-"""What a run tells, and the page of all checks."""
+"""Tests of a run's report and of the page of all checks."""
 
 from compat.report import Report, page
 

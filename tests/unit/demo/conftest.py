@@ -1,4 +1,4 @@
-"""What the demo's tests share: a few days of the data, a stand-in for a broker, one Spark."""
+"""Fixtures of the demo's tests: a few days of the data, a stand-in for a broker, one Spark."""
 
 from collections.abc import Iterator
 

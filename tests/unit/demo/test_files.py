@@ -1,4 +1,4 @@
-"""Whose directory it is, and what may be removed."""
+"""Tests of the demo's directory: whose it is, and what may be removed."""
 
 import fcntl
 import os

@@ -38,7 +38,7 @@ def read_all(cluster: str, *, count: int) -> dict[int, list[tuple[bytes | None, 
 def expected_by_partition(
     records: TopicRecords,
 ) -> dict[int, list[tuple[bytes | None, bytes, int]]]:
-    """What each partition has to hold, in order."""
+    """Return the records that each partition has to hold, in order."""
     expected: dict[int, list[tuple[bytes | None, bytes, int]]] = {n: [] for n in range(4)}
     rows = zip(records.keys, records.values, records.timestamps_ms, strict=True)
     for partition, row in zip(records.partitions(), rows, strict=True):

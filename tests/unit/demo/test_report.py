@@ -1,4 +1,4 @@
-"""What the demo says at its end."""
+"""Tests of the demo's report at its end."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""What `cat` shows and tells when it steps over damage: every sound record, and nothing else."""
+"""Tests that `cat` steps over damage and shows every sound record, and nothing else."""
 
 import json
 
@@ -251,7 +251,7 @@ def test_a_damaged_length_in_the_last_segment_is_an_error_by_default() -> None:
 
 
 def test_a_transaction_whose_marker_is_damaged_stays_open() -> None:
-    """So readers of committed records see nothing from its first offset on."""
+    """Readers of committed records see nothing from the transaction's first offset on."""
     files = MemoryFiles()
     log = open_at(files, config=settings(segment_bytes=100_000))
 

@@ -1,4 +1,4 @@
-"""What groups have committed, from `__consumer_offsets` partitions made by hand."""
+"""Tests of reading the commits of groups from `__consumer_offsets` partitions made by hand."""
 
 import struct
 from typing import TYPE_CHECKING
@@ -95,7 +95,7 @@ def log(files: MemoryFiles) -> OffsetsLog:
 
 
 def found(files: MemoryFiles) -> GroupsFound:
-    """What the directory says."""
+    """Read the groups in the directory."""
     return find_groups(files, find_partitions(files, "data"))
 
 

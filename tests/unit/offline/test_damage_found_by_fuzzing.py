@@ -30,7 +30,7 @@ def faults(files: MemoryFiles) -> list[Finding]:
 
 
 def repaired(files: MemoryFiles, on_damage: OnDamage = OnDamage.SKIP) -> list[Finding]:
-    """What is still wrong after one repair."""
+    """Repair once, and return the faults that are left."""
     plan = plan_repair(files, find_partitions(files, ROOT), on_damage)
     assert apply_repair(files, plan, clock=SetClock()) == []
     return faults(files)

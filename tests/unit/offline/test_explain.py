@@ -1,4 +1,4 @@
-"""What an operator is told of segments that stay, and of compaction that waits."""
+"""Tests of explaining why segments stay and why compaction waits."""
 
 from uuid import UUID
 
@@ -28,7 +28,7 @@ SMALL = {"segment.bytes": "400", "index.interval.bytes": "100", "segment.index.b
 
 
 def told(files: MemoryFiles, *, now_ms: int = NOW, **given: str) -> PartitionReasons:
-    """What is said of the partition, and that saying it changed nothing."""
+    """Explain the partition, and check that this has changed nothing."""
     files.operations.clear()
     named = {name.replace("_", "."): value for name, value in given.items()}
     config = topic_config(files, "data", PARTITION, given={**SMALL, **named})

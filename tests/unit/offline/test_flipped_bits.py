@@ -51,7 +51,7 @@ def unseen(directory: Directory, suffix: str) -> Iterator[tuple[str, int, Memory
 
 
 def answers(directory: Directory, disk: MemoryFiles) -> list[object]:
-    """What a broker that trusts the indexes, and `cat`, say of every offset and every time."""
+    """Return what `cat` and a broker that trusts the indexes answer for all offsets and times."""
     files = disk.crash(keep_unsynced=True)
     end = directory.written[-1].last_offset + 1
     log = open_at(files, config=directory.config, is_clean=True, checkpoints=(end, 0))

@@ -1,4 +1,4 @@
-"""What groups have committed, read from bytes made by hand."""
+"""Tests of reading the commits of groups from bytes made by hand."""
 
 import struct
 

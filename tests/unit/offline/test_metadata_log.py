@@ -49,12 +49,12 @@ def flip(files: MemoryFiles, path: str) -> None:
 
 
 def plan(files: MemoryFiles, path: str = ROOT) -> RepairPlan:
-    """What a repair would do."""
+    """Plan a repair."""
     return plan_repair(files, find_partitions(files, path), OnDamage.CUT)
 
 
 def wrong(files: MemoryFiles) -> list[Finding]:
-    """What `verify` has against the directory."""
+    """Return the findings of `verify` that are not just information."""
     found = verify(files, find_partitions(files, ROOT))
     return [each for each in found if each.severity is not Severity.INFO]
 

@@ -1,4 +1,4 @@
-"""What a repair drops, keeps and rebuilds, and that it says all of it beforehand."""
+"""Tests of what a repair drops, keeps and rebuilds, and that its plan says all of it."""
 
 import uuid
 
@@ -53,7 +53,7 @@ def a_log(count: int = 20) -> MemoryFiles:
 
 
 def plan(files: MemoryFiles, on_damage: OnDamage = CUT) -> RepairPlan:
-    """What a repair would do; that it has changed nothing is checked."""
+    """Plan a repair, and check that this has changed nothing."""
     files.operations.clear()
     made = plan_repair(files, find_partitions(files, "data"), on_damage)
     assert not files.operations
@@ -70,7 +70,7 @@ def repair(files: MemoryFiles, on_damage: OnDamage = CUT) -> RepairPlan:
 
 
 def wrong(files: MemoryFiles) -> list[Finding]:
-    """What `verify` has to say that is no information."""
+    """Return the findings of `verify` that are not just information."""
     found = verify(files, find_partitions(files, "data"))
     return [each for each in found if each.severity is not Severity.INFO]
 
@@ -250,7 +250,7 @@ def test_a_damaged_checkpoint_is_set_aside() -> None:
 
 
 def test_an_entry_behind_the_end_of_its_log_goes() -> None:
-    """Those of other partitions stay."""
+    """A repair removes such an entry of a checkpoint and keeps those of other partitions."""
     files = a_log()
     put(files, RECOVERY_POINTS, b"0\n2\nflights 0 99\nflights 1 5\n")
     repair(files)

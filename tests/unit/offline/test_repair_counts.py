@@ -41,7 +41,7 @@ def a_log() -> MemoryFiles:
 
 
 def shown(files: MemoryFiles) -> int:
-    """How many records `cat` shows, stepping over damage."""
+    """Return the number of records that `cat` shows when it steps over damage."""
     pages = show_records(files, {PARTITION: FOLDER}, Choice(), form=Form.JSON, tell=lambda _: None)
     found = [json.loads(line)["offset"] for line in b"".join(pages).splitlines()]
     assert found == sorted(set(found))

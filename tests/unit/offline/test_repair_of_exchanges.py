@@ -1,4 +1,4 @@
-"""What a repair does where a compaction was interrupted while it exchanged segments."""
+"""Tests of repairs after a compaction was interrupted while it exchanged segments."""
 
 import pytest
 

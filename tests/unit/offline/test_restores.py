@@ -1,4 +1,4 @@
-"""What a recovery has set aside comes back with a repair, where it fits behind the log."""
+"""Tests that a repair brings back what a recovery has set aside, if it fits behind the log."""
 
 import struct
 import tracemalloc
@@ -48,12 +48,12 @@ def recovered(damage: str) -> MemoryFiles:
 
 
 def planned(files: MemoryFiles, on_damage: OnDamage = OnDamage.CUT) -> RepairPlan:
-    """What a repair would do."""
+    """Plan a repair."""
     return plan_repair(files, find_partitions(files, "data"), on_damage)
 
 
 def found(files: MemoryFiles) -> list[Finding]:
-    """What `verify` says of files that were set aside."""
+    """Return the findings of `verify` about files that were set aside."""
     told = verify(files, find_partitions(files, "data"))
     return [each for each in told if each.rule is Rule.SET_ASIDE]
 

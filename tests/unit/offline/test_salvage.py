@@ -1,4 +1,4 @@
-"""What is written of damaged batches: what can be walked, marked as unproven, and nothing else."""
+"""Tests that a salvage writes the records it can walk, marked as unproven, and nothing else."""
 
 import json
 
@@ -44,7 +44,7 @@ def change(files: MemoryFiles, position: int, data: bytes) -> None:
 
 
 def salvaged(files: MemoryFiles) -> tuple[Salvaged, list[dict[str, object]]]:
-    """What is told, and the lines of the file; the log stays as it is."""
+    """Salvage, and return the counts and the lines of the file; the log stays as it is."""
     files.make_directory("out")
     before = files.content(path(0, ".log"))
     told = salvage_records(files, {PARTITION: FOLDER}, to="out/salvaged.jsonl")

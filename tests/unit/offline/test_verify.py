@@ -26,7 +26,7 @@ def put(files: MemoryFiles, name: str, text: bytes) -> None:
 
 
 def findings(files: MemoryFiles, directory: str = "data") -> list[Finding]:
-    """All that there is to say, and that saying it changed nothing."""
+    """Return all findings, and check that this has changed nothing."""
     files.operations.clear()
     found = list(verify(files, find_partitions(files, directory)))
     assert not files.operations

@@ -32,7 +32,7 @@ INDEX = path(0, ".txnindex")
 
 
 def findings(files: MemoryFiles) -> list[Finding]:
-    """All that there is to say, and that saying it changed nothing."""
+    """Return all findings, and check that this has changed nothing."""
     files.operations.clear()
     found = list(verify(files, find_partitions(files, "data")))
     assert not files.operations
@@ -217,7 +217,7 @@ def test_damaged_meta_properties_are_found(content: bytes, told: str) -> None:
 
 
 def test_meta_properties_of_both_versions_are_in_order() -> None:
-    """Those of brokers with ZooKeeper as well."""
+    """A file of version 0, which brokers with ZooKeeper wrote, is as good as one of version 1."""
     files = transactions()
     for content in (b"version=0\nbroker.id=3\n", b"version=1\nnode.id=1\ncluster.id=c\n"):
         put(files, "data/meta.properties", content)

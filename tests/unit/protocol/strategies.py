@@ -23,7 +23,7 @@ EVERY_MESSAGE: tuple[tuple[type[Message], Api], ...] = tuple(
 """Every request and response that is served or spoken, with the API that says its versions."""
 
 NAMES: tuple[str, ...] = tuple(message.__name__ for message, _ in EVERY_MESSAGE)
-"""How a test names each entry of `EVERY_MESSAGE`."""
+"""Name of each entry of `EVERY_MESSAGE` in the ids of tests."""
 
 SAMPLES = 6
 """Random messages of each class and version."""

@@ -1,4 +1,4 @@
-"""What is encoded comes back from the decoder, for every message in every version."""
+"""Tests that every message in every version is decoded to what was encoded."""
 
 from typing import Any, cast
 

@@ -39,7 +39,7 @@ def test_the_examples_do_what_the_page_says(
 
 
 def test_every_column_is_named() -> None:
-    """Those of the Spark source, which are the same."""
+    """The page names every column of the Spark source and of the readers."""
     text = PAGE.read_text()
     for name in (*names.COLUMNS, *names.HEADERS, *names.METADATA, *DEFAULT_COLUMNS):
         assert f"`{name}`" in text, name

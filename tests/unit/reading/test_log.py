@@ -311,7 +311,7 @@ def test_a_record_that_breaks_a_rule_is_damage(form: str) -> None:
 
 
 def test_damage_at_the_end_is_raised_behind_all_that_is_sound() -> None:
-    """So a log whose last bytes are bad can be opened, and read up to them."""
+    """A log whose last bytes are bad can be opened and read up to them."""
     files = twenty()
     last = path(15, ".log")
     files.overwrite(last, files.content(last) + b"\xff" * 100)

@@ -31,7 +31,7 @@ from tests.unit.storage.builders import (
 
 
 def read(files: ChangingFiles) -> tuple[Rows, OffsetsDeletedError | None]:
-    """What a reader gets of a whole log, and what ended it early."""
+    """Read a whole log; return the rows and the error that ended the read early."""
     rows: Rows = []
     reader = open_log_reader(files, FOLDER)
     try:

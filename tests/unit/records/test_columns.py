@@ -34,7 +34,7 @@ def at_offset(data: bytes, base_offset: int) -> Batch:
 
 
 def row_of(record: Record) -> dict[str, object]:
-    """What a record is as a row."""
+    """Return a record as a row."""
     headers = [{"key": key, "value": value} for key, value in record.headers]
     return {
         "key": record.key,

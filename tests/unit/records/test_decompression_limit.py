@@ -96,7 +96,7 @@ def test_the_brokers_setting_counts() -> None:
 
 
 def findings(files: MemoryFiles) -> list[Finding]:
-    """All that a verification says."""
+    """Return all findings of a verification."""
     return list(verify(files, find_partitions(files, "data")))
 
 

@@ -110,7 +110,7 @@ FOUR = (
 
 @formats
 def test_batches_that_lose_everything_are_gone(magic: int, codec: Codec) -> None:
-    """Those between them stay, byte for byte."""
+    """Batches without a record left go; those between them stay, byte for byte."""
     shelf = Shelf()
     for records in FOUR:
         put(shelf, magic, codec, base_offset=records[0].offset, records=records)

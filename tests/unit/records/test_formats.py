@@ -1,4 +1,4 @@
-"""What Kafka's brokers leave in a log, in every format and codec, comes out of both decoders alike.
+"""Tests that both decoders agree about logs of Kafka's brokers, in every format and codec.
 
 The two are `records_of`, which gives objects, and `ColumnsBuilder`, which gives Arrow.
 """

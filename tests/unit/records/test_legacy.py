@@ -36,7 +36,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 2**62), CONTENT, CO
 
 
 def compressed(codec: Codec, data: bytes, magic: int) -> bytes:
-    """As Kafka compresses it: with the wrong checksum in the header of v0's lz4 frame."""
+    """Compress as Kafka does: the header of v0's lz4 frame has a wrong checksum."""
     value = bytearray(compress(codec, data))
     if codec is Codec.LZ4 and magic == 0:
         value[6] = 0x1A

@@ -25,7 +25,7 @@ def stored(data: bytes, base_offset: int) -> bytes:
 
 
 def plain(count: int, *, size: int = 10, since: int = 0) -> bytes:
-    """So many batches of one record each."""
+    """Return `count` batches of one record each."""
     rows = [Record(0, 1000, b"key", b"v" * size)]
     return b"".join(stored(built(rows), since + number) for number in range(count))
 

@@ -44,7 +44,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._object()
 
     def log_message(self, *args: object) -> None:
-        """Nothing on stderr."""
+        """Write nothing to stderr."""
 
     def _object(self) -> None:
         key = unquote(urlsplit(self.path).path).removeprefix(f"/{BUCKET}").lstrip("/")

@@ -19,7 +19,7 @@ from tailrace.runtime.network import (
 async def connected(
     network: SocketNetwork, host: str, port: int, *, first: int = 0
 ) -> Socket | OSError:
-    """What comes of an attempt to connect."""
+    """Try to connect, and return the socket or the error."""
     outcome: asyncio.Future[Socket | OSError] = asyncio.get_running_loop().create_future()
     network.connect(host, port, outcome.set_result, first=first)
     assert not outcome.done()

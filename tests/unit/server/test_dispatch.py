@@ -1,4 +1,4 @@
-"""How many requests are decoded and answers are made at the same time."""
+"""Tests of how many requests are decoded and how many answers are made at the same time."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Who has to go when others wait for the memory of requests."""
+"""Tests of evicting clients when others wait for the memory of requests."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -40,7 +40,7 @@ class Clock:
 
 
 class Query:
-    """What Spark's engine does with a reader: offsets go through JSON, batches follow each other.
+    """Drives a reader as Spark's engine does: offsets go through JSON, batches follow each other.
 
     `written` are the ends of batches that are in the checkpoint.
     """
@@ -68,7 +68,7 @@ class Query:
 
     @property
     def start(self) -> Offset:
-        """Where the next batch starts."""
+        """The start of the next batch."""
         return self.written[-1] if self.written else self.reader.initialOffset()
 
     def poll(self, *, is_limited: bool = True) -> bool:

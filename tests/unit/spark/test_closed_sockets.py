@@ -1,4 +1,4 @@
-"""What PySpark's daemon prints in a worker that has imported this package."""
+"""Tests of the messages that PySpark's daemon prints in a worker with this package."""
 
 import sys
 import traceback
@@ -10,7 +10,7 @@ from tailrace.spark.closed_sockets import hide_closed_sockets
 
 
 def print_in_daemon(error: Exception) -> None:
-    """What the daemon does with an error that ends a worker."""
+    """Print an error that ends a worker, as the daemon does."""
     try:
         raise error
     except type(error):

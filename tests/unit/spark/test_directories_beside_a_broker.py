@@ -36,14 +36,14 @@ def store(
 
 
 def plan(at: DirectoryStore) -> OffsetRange:
-    """All that the log has, as a driver plans it."""
+    """Plan the whole log as a driver does."""
     extent = at.extents([PARTITION])[PARTITION]
     [wanted] = measure_ranges(at, {PARTITION: (extent.start, extent.end)})
     return wanted
 
 
 def rows_of(at: DirectoryStore, wanted: OffsetRange, *, fails: bool) -> Rows:
-    """What a task reads of a range."""
+    """Read a range as a task does."""
     found: Rows = []
     for located in at.pieces(wanted, fails_on_data_loss=fails):
         for batch, _, _ in split_batches(located, wanted):

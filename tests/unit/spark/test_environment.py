@@ -1,4 +1,4 @@
-"""What Spark needs of this machine, before it is started."""
+"""Tests of the checks of this machine before Spark is started."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ from tailrace.spark.environment import check_pyspark, check_pyspark_version, use
 
 
 class Context:
-    """What of a SparkContext tells the workers' Python, as Spark starts it without any choice."""
+    """The part of a SparkContext that names the workers' Python, as Spark starts it by default."""
 
     def __init__(self, **settings: str) -> None:
         self.pythonExec = "python3"

@@ -1,4 +1,4 @@
-"""What `install` ships, and what it does not take."""
+"""Tests of what `install` ships and of what it refuses."""
 
 import subprocess
 import sys

@@ -23,7 +23,7 @@ def fake_java(home: Path, *, version: str) -> Path:
 
 
 def start(home: Path) -> str:
-    """What the java in `home` says when it is started as Spark's launcher does."""
+    """Start the java in `home` as Spark's launcher does, and return its output."""
     command: list[str | Path] = [home / "bin" / "java", VECTOR_ARGUMENT, "-version"]
     answer = subprocess.run(command, check=True, capture_output=True, text=True)
     return answer.stderr

@@ -1,4 +1,4 @@
-"""What part of a backlog a micro-batch gets."""
+"""Tests of the part of a backlog that a micro-batch gets."""
 
 import pytest
 from hypothesis import given

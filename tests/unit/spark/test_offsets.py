@@ -28,7 +28,7 @@ def resolved(**given: str) -> dict[TopicPartition, tuple[int, int]]:
 
 
 def faults_of(**given: str) -> list[str]:
-    """What the ranges are refused with."""
+    """Return the faults for which the ranges are refused."""
     with pytest.raises(ConfigError) as caught:
         resolved(**given)
     return caught.value.faults

@@ -1,4 +1,4 @@
-"""What a task reads from directories: the rows, the columns, and the place of any damage."""
+"""Tests of tasks that read directories: the rows, the columns, and the place of any damage."""
 
 import struct
 import zlib

@@ -1,4 +1,4 @@
-"""What a task of the sink does, with a real broker and without Spark."""
+"""Tests of a task of the sink, with a real broker and without Spark."""
 
 from collections.abc import Iterator
 from pathlib import Path

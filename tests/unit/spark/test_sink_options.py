@@ -56,7 +56,7 @@ def schema(text: str) -> StructType:
 
 
 def faults(columns: str, options: dict[str, str]) -> list[str]:
-    """What is wrong with a write."""
+    """Return the faults of a write."""
     with pytest.raises(ConfigError) as caught:
         parse_sink(options, schema(columns))
     return caught.value.faults

@@ -1,4 +1,4 @@
-"""What a stream does when records, partitions or the whole place are gone."""
+"""Tests of a stream when records, partitions or the whole place are gone."""
 
 import shutil
 from pathlib import Path
@@ -67,7 +67,7 @@ LOSSES = {
         span(40, 45),
     ),
 }
-"""What happens, what is left to read, what is appended then, and what comes of that."""
+"""By error: the event, the rows left to read, the range appended then, and the rows that follow."""
 
 
 @pytest.mark.parametrize("name", LOSSES)

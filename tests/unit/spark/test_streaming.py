@@ -1,4 +1,4 @@
-"""What a stream reads: where it starts, how far a batch goes, and what it sees of what comes."""
+"""Tests of a stream's reads: its start, the ends of its batches, and data that comes meanwhile."""
 
 import pickle
 import shutil

@@ -14,7 +14,7 @@ from tests.unit.spark.stream_query import T0, T1, Clock, Offset, span
 
 
 class Query:
-    """What the engine of Spark 4.0 does with a reader; `written` is the checkpoint."""
+    """Drives a reader as the engine of Spark 4.0 does; `written` is the checkpoint."""
 
     def __init__(self, path: Path, **options: str) -> None:
         self.path = path

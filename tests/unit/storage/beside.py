@@ -1,4 +1,4 @@
-"""What a broker does to a log while somebody reads it: every state of the disk in between."""
+"""Changes of a broker to a log while somebody reads it: every state of the disk in between."""
 
 from collections.abc import Callable, Iterator
 from functools import cache

@@ -47,11 +47,11 @@ class SetClock:
         self._paused_s = 0.0
 
     def now_ms(self) -> int:
-        """What it was set to."""
+        """Return the time it was set to."""
         return self.time_ms
 
     def monotonic_s(self) -> float:
-        """How long it has been paused."""
+        """Return the seconds it has been paused."""
         return self._paused_s
 
     def pause(self, seconds: float) -> None:

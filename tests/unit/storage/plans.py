@@ -81,7 +81,7 @@ def with_offsets(*deltas: int, codec: Codec = Codec.NONE) -> bytearray:
 
 
 def marker_batch(timestamp: int = NOW) -> bytearray:
-    """What a transaction coordinator writes at the end of a transaction."""
+    """Return the batch that a transaction coordinator writes at the end of a transaction."""
     builder = BatchBuilder(
         is_control=True, is_transactional=True, producer_id=23423, producer_epoch=5
     )

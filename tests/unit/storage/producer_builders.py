@@ -121,7 +121,7 @@ def append(
 
 
 def producer(known: ProducerStates, producer_id: int = 7) -> KnownProducer:
-    """What is known of a producer that is not forgotten."""
+    """Return a producer that is not forgotten."""
     found = known.get(producer_id)
     assert found is not None
     return found

@@ -1,4 +1,4 @@
-"""What may enter a log as a batch, in which order it is refused, and what is written into it."""
+"""Tests of planning an append: the order of refusals, and the fields written into a batch."""
 
 import pytest
 

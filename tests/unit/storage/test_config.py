@@ -42,7 +42,7 @@ KAFKA_DEFAULTS = {
     "segment.ms": "604800000",
     "unclean.leader.election.enable": "false",
 }
-"""What DescribeConfigs of a Kafka 4.3.1 says of a topic without settings of its own."""
+"""Answer of a Kafka 4.3.1 to DescribeConfigs for a topic without settings of its own."""
 
 
 def test_every_setting_of_kafka_is_there() -> None:

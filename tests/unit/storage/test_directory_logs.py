@@ -312,7 +312,7 @@ CHECKPOINTS = ("recovery-point-offset-checkpoint", "cleaner-offset-checkpoint")
 
 
 def with_a_gap() -> MemoryFiles:
-    """What a killed broker leaves of a new log whose first segment has lost its last batch."""
+    """Return the disk of a killed broker with a log whose first segment lacks its last batch."""
     files = MemoryFiles()
     log = add(started(files), count=20)
     first = f"data/flights-0/{0:020d}.log"
@@ -324,7 +324,7 @@ def with_a_gap() -> MemoryFiles:
 
 
 def found_in(files: MemoryFiles) -> int:
-    """How many records a start finds."""
+    """Return the number of records that a start finds."""
     log = started(files).get(ONE)
     assert log is not None
     return len(records(log))

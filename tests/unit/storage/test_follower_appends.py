@@ -1,4 +1,4 @@
-"""What a follower takes of a leader's bytes: everything that is whole, sound and in order."""
+"""Tests of a follower's appends of a leader's bytes: whole, sound and in order, or refused."""
 
 import pytest
 

@@ -32,7 +32,7 @@ from tests.unit.storage.transactional import follow, replicated
 
 BIG = settings(segment_bytes=10**6, segment_index_bytes=1200)
 OFFSETS = [*range(50), *range(50, 200, 7)]
-"""As compaction leaves them."""
+"""Offsets with gaps, as compaction leaves them."""
 
 
 def sequenced(base_offset: int, sequence: int, *contents: bytes, producer_id: int = 1) -> bytearray:

@@ -1,4 +1,4 @@
-"""What a start finds and leaves behind: indexes, snapshots, epochs and aborts are made anew."""
+"""Tests of opening a log: indexes, snapshots, epochs and aborts are made anew."""
 
 import contextlib
 import errno
@@ -268,7 +268,7 @@ def test_of_snapshots_between_segments_the_newest_stays() -> None:
 
 
 def index_entries(segment: Segment) -> tuple[int, int, TimestampOffset]:
-    """How many entries the indexes of a segment have, and the last one of its time index."""
+    """Count the entries of a segment's indexes, and return the last one of its time index too."""
     offsets, times = segment.offset_index, segment.time_index
     return offsets.entries.count, times.entries.count, times.last
 

@@ -589,7 +589,7 @@ def test_a_directory_whose_checkpoints_cannot_be_read_is_unusable() -> None:
         """A disk that fails in reading checkpoints; `DiskFault` is for changes only."""
 
         def open(self, path: str, **options: bool) -> MemoryFile:
-            """As on any disk, but for one file."""
+            """Open a file, unless it is the one that cannot be read."""
             if path.endswith(RECOVERY_POINTS):
                 raise OSError(errno.EIO, os.strerror(errno.EIO), path)
             return super().open(path, **options)

@@ -1,4 +1,4 @@
-"""What a move to another log directory leaves in the target, for the starts that follow."""
+"""Tests of a move to another log directory, and of the starts that follow it."""
 
 import errno
 import random
@@ -104,7 +104,7 @@ def move(logs: LogManager, log: Log) -> Log:
 
 
 def recovery_points(files: MemoryFiles, path: str) -> dict[TopicPartition, int]:
-    """As a directory has them on the device."""
+    """Return the recovery points that a directory has on the device."""
     return read_offset_checkpoint(files, f"{path}/{names.RECOVERY_POINTS}")
 
 

@@ -106,7 +106,7 @@ def test_all_producers_of_a_snapshot_are_known() -> None:
 
 
 def test_snapshots_outside_of_the_log_are_removed() -> None:
-    """Those behind its end, and those that are not behind its start."""
+    """A reload removes snapshots behind the log's end, and those that are not behind its start."""
     files = folder()
     known = states(files)
     for sequence in range(5):

@@ -45,7 +45,7 @@ def in_transaction(sequence: int = 0, **options: int) -> Batch:
 
 
 def emptied(batch: Batch) -> Batch:
-    """What compaction leaves of a batch whose records have all gone: the header."""
+    """Return the header that compaction leaves of a batch whose records have all gone."""
     data = bytearray(batch.view[: layout.HEADER_SIZE])
     layout.LENGTH.pack_into(data, layout.LENGTH_POSITION, len(data) - layout.LOG_OVERHEAD)
     struct.pack_into(">i", data, layout.RECORD_COUNT_POSITION, 0)

@@ -1,4 +1,4 @@
-"""What a reader is given where compaction has left batches without a record."""
+"""Tests of reads where compaction has left batches without a record."""
 
 import struct
 from itertools import accumulate

@@ -58,7 +58,7 @@ def bases(log: RecordsFile, position: int = 0) -> list[int]:
 
 
 def resizes(files: MemoryFiles) -> int:
-    """How often a file's length was set."""
+    """Count the calls that set a file's length."""
     return sum(operation == "resize" for operation, _ in files.operations)
 
 

@@ -76,7 +76,7 @@ def sentences(
     log_start: int = 0,
     high_watermark: int | None = None,
 ) -> list[str]:
-    """What the operator reads, segment by segment."""
+    """Return the sentences for the operator, segment by segment."""
     end = facts[-1].next_base_offset
     explained = explain_retention(
         facts,

@@ -320,7 +320,7 @@ def test_a_log_that_is_only_compacted_loses_deleted_records() -> None:
 def test_epochs_follow_the_log_start(
     starts: tuple[int, ...], expected: list[tuple[int, int]]
 ) -> None:
-    """Those below go; the one that holds it begins there."""
+    """Epochs below the log start go; the epoch that holds it begins there."""
     log = log_of(15, retention_bytes=10 * SIZE)
     for epoch, start in enumerate(starts):
         log.epochs.assign(epoch, start)
@@ -330,7 +330,7 @@ def test_epochs_follow_the_log_start(
 
 
 def test_a_segment_that_cannot_be_renamed_stays_until_the_next_call() -> None:
-    """Those before it are gone, and what is below the log start is not served."""
+    """The segments before it are gone, and records below the log start are not served."""
     log = log_of(15, retention_bytes=0)
     replicate_all(log)
     files = log.folder.files

@@ -66,7 +66,7 @@ def read(segment: Segment, offset: int) -> list[bytes | None]:
 
 
 def content(files: MemoryFiles) -> dict[str, bytes]:
-    """What each file holds."""
+    """Return the content of each file."""
     return {name: files.content(name) for name in files.list(".")}
 
 

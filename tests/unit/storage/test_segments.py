@@ -34,7 +34,7 @@ def bases(segments: object) -> list[int]:
     ],
 )  # fmt: skip
 def test_an_offset_parts_the_segments(offset: int, before: list[int], behind: list[int]) -> None:
-    """Those that end before it, and from the one that holds it on."""
+    """Segments that end before an offset are parted from those from its own segment on."""
     assert bases(three().before(offset)) == before
     assert bases(three().from_offset(offset)) == behind
 

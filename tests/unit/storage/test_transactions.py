@@ -46,7 +46,7 @@ def new_log(files: MemoryFiles | None = None) -> Log:
 
 
 def unstable(log: Log) -> int | None:
-    """Where the oldest transaction begins whose end is not replicated."""
+    """Return the start of the oldest transaction whose end is not replicated."""
     return log.producers.first_unstable_offset
 
 
@@ -154,7 +154,7 @@ def test_a_read_of_committed_records_behind_each_append_is_empty() -> None:
 
 
 EXPECTED = (AbortedTxn(1, 0, 29, 8), AbortedTxn(2, 8, 74, 36))
-"""What the four interleaved transactions leave in the index."""
+"""Entries of the four interleaved transactions in the index."""
 
 
 def check_four_transactions(log: Log) -> None:

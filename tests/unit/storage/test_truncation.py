@@ -37,7 +37,7 @@ def produced(log: Log, sequence: int) -> None:
 
 
 def producer(log: Log) -> KnownProducer:
-    """What is known of it."""
+    """Return the state of the producer."""
     known = log.producers.get(1)
     assert known is not None
     return known
@@ -307,7 +307,7 @@ class Interrupted(MemoryFiles):
     meanwhile: Callable[[], None] | None = None
 
     def sync_directory(self, path: str) -> None:
-        """As ever, and then what happens meanwhile."""
+        """Sync the directory, and then make the waiting call."""
         super().sync_directory(path)
         call, self.meanwhile = self.meanwhile, None
         if call is not None:

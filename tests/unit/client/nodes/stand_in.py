@@ -16,7 +16,7 @@ from tailrace.runtime.network import Socket
 from tailrace.testing import Outside, virtual_runtime
 
 Wrap = Callable[[Socket], Socket]
-"""What a broker puts between itself and its end of a connection."""
+"""Wraps a broker's end of a connection."""
 
 OFFERED = tuple(
     ApiVersion(api_key=api.key, min_version=api.first_version, max_version=api.last_version)

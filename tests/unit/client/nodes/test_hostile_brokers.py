@@ -16,11 +16,11 @@ from tailrace.protocol.messages.metadata import MetadataResponse
 from tests.unit.client.nodes.stand_in import METADATA, stage
 
 ANSWER = frames.encode_response(SPOKEN[ApiKey.METADATA], METADATA, version=8, correlation_id=1)
-"""What a broker should say to the first request after ApiVersions."""
+"""The right answer of a broker to the first request after ApiVersions."""
 
 
 def outcome_of(data: bytes, *, ends: bool = False) -> list[object]:
-    """What comes of two requests when the broker sends `data` and perhaps hangs up."""
+    """Return the outcomes of two requests when the broker sends `data` and perhaps hangs up."""
     with stage() as (outside, broker, client):
 
         async def main() -> None:

@@ -16,7 +16,7 @@ SALT = "W22ZaJ0SNY7soEsUEjb6gQ=="
 def credentials(
     mechanism: str = "SCRAM-SHA-256", username: str = "user", password: str = "pencil"
 ) -> Credentials:
-    """Those of the example in RFC 7677."""
+    """Return credentials; by default those of the example in RFC 7677."""
     return Credentials(mechanism=mechanism, username=username, password=password)
 
 

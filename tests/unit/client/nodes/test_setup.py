@@ -1,4 +1,4 @@
-"""What happens on a connection before its first request: versions and logins."""
+"""Tests of a connection before its first request: versions and logins."""
 
 import base64
 import hashlib

@@ -33,7 +33,7 @@ class ServerSide:
     def wrap_bio(
         self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *, server_hostname: str
     ) -> ssl.SSLObject:
-        """As the client's, but for the side."""
+        """Wrap the buffers as the client does, but for the server's side."""
         del server_hostname
         return self._context.wrap_bio(incoming, outgoing, server_side=True)
 
@@ -41,7 +41,7 @@ class ServerSide:
 def served(
     tmp_path: Path, *, who: str = "BROKER", asks_for_certificate: bool = False
 ) -> Callable[[Socket], Socket]:
-    """What a broker with a certificate does with a connection."""
+    """Return a function that serves a connection with a broker's certificate."""
     certificate, key = tmp_path / "server.crt", tmp_path / "server.key"
     certificate.write_text(getattr(certificates, who))
     key.write_text(getattr(certificates, f"{who}_KEY"))

@@ -136,7 +136,7 @@ class Life:
         self.round(response, version=version)
 
     def leader(self, partition: TopicPartition) -> Leader | None:
-        """Who leads it."""
+        """Return the leader of a partition."""
         return self.metadata.leader(partition)
 
 

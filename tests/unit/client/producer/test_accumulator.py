@@ -108,7 +108,7 @@ def test_a_new_leader_ends_the_pause() -> None:
 
 
 def test_a_muted_partition_is_not_ready() -> None:
-    """None of its batches is sent until it is unmuted, for any reason to send."""
+    """No reason to send makes a muted partition ready before it is unmuted."""
     accumulator = queues(linger_ms=0)
     accumulator.mute(T0)
     batch_of(accumulator)

@@ -232,7 +232,7 @@ class PoolLife(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        """What is out and what is available is all there is."""
+        """The memory in use and the available memory make up the whole."""
         assert self.pool.available + sum(self.out) == TOTAL
 
     @invariant()

@@ -41,7 +41,7 @@ def read(data: memoryview) -> list[Record]:
 
 
 class Sent(NamedTuple):
-    """What came of a source."""
+    """Records, slices and refusals that a source has led to."""
 
     records: dict[int, Record]
     """By the caller's number of the row, with offset 0."""

@@ -66,7 +66,7 @@ def parsed(**given: object) -> ProducerConfig:
 
 
 def faults(**given: object) -> list[str]:
-    """What is wrong with settings."""
+    """Return the faults of settings."""
     with pytest.raises(ConfigError) as raised:
         parsed(**given)
     return list(raised.value.faults)

@@ -12,7 +12,7 @@ from tailrace.errors import ConfigError
 
 TIMES = 50
 NOWHERE = "127.0.0.1:1"
-"""Where nobody listens."""
+"""Address on which nobody listens."""
 
 WRONG: dict[str, dict[str, Any]] = {
     "an unknown setting": {"nonsense": 1},
@@ -33,7 +33,7 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 def opened() -> int:
-    """How many descriptors this process has."""
+    """Count the descriptors of this process."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 

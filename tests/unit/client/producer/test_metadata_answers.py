@@ -1,4 +1,4 @@
-"""What the producer keeps of the answers to Metadata, and what it makes of their errors."""
+"""Tests of a producer's metadata: the answers that it keeps, and the errors in them."""
 
 from uuid import UUID
 

@@ -25,7 +25,7 @@ def sticky(batch_size: int) -> StickyPartitioner:
 
 
 def choices(partitioner: StickyPartitioner, count: int, available: tuple[int, ...]) -> Counter[int]:
-    """How often each partition is chosen in a thousand changes."""
+    """Count the choices of each partition in a thousand changes."""
     found: Counter[int] = Counter()
     for _ in range(1000):
         found[partitioner.partition("t", count, available)] += 1

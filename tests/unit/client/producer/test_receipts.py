@@ -1,4 +1,4 @@
-"""What a receipt says of its record, before and after its end, with both kinds of producers."""
+"""Tests of receipts before and after the record's end, with both kinds of producers."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -15,7 +15,7 @@ from tailrace.testing.script import FaultKind
 from tests.simulation.stage import Stage, play
 
 NOWHERE = "127.0.0.1:1"
-"""Where nobody listens."""
+"""Address on which nobody listens."""
 
 
 def test_a_receipt_of_an_event_loop_is_awaited_and_not_waited_for() -> None:

@@ -1,4 +1,4 @@
-"""What each error of a coordinator does to a transaction: again, abort, or never again."""
+"""Tests of a coordinator's errors in a transaction: it asks again, aborts, or ends the producer."""
 
 from collections.abc import Callable
 

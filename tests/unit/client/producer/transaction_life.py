@@ -268,7 +268,7 @@ def abort(life: Life, *keys: ApiKey) -> None:
 
 
 def state_of(life: Life) -> State:
-    """Where the producer is."""
+    """Return the state of the producer."""
     return life.manager.state
 
 

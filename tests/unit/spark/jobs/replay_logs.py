@@ -21,14 +21,14 @@ class BrokenConnectionError(Exception):
 
 
 class Break(NamedTuple):
-    """How a connection ends."""
+    """A way in which a connection ends."""
 
     sends: int
     """Batches that are sent before."""
     refused: int
-    """How many of the batches under way, from the first on, the broker refuses for the moment."""
+    """Number of batches under way, from the first on, that the broker refuses for the moment."""
     arrived: int
-    """How many batches under way arrive all the same, with the refused ones."""
+    """Number of batches under way that arrive all the same, with the refused ones."""
     late: bool
     """Whether these arrive only when the next attempt has begun to send."""
 
@@ -48,7 +48,7 @@ class Logs:
         return int(batches[-1].next_offset) if batches else 0
 
     def batches(self, partition: TopicPartition) -> list[Batch]:
-        """All that were not removed."""
+        """Return the batches that were not removed."""
         start = self.start.get(partition, 0)
         return [each for each in self._batches.get(partition, []) if each.base_offset >= start]
 
@@ -62,7 +62,7 @@ class Logs:
         ]
 
     def append(self, partition: TopicPartition, data: bytes) -> int:
-        """As a broker does it; gives the base offset.
+        """Append a batch as a broker does; return the base offset.
 
         Raises:
             ProducerSequenceError: the sequence number is not the producer's next one.
@@ -82,18 +82,18 @@ class Logs:
         return int(batch.base_offset)
 
     def append_foreign(self, partition: TopicPartition, values: Sequence[bytes]) -> None:
-        """What somebody else writes."""
+        """Append records of another program."""
         builder = BatchBuilder()
         for value in values:
             builder.append(None, value, timestamp=1)
         self.append(partition, bytes(builder.build()))
 
     def forget_producers(self) -> None:
-        """As after `producer.id.expiration.ms`."""
+        """Forget all producers, as a broker does after `producer.id.expiration.ms`."""
         self._states.clear()
 
     def deliver(self, sent: Iterable[tuple[TopicPartition, bytes]], *, late: bool) -> None:
-        """What arrives behind a connection that is over."""
+        """Let batches arrive although their connection is over."""
         if late:
             self._late.extend(sent)
             return
@@ -104,7 +104,7 @@ class Logs:
                 return  # What comes behind it on the connection is out of order, too.
 
     def deliver_late(self) -> None:
-        """What was under way for so long."""
+        """Let the batches arrive that were under way for so long."""
         sent = [*self._late]
         self._late.clear()
         self.deliver(sent, late=False)
@@ -128,11 +128,11 @@ class Connection:
         self._queue: deque[tuple[TopicPartition, bytes, Callable[[int], None]]] = deque()
 
     def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """What is left."""
+        """Return the start and the end of the log."""
         return self._logs.start.get(partition, 0), self._logs.end(partition)
 
     def batches(self, partition: TopicPartition, start: int, limit: int) -> Iterator[Batch]:
-        """What is left between two offsets."""
+        """Yield the batches between two offsets that were not removed."""
         for each in self._logs.batches(partition):
             if start < each.next_offset and each.base_offset < limit:
                 yield each
@@ -156,7 +156,7 @@ class Connection:
             self._answer()
 
     def settle(self) -> None:
-        """All that is under way."""
+        """Answer all batches under way."""
         while self._queue:
             self._answer()
 

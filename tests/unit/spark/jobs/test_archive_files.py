@@ -27,7 +27,7 @@ DAY_MS = 86_400_000
 def written(
     tmp_path: Path, records: list[Record], *, limit: int, by: str = "date"
 ) -> list[StagedRange]:
-    """What one work item of all these records gives."""
+    """Do one work item with all these records, and return its ranges."""
     write_segment(tmp_path / "data", FLIGHTS, 0, batch_of(records))
     task = ArchiveTask(
         options=parse_options({"path": str(tmp_path / "data"), "subscribe": "flights"}),

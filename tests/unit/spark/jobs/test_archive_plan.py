@@ -1,4 +1,4 @@
-"""What an archive takes next, and how it is cut: no offset twice, none left out."""
+"""Tests of planning an archive: no offset is taken twice, and none is left out."""
 
 from dataclasses import replace
 

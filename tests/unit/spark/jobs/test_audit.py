@@ -1,4 +1,4 @@
-"""How an audit cuts its work, what its pieces find on a real disk, and what its page says."""
+"""Tests of an audit: its pieces, their findings on a real disk, and its page."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -126,7 +126,7 @@ def test_the_exit_code_is_that_of_verify() -> None:
 
 
 def test_the_page_has_totals_and_a_row_for_each_finding() -> None:
-    """What files hold does not become markup."""
+    """The page shows the totals and each finding, and no content of files becomes markup."""
     page = Page(audit_page(report(Severity.INFO, Severity.ERROR, Severity.WARNING)))
     assert "script" not in page.tags
     assert "<script>alert('x')</script>&\"\\x00" in page.text
@@ -167,7 +167,7 @@ def test_findings_at_one_position_share_a_mark() -> None:
 
 
 def test_a_finding_about_a_file_is_a_line_below_its_segment() -> None:
-    """So is one in an index, whose position is not one in the log."""
+    """A finding in an index is such a line too, since its position is not one in the log."""
     files = listed([100, 300])
     index = files.segments[1].path.replace(".log", ".index")
     bad = Finding(

@@ -381,7 +381,7 @@ def crashes(files: MemoryFiles, seed: int) -> Iterator[MemoryFiles]:
 
 
 def newest(files: MemoryFiles, partition: TopicPartition) -> dict[bytes | None, bytes | None]:
-    """What a consumer that keeps the last record of each key has, once a broker tidied up."""
+    """Return the last record of each key for a consumer, once a broker has tidied up."""
     house = House(files)
     log = house.open(partition, CONFIG)
     house.home.removals.remove_due(house.clock.now_ms() + DELETE_DELAY_MS)

@@ -43,7 +43,7 @@ def test_equal_values_have_equal_hashes_and_others_do_not(values: list[bytes]) -
 
 
 def test_long_values_are_hashed_among_short_ones() -> None:
-    """Those longer than a block, too, and each byte of them counts."""
+    """Values longer than a block are hashed too, and each of their bytes counts."""
     long = b"x" * 5_000_000
     values = [b"a", long, b"", long[:-1] + b"y", b"x" * 4096, b"x" * 4097, long]
     hashes = hashes_of(binary(values)).tolist()

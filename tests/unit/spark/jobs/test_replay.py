@@ -21,7 +21,7 @@ def faults(
     offset_map: str,
     settings: ReplaySettings | None = None,
 ) -> str:
-    """What is wrong with arguments."""
+    """Return the faults of arguments."""
     with pytest.raises(ConfigError) as caught:
         check_arguments(
             source, target, offset_map=offset_map, settings=settings or ReplaySettings()
@@ -30,12 +30,12 @@ def faults(
 
 
 def checked(source: dict[str, str], settings: ReplaySettings) -> ReplayTask:
-    """What tasks would get."""
+    """Check the arguments, and return the task that all work items get."""
     return check_arguments(source, TARGET, offset_map="map", settings=settings)
 
 
 def test_all_faults_are_told_at_once() -> None:
-    """Those of the source, of the target and of the offset map."""
+    """One error tells the faults of the source, of the target and of the offset map."""
     told = faults(
         {"archive": "lake", "path": "data", "subscripe": "t"},
         {"bootstrap.servers": "nowhere", "acks": "1", "batch.size": "many"},

@@ -1,4 +1,4 @@
-"""What a replay sends next: every offset once, in order, and interrupted ranges as they were."""
+"""Tests of planning a replay: every offset once, in order, and interrupted ranges as they were."""
 
 import json
 

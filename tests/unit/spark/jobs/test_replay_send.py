@@ -108,7 +108,7 @@ def walk(
 
 
 def expected(records: Sequence[Record], planned: PlannedRange, number: int) -> list[Record]:
-    """What a partition of the target should have, with offset 0 throughout."""
+    """Return the records that a partition of the target should have, with offset 0 throughout."""
 
     def goes_to(each: Record) -> int:
         if planned.keeps_partition:

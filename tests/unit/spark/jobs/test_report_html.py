@@ -75,7 +75,7 @@ def test_any_text_stays_text(page_of: Callable[[str], str], text: str) -> None:
 
 @pytest.mark.parametrize("page_of", [audit_of, profile_of])
 def test_a_topic_named_like_a_script_is_shown_and_not_run(page_of: Callable[[str], str]) -> None:
-    """So is a key, a path, or a sentence about damage."""
+    """The page shows any name as text, be it a topic, a key, a path or a sentence about damage."""
     page = Page(page_of(SCRIPT))
     assert "script" not in page.tags
     assert SCRIPT in page.text

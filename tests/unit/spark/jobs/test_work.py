@@ -1,4 +1,4 @@
-"""What of a failed Spark job reaches the user, and which arguments are refused before one."""
+"""Tests of the errors of a Spark job: those of its tasks, and those of arguments before it."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_a_message_without_a_traceback_is_told_by_its_first_line() -> None:
 
 
 def test_all_faults_of_arguments_are_told_at_once() -> None:
-    """Those of the source's options with those of the archive."""
+    """One error tells the faults of the source's options and those of the archive's settings."""
     settings = ArchiveSettings(by="week", codec="zip", target_file_bytes=0)
     with pytest.raises(ConfigError) as caught:
         check_arguments({"path": "data", "subscripe": "t"}, "nowhere://x", settings)

@@ -59,5 +59,5 @@ def keyed(log: Log, keys: str, *, value: str = "") -> None:
 
 
 def latest(log: Log) -> dict[bytes | None, bytes | None]:
-    """What a reader who keeps the last record of each key ends up with."""
+    """Return the last record of each key, as a reader keeps it."""
     return {record.key: record.value for record in records(log)}

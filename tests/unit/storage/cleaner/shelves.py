@@ -62,7 +62,7 @@ def nothing(_: int = 0) -> None:
 
 
 class Cleaned(NamedTuple):
-    """What a round came to."""
+    """Result of a round."""
 
     end: int
     """Offset up to which the log is clean."""
@@ -308,7 +308,7 @@ def clean_by_tasks(
     producers: Mapping[int, ProducerEnd],
     map_bytes: int = MAP_BYTES,
 ) -> Cleaned:
-    """As `Shelf.clean`, by the work items of the Spark job, one after the other."""
+    """Clean as `Shelf.clean` does, with the work items of the Spark job, one after the other."""
     planned = plan_groups(
         shelf.segments,
         plan=shelf.plan(first_dirty, limit),

@@ -45,7 +45,7 @@ def crashed(files: MemoryFiles) -> Iterator[MemoryFiles]:
 
 
 def views() -> tuple[list[Record], list[Record], int]:
-    """What a reader sees before and after a cleaning, and how many operations that takes."""
+    """Return the records before and after a cleaning, and its number of operations."""
     shelf = three_segments()
     before = read_back(shelf.files)
     start = len(shelf.files.operations)

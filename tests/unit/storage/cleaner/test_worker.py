@@ -360,7 +360,7 @@ def test_a_checkpoint_outside_of_its_log_is_put_right(checkpoint: int) -> None:
 
 
 def test_logs_that_are_only_deleted_from_are_not_weighed() -> None:
-    """Those that are compacted are, also when they are deleted from as well."""
+    """The cleaner weighs compacted logs only, with those that are deleted from as well."""
     house = House()
     house.open(ONE, settings())
     house.open(TWO, settings(cleanup_policy="compact,delete"))

@@ -81,7 +81,7 @@ def test_offsets_must_not_fall() -> None:
 
 @pytest.mark.parametrize(("offset", "kept"), [(111, 3), (110, 1), (104, 1), (103, 0), (0, 0)])
 def test_truncate_keeps_the_entries_below_the_offset(offset: int, kept: int) -> None:
-    """Those that share an offset go together; the rest are zeros in a file of full size."""
+    """Entries that share an offset go together; the rest are zeros in a file of full size."""
     files = MemoryFiles()
     index = filled(files)
     last = (TimestampOffset(-1, 100), (1000, 103), (2000, 110), (2500, 110))[kept]
