@@ -66,41 +66,41 @@ class Code(ProducerInterceptor, BatchHook):
         self.told = 0
 
     def on_send(self, record: Any) -> Any:
-        """As an interceptor a record, as a hook a batch."""
+        """Take a record as an interceptor, or a batch as a hook."""
         self.fuse.burn()
         if isinstance(record, ProducerRecord) and record.headers:
             return record._replace(headers=cast("Any", list(record.headers)))
         return record
 
     def on_acknowledgement(self, *_: object) -> None:
-        """As an interceptor."""
+        """Take the outcome of a record as an interceptor."""
         self.fuse.burn()
 
     def on_done(self, *_: object) -> None:
-        """As a hook."""
+        """Take the outcome of a batch as a hook."""
         self.fuse.burn()
 
     def close(self) -> None:
-        """As an interceptor."""
+        """End as an interceptor."""
         self.fuse.burn()
 
     def partition(self, *_: object, partition_count: int, available: object) -> int:  # noqa: ARG002
-        """As a partitioner."""
+        """Choose a partition as a partitioner."""
         self.fuse.burn()
         return evil(int, self.fuse, partition_count - 1)  # type: ignore[no-any-return]
 
     def serialize(self, data: object) -> Any:
-        """As a serializer."""
+        """Make bytes as a serializer."""
         self.fuse.burn()
         return evil(bytes, self.fuse, b"%d" % len(str(type(data))))
 
     def delivered(self, *_: object) -> None:
-        """As a callback."""
+        """Take a record's outcome as a callback."""
         self.told += 1
         self.fuse.burn()
 
     def rows(self, count: int) -> Iterator[bytes]:
-        """As an iterable of rows."""
+        """Yield rows as the source of `send_many`."""
         for number in range(count):
             self.fuse.burn()
             yield b"row %d" % number

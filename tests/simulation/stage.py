@@ -101,7 +101,7 @@ class Stage:
 
 
 def check_empty(producer: AsyncProducer) -> None:
-    """Nothing waits in the producer, and all of its memory was given back."""
+    """Check that nothing waits in the producer, and that all of its memory was given back."""
     metrics = producer.metrics()
     assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
     assert metrics["batches-in-flight"] == 0

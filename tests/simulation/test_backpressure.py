@@ -30,7 +30,7 @@ async def wait_for(receipt: Receipt) -> None:
 
 
 def begin(stage: Stage, producer: Any, count: int) -> list[asyncio.Task[None]]:
-    """As many tasks, each of which sends a kilobyte and awaits it."""
+    """Begin `count` tasks, each of which sends a kilobyte and awaits it."""
     loop = asyncio.get_running_loop()
 
     async def send() -> None:
@@ -212,12 +212,12 @@ def test_records_that_are_not_awaited_are_bounded_by_memory() -> None:
 
 
 async def with_wait_for(receipt: Receipt) -> None:
-    """As a program awaits that will not wait for ever."""
+    """Await the receipt as a program does that gives up after a time."""
     await asyncio.wait_for(receipt, 50)
 
 
 async def with_shield(receipt: Receipt) -> None:
-    """As a program awaits that may be cancelled."""
+    """Await the receipt as a program does that may be cancelled."""
     await asyncio.shield(receipt)
 
 
@@ -352,7 +352,7 @@ def test_a_partition_that_is_not_there_holds_up_no_other_record() -> None:
 
 
 def test_records_for_a_partition_that_is_added_keep_their_order() -> None:
-    """Those that waited for it come before those that were sent when it was there."""
+    """Records that waited for the partition come before those sent when it was there."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer() as producer:

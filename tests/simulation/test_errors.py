@@ -402,7 +402,7 @@ WRONG_TYPES: dict[str, dict[str, Any]] = {
     "topic is a list": {"topic": ["t"]},
     "on_delivery is a str": {"on_delivery": "call me"},
 }
-"""What the error says, and the arguments."""
+"""Arguments, by the beginning of the error."""
 
 
 @pytest.mark.parametrize("words", WRONG_TYPES)
@@ -528,7 +528,7 @@ class Watching:
         self.heard.append((metadata, type(error).__name__ if error else ""))
 
     def close(self) -> None:
-        """Nothing to give up."""
+        """Do nothing: there is nothing to give up."""
 
 
 def test_interceptors_hear_once_of_each_record() -> None:

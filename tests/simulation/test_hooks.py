@@ -1,4 +1,4 @@
-"""What a program may be told about batches: hooks, spans of OpenTelemetry, and progress."""
+"""Tests of what hears about batches: hooks, spans of OpenTelemetry, and progress."""
 
 import logging
 

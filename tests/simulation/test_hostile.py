@@ -38,7 +38,7 @@ IN_TIME_S = 20.5
 
 @contextmanager
 def quiet(stage: Stage) -> Iterator[None]:
-    """Nothing is raised in a call of the loop meanwhile."""
+    """Check that no call of the loop raises meanwhile."""
     raised: list[dict[str, Any]] = []
     stage.outside.loop.set_exception_handler(lambda _, context: raised.append(context))
     yield
@@ -46,7 +46,7 @@ def quiet(stage: Stage) -> Iterator[None]:
 
 
 class Nonsense(NamedTuple):
-    """What a broker answers to all requests of an API, and what becomes of records."""
+    """A broker's wrong answer to all requests of an API, and the error of records that follows."""
 
     api: ApiKey
     edit: Callable[[Any], Any]

@@ -43,7 +43,7 @@ def handling(number: signal.Signals, handler: Handler) -> Iterator[None]:
 
 
 def interrupt(*_: object) -> None:
-    """What Ctrl-C does."""
+    """Raise KeyboardInterrupt, as Ctrl-C does."""
     raise KeyboardInterrupt
 
 

@@ -1,4 +1,4 @@
-"""What a producer keeps: no record that has its outcome, and nothing of topics that nobody has."""
+"""Tests of a producer's memory: it keeps no record that has ended, and no topic out of use."""
 
 import gc
 import sys
@@ -21,7 +21,7 @@ SIZE = 10_000
 
 
 def acknowledge(_: Stage) -> None:
-    """Nothing goes wrong."""
+    """Let the broker acknowledge all records."""
 
 
 def refuse(stage: Stage) -> None:

@@ -201,7 +201,7 @@ def failing(after: int) -> Iterator[bytes]:
 
 
 def summary_of(error: BaseException) -> SendSummary:
-    """What an error of send_many carries."""
+    """Return the summary that an error of send_many carries."""
     summary = vars(error)["summary"]
     assert isinstance(summary, SendSummary)
     return summary

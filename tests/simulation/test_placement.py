@@ -47,7 +47,7 @@ class Answering:
 
 
 def written(stage: Stage) -> dict[int, int]:
-    """How many records each partition has."""
+    """Return the number of records in each partition."""
     return {
         place.partition: len(led.log.records) for place, led in stage.cluster.partitions.items()
     }

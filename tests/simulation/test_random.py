@@ -144,7 +144,7 @@ async def act(stage: Stage, producer: AsyncProducer, step: Step) -> None:
 
 
 async def finish(stage: Stage, producer: AsyncProducer) -> None:
-    """Nothing is without an outcome when all times are over, and new records go through."""
+    """Check that every record ends when all times are over, and that new records go through."""
     limit_s = (TIMES["delivery_timeout_ms"] + TIMES["max_block_ms"]) / 1000 + 1
     began = stage.now
     await producer.flush()
@@ -276,7 +276,7 @@ async def transact(
 
 
 async def ask_again(stage: Stage, producer: AsyncProducer) -> bool | None:
-    """What became of a commit, from a cluster that is well in the end."""
+    """Ask for the outcome of a commit until a cluster that is well in the end tells it."""
     while True:
         try:
             await producer.finish_transaction()

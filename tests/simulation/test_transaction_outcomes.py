@@ -32,11 +32,11 @@ from tests.simulation.stage import T0, Stage, play
 SHORT = {"transactional_id": "x", "max_block_ms": 2000, "request_timeout_ms": 1000}
 ALWAYS = 1 << 30
 OPAQUE = confluent_kafka.Consumer({"group.id": "g"}).consumer_group_metadata()
-"""Nothing but librdkafka can read it."""
+"""Metadata of a consumer group that only librdkafka can read."""
 
 
 def visible(stage: Stage) -> list[bytes | None]:
-    """What readers of committed records see."""
+    """Return the values that readers of committed records see."""
     return [each.value for each in stage.cluster.log().visible()]
 
 
@@ -315,7 +315,7 @@ WRONG: dict[str, tuple[Any, Any]] = {
     "a key of offsets is a str": ({"in": 1}, "g"),
     "offsets is a list": ([(PLACE, 1)], "g"),
 }
-"""What the error says, then offsets and a group."""
+"""Offsets and a group, by the beginning of the error."""
 
 
 @pytest.mark.parametrize("words", WRONG)

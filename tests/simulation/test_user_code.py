@@ -232,7 +232,7 @@ class BreakingNetwork(Connector):
     def connect(
         self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0
     ) -> Callable[[], None]:
-        """As the network, unless it is broken, once."""
+        """Connect as the network does; if it is broken, fail once instead."""
         if self.is_broken:
             self.is_broken = False
             raise ZeroDivisionError("a fault in the middle of a step")

@@ -29,7 +29,7 @@ class Sent(NamedTuple):
 
 
 class Client(Protocol):
-    """What each of the three can do, on partition 0 of a topic."""
+    """Operations of each of the three clients, on partition 0 of a topic."""
 
     def produce(
         self, address: str, topic: str, records: Sequence[Sent], *, codec: str, is_idempotent: bool

@@ -69,7 +69,7 @@ class ConfluentAdmin:
         answers[wanted].result(TIMEOUT_S)
 
     def close(self) -> None:
-        """Nothing to do: it goes with the object."""
+        """Do nothing: it ends with the object."""
 
     def _describe(
         self, kind: "confluent_kafka.admin.ResourceType", name: str

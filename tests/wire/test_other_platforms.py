@@ -59,7 +59,7 @@ print(usable_core_count() > 0)
 
 
 def run(script: str, *arguments: str) -> str:
-    """What a Python without these names prints."""
+    """Return the output of a Python without these names."""
     done = subprocess.run(
         [sys.executable, "-c", HIDE + script, *arguments],
         capture_output=True, text=True, timeout=60, check=False,

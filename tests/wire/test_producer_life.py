@@ -1,4 +1,4 @@
-"""What befalls a producer's process and its broker: Ctrl-C, forks, and a broker that is killed."""
+"""Tests of events in a producer's life: Ctrl-C, forks, and a broker that is killed."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.wire
 
 END_S = 2
-"""How long a process may take to end by Ctrl-C."""
+"""Longest time that a process may take to end by Ctrl-C."""
 
 HEADER = """
 import os, signal, sys, threading

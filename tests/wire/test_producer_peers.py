@@ -28,7 +28,7 @@ pytestmark = pytest.mark.wire
 
 BROKERS = 3
 PARTITIONS = 4
-"""What a topic of the mock cluster has."""
+"""Number of partitions of the mock cluster's topic."""
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ class TlsProxy:
         context.load_cert_chain(certificate, key)
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.broker = "{}:{}".format(*free.getsockname())
-            """Where the broker is to listen."""
+            """Address on which the broker is to listen."""
         self._loop = asyncio.new_event_loop()
         self._server = self._loop.run_until_complete(
             asyncio.start_server(self._relay, "127.0.0.1", 0, ssl=context)

@@ -18,7 +18,7 @@ from tests.wire.clients import CLIENTS, TIMEOUT_S
 pytestmark = pytest.mark.wire
 
 NOWHERE = "127.0.0.1:1"
-"""Where nobody listens."""
+"""Address on which nobody listens."""
 
 
 def values(address: str, topic: str, count: int) -> list[bytes | None]:

@@ -40,7 +40,7 @@ def serving(data: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], 
 
 
 def refused(*options: str) -> str:
-    """What a broker says that does not start; one line on stderr and exit code 1."""
+    """Return the error of a broker that refuses to start, with one line and exit code 1."""
     done = subprocess.run(
         [*COMMAND, *options], capture_output=True, text=True, timeout=120, check=False
     )
