@@ -66,7 +66,7 @@ class Load:
         return f"{self.name} failed: {self._failure!r}" if self._failure is not None else ""
 
     def told(self) -> list[Told]:
-        """What became of every record."""
+        """Return the outcome of every record."""
         return self._told + [self._of(*each) for each in self._receipts]
 
     def _run(self) -> None:
@@ -189,7 +189,7 @@ class Load:
 
 
 def finished(producer: Producer) -> End:
-    """What the producer says of a commit, once it has learnt its outcome.
+    """Finish a transaction of unknown outcome, and return the outcome that the producer learns.
 
     Raises:
         TransactionOutcomeUnknownError: it never will.

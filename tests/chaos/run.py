@@ -38,7 +38,7 @@ _LOADS: Final = ("plain-1", "plain-2-keys", "async-1", "async-2-keys", "many-1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """How patient the producers are; a Kafka takes longer to start than our broker."""
+    """Timeouts of the producers; a Kafka takes longer to start than our broker."""
 
     request_ms: int
     delivery_ms: int
@@ -55,7 +55,7 @@ _KAFKA: Final = Times(request_ms=3000, delivery_ms=20_000, block_ms=15_000)
 
 
 class Chaos:
-    """What is done to a broker and to the connections to it."""
+    """Disturbs a broker and the connections to it."""
 
     def __init__(self, broker: Killable, proxy: Proxy, chance: Random) -> None:
         self.counts: Counter[str] = Counter()

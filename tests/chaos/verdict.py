@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class End(Enum):
-    """What a producer said of a record."""
+    """Outcome of a record as its producer reported it."""
 
     ACKNOWLEDGED = "acknowledged"
     FAILED = "failed"

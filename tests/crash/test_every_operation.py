@@ -11,7 +11,7 @@ from tests.crash.workloads import WORKLOADS, Broker
 from tests.steps import Steps
 
 PARTIAL_BYTES = (0, 30)
-"""What is written of a write at which the process dies: nothing, or half a batch header."""
+"""Bytes that are written of a write at which the process dies: none, or half a batch header."""
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.__name__)

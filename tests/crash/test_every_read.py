@@ -27,7 +27,7 @@ class FailsOnce(MemoryFiles):
         self._is_short = is_short
 
     def look(self, operation: str, path: str) -> int:
-        """As ever, but for the n-th: an error, or of a read only two bytes."""
+        """Let the n-th call fail, or read two bytes only; let all others through."""
         allowed = super().look(operation, path)
         if len(self.reads) - 1 != self._number:
             return allowed

@@ -48,7 +48,7 @@ def entries_by_batches(log: Log, start: int) -> list[tuple[int, int]]:
 
 
 def noted_log_start(files: MemoryFiles) -> int:
-    """What the checkpoint of log starts says, or 0."""
+    """Return the log start in the checkpoint, or 0."""
     path = f"data/{names.LOG_START_OFFSETS}"
     return read_offset_checkpoint(files, path).get(ONE, 0) if files.exists(path) else 0
 

@@ -40,7 +40,7 @@ PARTS = 4
 
 @dataclass(slots=True)
 class Oracle:
-    """What was acknowledged, and what a lost machine must still have."""
+    """Batches that were acknowledged, and those that must outlive the machine."""
 
     sent: list[bytes] = field(default_factory=list)
     acknowledged: int = 0
@@ -184,13 +184,13 @@ GROWING = frozenset({"open", "write", "resize", "rename", "make_directory"})
 
 
 class Refusal(NamedTuple):
-    """How devices refuse, from one call on."""
+    """A way in which devices refuse, from one call on."""
 
     error: int
     operations: frozenset[str] | None
     """Calls that can fail in this way; None for all."""
     times: int
-    """How many of them fail; where it is more than one, those on the same directory."""
+    """Number of calls that fail; if it is more than one, those on the same directory."""
     is_named: bool = True
     """Whether the error says which file it is about."""
 

@@ -125,7 +125,7 @@ def state(files: MemoryFiles) -> dict[str, bytes]:
 
 
 def offsets(files: MemoryFiles) -> list[int]:
-    """What a broker finds that starts after a crash; it must cut nothing."""
+    """Start a broker after a crash and return the offsets it finds; it must cut nothing."""
     checkpoint = read_offset_checkpoint(files, "data/recovery-point-offset-checkpoint")
     cuts: list[object] = []
     log = open_at(files, checkpoints=(checkpoint.get(PARTITION, 0), 0), report=cuts.append)

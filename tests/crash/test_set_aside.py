@@ -97,7 +97,7 @@ def lost(before: MemoryFiles, after: MemoryFiles) -> list[int]:
 
 
 def start(files: MemoryFiles) -> Log:
-    """What a broker does first."""
+    """Open the log as a broker does first."""
     return open_at(files)
 
 

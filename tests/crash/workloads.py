@@ -35,12 +35,12 @@ SHORT = log_config({**SETTINGS, "retention.bytes": "600"})
 
 @dataclass(slots=True)
 class Oracle:
-    """What was sent, what was acknowledged, and what a lost machine must still have."""
+    """Batches that were sent and acknowledged, and those that must outlive the machine."""
 
     sent: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
     """Batches as they must stand in the log, in order."""
     acknowledged: dict[TopicPartition, int] = field(default_factory=dict)
-    """How many of them."""
+    """Number of these that were acknowledged."""
     on_device: dict[TopicPartition, int] = field(default_factory=dict)
     """Offset below which nothing may be lost; known from `sync` and `checkpoint`."""
     deleted: set[TopicPartition] = field(default_factory=set)
@@ -52,7 +52,7 @@ class Oracle:
 
 
 class Found(NamedTuple):
-    """What a start found of one partition."""
+    """The part of a partition that a start found."""
 
     start: int
     end: int
@@ -155,7 +155,7 @@ class Broker:
         self.logs.removals.remove_due(NOW + DAY_MS)
 
     def checkpoint(self) -> None:
-        """What the broker does every minute."""
+        """Write the checkpoints, as the broker does every minute."""
         self.logs.checkpoint()
         self._note_recovery_points()
 
@@ -319,14 +319,14 @@ def run(workload: Callable[[Broker], None], files: MemoryFiles) -> Oracle:
 
 
 def operation_count(workload: Callable[[Broker], None]) -> int:
-    """How many changing calls a workload makes."""
+    """Count the changing calls that a workload makes."""
     files = MemoryFiles()
     run(workload, files)
     return len(files.operations)
 
 
 class Starts:
-    """What a start finds on disks, of which crashes leave many that are equal."""
+    """Results of starts on disks; crashes leave many equal disks, which are started once."""
 
     def __init__(self) -> None:
         self._known: dict[object, dict[TopicPartition, Found]] = {}

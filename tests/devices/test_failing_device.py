@@ -67,7 +67,7 @@ class Place:
 
     @property
     def log(self) -> Path:
-        """What the broker has written to stderr."""
+        """The file with the broker's stderr."""
         return self.root / "broker.log"
 
     def refuse(self, call: str, directory: str) -> None:

@@ -1,6 +1,6 @@
-"""What a producer, a coordinator or a leader can send to be appended, and what a log makes of it.
+"""Fuzz targets: appends by a producer, a coordinator or a leader.
 
-What is accepted is held against what was sent: the same records, under offsets that rise.
+A batch that the log accepts has the records that were sent, under rising offsets.
 """
 
 import zlib

@@ -1,4 +1,4 @@
-"""What compaction reads: payloads under its kernels, and wrappers of older formats.
+"""Fuzz targets of compaction: payloads under its kernels, and wrappers of older formats.
 
 The kernels run in both engines, which agree, and nothing is written outside of the room given.
 """
@@ -27,7 +27,7 @@ _SLOTS = 8
 
 
 class _Buffers:
-    """What the kernels write to, with bytes behind each that must stay."""
+    """Buffers that the kernels write to, with bytes behind each that must stay."""
 
     def __init__(self, count: int) -> None:
         self.memory = [

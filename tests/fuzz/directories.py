@@ -60,7 +60,7 @@ class Written(NamedTuple):
     base_offset: int
     last_offset: int
     content: bytes
-    """All that its checksum covers, or would, of an older format."""
+    """The bytes that its checksum covers, or would cover in an older format."""
     legacy: bool
 
 
@@ -87,7 +87,7 @@ class Directory:
 
 
 def written_as(each: Batch) -> Written:
-    """What a batch is known by."""
+    """Return the fields by which a batch is recognized."""
     content = bytes(each.view[STAMPED_BYTES:])
     return Written(each.base_offset, each.last_offset, content, each.legacy is not None)
 

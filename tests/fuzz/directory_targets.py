@@ -103,7 +103,7 @@ def located(error: CorruptionError) -> None:
 
 
 def _read(batches: Iterable[Batch]) -> tuple[list[Batch], CorruptionError | None]:
-    """What can be read before damage, and the damage."""
+    """Return the batches before the first damage, and the damage."""
     found = []
     try:
         for each in batches:
@@ -171,9 +171,9 @@ def _log_bytes(files: MemoryFiles) -> int:
 
 
 def _sound_contents(files: MemoryFiles) -> set[bytes]:
-    """What checksums cover in the sound batches of all segments, those of older formats apart.
+    """Return the bytes under the checksums of all sound batches, those of older formats apart.
 
-    Of an exchange that is half done, the `.swap` files are the log if they can be put in place;
+    In an exchange that is half done, the `.swap` files are the log if they can be put in place;
     otherwise the segments that they replace have to stay too.
     """
     try:
@@ -536,7 +536,7 @@ def look(chance: random.Random) -> int:
 
 
 def _content(line: str) -> str:
-    """What a record that is shown in JSON has besides its place."""
+    """Return a record that is shown in JSON without its offset and timestamp."""
     shown = json.loads(line)
     return json.dumps({**shown, "offset": None, "timestamp": None})
 

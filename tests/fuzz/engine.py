@@ -34,7 +34,7 @@ class FuzzTarget:
     share: float = 1.0
     """Share of the inputs that are asked for; less than 1 where an input takes long."""
     prepare: Callable[[], object] = lambda: None
-    """What takes time and memory once and is no fault of an input."""
+    """Work that takes time and memory once and is no fault of an input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""What the offline tools read: the journal of a repair, records of groups, and one damaged log.
+"""Fuzz targets of the offline tools: the journal of a repair, records of groups, a damaged log.
 
 The walkers get a folder in which one log file is the input. They may find damage, and may refuse;
-what they show of the log is what stands in it.
+the records that they show are those of the log.
 """
 
 import json

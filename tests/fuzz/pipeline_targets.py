@@ -1,4 +1,4 @@
-"""What the pipeline reads that others may have written or damaged: JSON of five kinds."""
+"""Fuzz targets of the pipeline: five kinds of JSON that others may have written or damaged."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a peer can send us: every request a broker reads, every response our client reads."""
+"""Fuzz targets of a peer: every request a broker reads, every response our client reads."""
 
 from tailrace.protocol import frames
 from tailrace.protocol.apis import APIS, SPOKEN, Api

@@ -94,7 +94,7 @@ def stamped(data: bytes, base_offset: int) -> bytes:
 
 
 def until_refused(found: Iterator[tuple[int, T]]) -> Iterator[tuple[int, T]]:
-    """What is found up to the first refusal."""
+    """Yield the items up to the first refusal."""
     try:
         yield from found
     except REFUSALS:

@@ -1,6 +1,6 @@
-"""What can stand on a disk: text files, indexes, a segment under a reader, a folder to recover.
+"""Fuzz targets of a disk: text files, indexes, a segment to read, a folder to recover.
 
-Where a target gives data back, the data is held against what was written.
+If a target gives data back, the data is compared with what was written.
 """
 
 import json

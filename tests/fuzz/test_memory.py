@@ -64,7 +64,7 @@ def cost(work: Callable[[], object], *, refusal: type[Exception] | None) -> tupl
 
 
 def bomb(codec: Codec) -> memoryview:
-    """What decompresses to 64 MiB of zeros."""
+    """Compress 64 MiB of zeros."""
     return memoryview(bytes(compress(codec, bytes(64 * MIB))))
 
 

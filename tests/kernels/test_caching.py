@@ -1,4 +1,4 @@
-"""Where machine code is kept: in a private folder, under a digest of all that it depends on."""
+"""Tests of the cache for machine code: a private folder, under a digest of its dependencies."""
 
 import os
 import shutil
@@ -52,7 +52,7 @@ def start(code: str, package: Path = PACKAGE, *, before: str = "") -> "subproces
 
 
 def printed(process: "subprocess.Popen[str]") -> str:
-    """What a process has printed when it has ended well."""
+    """Return the output of a process that has ended well."""
     output, _ = process.communicate(timeout=100)
     assert process.returncode == 0
     return output.strip()

@@ -31,7 +31,7 @@ class Map:
         self.state[MapState.KEYS_MAX] = slot_count - 1
 
     def content(self) -> tuple[bytes, bytes, bytes]:
-        """All that a call may have changed."""
+        """Return all buffers that a call may have changed."""
         return self.slots.tobytes(), bytes(self.arena), self.state.tobytes()
 
 

@@ -47,7 +47,7 @@ Row = tuple[bytes | None, bytes | None, list[tuple[bytes, bytes | None]], int]
 
 
 def encode(engine: str, rows: list[Row], order: list[int], output: memoryview) -> int:
-    """What `encode_records` says to these rows, headers as they are in records."""
+    """Return the result of `encode_records` for these rows, with headers as they are in records."""
     headers = [header_bytes(row) if row[2] else b"" for row in rows]
     timestamps = np.array([row[3] for row in rows], np.int64)
     return call(

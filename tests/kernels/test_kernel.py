@@ -1,4 +1,4 @@
-"""How kernels are registered, compiled and switched over."""
+"""Tests of registering, compiling and loading kernels."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ FRESH = "import sys; from tailrace import kernels; import tailrace.records.check
 
 
 def fresh(code: str) -> str:
-    """What the code prints in a process that has nothing imported."""
+    """Return the output of the code in a process that has nothing imported."""
     done = subprocess.run(
         [sys.executable, "-c", FRESH + code], check=True, capture_output=True, text=True
     )
@@ -77,7 +77,7 @@ class Levels(event.Listener):  # type: ignore[misc]
         self.seen.add(int(numba.config.OPT))
 
     def on_end(self, event: object) -> None:
-        """Nothing to note."""
+        """Do nothing: the start of an event has told its level."""
 
 
 def test_kernels_are_compiled_at_level_1() -> None:

@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
 
 
 def naive_verdict(payload: bytes, count: int) -> Verdict:
-    """What the naive decoder says."""
+    """Return the naive decoder's verdict."""
     try:
         return Verdict("", len(read_records(payload, count)))
     except Malformed as error:
@@ -71,7 +71,7 @@ HEADERS = st.tuples(
 
 
 def is_sound(payload: bytes, count: int, header: tuple[int, int, int, int]) -> bool:
-    """What the naive decoder says of a whole batch."""
+    """Tell whether a whole batch is sound for the naive decoder."""
     attributes, last_delta, base, largest = header
     try:
         records = read_records(payload, count)

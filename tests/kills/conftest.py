@@ -1,4 +1,4 @@
-"""What the tests of this folder share: drivers, logs to read, and who dies in which round.
+"""Fixtures of the tests of this folder: drivers, logs to read, and the victim of each round.
 
 `--kills` is shared out evenly between the kinds of victims, and rounded up: 3 are one of each for
 each job, 50 are 17 of each.

@@ -31,7 +31,7 @@ from tests.kills.changes import Changes
 ROOT: Final = Path(__file__).parents[2]
 
 PATIENCE_SECONDS: Final = 200
-"""How long a job or an end may take before it counts as hanging."""
+"""Longest time that a job or an end may take before it counts as hanging."""
 
 LOCAL: Final = "local[2,3]"
 """Two cores, and three attempts at each task; `local[2]` has one."""
@@ -50,7 +50,7 @@ JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that is killed soon has no time for its best code."""
 
 AGAIN: Final = 0.3
-"""How probable it is that a driver is killed which goes on after a kill."""
+"""Probability that a driver which goes on after a kill is killed again."""
 
 ATTEMPTS_MAX: Final = 10
 """Jobs that are begun until one is killed before it is over."""
@@ -68,7 +68,7 @@ class Victim(Enum):
 
     @property
     def master(self) -> str:
-        """Where there are such processes."""
+        """The master of Spark that starts such processes."""
         return CLUSTER if self is Victim.EXECUTOR else LOCAL
 
 
@@ -251,7 +251,7 @@ def wait_for_end(number: int, seconds: float) -> None:
 
 
 class Outcome(Enum):
-    """How a job went."""
+    """Outcome of a job."""
 
     UNDISTURBED = auto()
     """It was over before its moment."""
@@ -263,7 +263,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is to be killed."""
+    """A job that is to be killed."""
 
     begin: Callable[[Driver, Path], Changes]
     """Starts it in a new folder, or goes on in one where it was killed; the changes are those that

@@ -29,7 +29,7 @@ def run_archive(spark: SparkSession, *, data: str, lake: str, file_bytes: int) -
 
 
 def run_verify(spark: SparkSession, *, data: str, lake: str) -> list[str]:
-    """What is wrong with an archive."""
+    """Verify an archive and return its findings."""
     report = verify_archive(spark, {"path": data, "subscribePattern": ".*"}, lake)
     return [str(each) for each in report.findings]
 
@@ -65,7 +65,7 @@ def _has_come_to(progress: StreamingQueryProgress, ends: dict[str, dict[str, int
 
 
 def run_rows(spark: SparkSession, *, folder: str) -> list[tuple[int, int, str]]:
-    """What Spark takes for the rows of `sink`."""
+    """Return the rows that Spark finds in `sink`."""
     rows = spark.read.parquet(f"{folder}/sink").orderBy("partition", "offset").collect()
     return [(row["partition"], row["offset"], row["value"]) for row in rows]
 

@@ -47,14 +47,14 @@ class Target:
         )
 
     def records(self) -> dict[int, list[Record]]:
-        """What the topic has, by partition."""
+        """Return the topic's records by partition."""
         return {
             number: [each for batch in found for each in records_of(batch)]
             for number, found in batches(self.bootstrap, self.topic).items()
         }
 
     def mapped(self) -> dict[Place, Place]:
-        """Where the offset map says that the records of the source are."""
+        """Return the place of each source record in the target, by the offset map."""
         found = {}
         for path in self.offset_map.glob("topic=*/*.parquet"):
             for row in pq.ParquetFile(path).read().to_pylist():

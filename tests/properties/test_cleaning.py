@@ -83,7 +83,7 @@ class Model:
         ]
 
     def surviving(self, *, map_bytes: int) -> list[Record]:
-        """What has to be left when every round has been made and no tombstone was due."""
+        """Return the records that must be left after all rounds, if no tombstone was due."""
         alive = [record for record in self.records if record.offset not in self.aborted]
         newest = {record.key: record.offset for record in alive}
         return [

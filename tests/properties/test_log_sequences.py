@@ -67,7 +67,7 @@ class Entry(NamedTuple):
     """Value and timestamp of each record."""
     producer_id: int = -1
     end: ControlType | None = None
-    """What a marker says; None for data."""
+    """Decision of a marker; None for data."""
     forgotten_id: int = -1
     """The producer, if the log knows no more that this belongs to a transaction."""
 
@@ -78,7 +78,7 @@ class Entry(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """What the list says of one transaction."""
+    """A transaction as the list has it."""
 
     producer_id: int
     first: int
@@ -183,7 +183,7 @@ class Model:
         self.high_watermark = max(self.high_watermark, offset)
 
     def transactions(self) -> Iterator[Transaction]:
-        """All that the list has, in the order of their first offsets."""
+        """Yield the list's transactions in the order of their first offsets."""
         for number, first in enumerate(self.entries):
             if first.producer_id < 0 or first.end is not None:
                 continue
@@ -202,7 +202,7 @@ class Model:
             )
 
     def last_stable(self) -> int:
-        """Where the oldest transaction begins whose end is not replicated."""
+        """Return the start of the oldest transaction whose end is not replicated."""
         undecided = [
             each.first
             for each in self.transactions()
@@ -236,7 +236,7 @@ class Model:
     def check_committed(
         self, got: list[Batch], shown: list[Entry], told: tuple[AbortedTxn, ...]
     ) -> None:
-        """What a consumer keeps of the batches, by the aborts it is told, was committed."""
+        """Check that a consumer that filters by the told aborts keeps committed batches only."""
         aborted = [each for each in self.transactions() if each.is_aborted]
         for abort in told:
             # One whose first segment is gone may have been found again from where it goes on.

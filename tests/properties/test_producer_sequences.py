@@ -101,7 +101,7 @@ class Model:
         return max((each.coordinator_epoch for each in self.of(producer_id)), default=-1)
 
     def batches(self, producer_id: int) -> list[Taken]:
-        """Those that must be known, of its newest epoch."""
+        """Return the batches of its newest epoch that must be known."""
         epoch = self.epoch(producer_id)
         data = [
             each
