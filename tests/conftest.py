@@ -1,7 +1,7 @@
-"""What all tests share: how many inputs a fuzz target gets, examples a property, rounds a kill.
+"""Sizes of all tests: inputs of a fuzz target, examples of a property, rounds of kills.
 
-And how `make test` shares them out between processes: by file, but with all tests that use a Spark
-session in one process, since a JVM takes long to start and to become quick.
+It also distributes the tests of `make test` over processes: by file, but all tests that use a Spark
+session run in one process, since a JVM takes long to start and to become quick.
 """
 
 import gc
@@ -16,7 +16,7 @@ from tests.steps import Steps, every, spread
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 SPARK = ("tests/spark/", "tests/unit/demo/test_pipeline.py")
-"""What shares the Spark session of a process."""
+"""Tests that share the Spark session of a process."""
 
 settings.register_profile("default", max_examples=100, deadline=None, suppress_health_check=QUIET)
 settings.register_profile("slow", max_examples=10_000, deadline=None, suppress_health_check=QUIET)

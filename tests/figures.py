@@ -67,7 +67,7 @@ def newest(kind: str) -> Run:
 
 
 def machine(run: Run) -> str:
-    """Where and when it was measured."""
+    """Name the machine and the day of a measurement."""
     found = run["machine"]
     return (
         f"{found['cores']} cores of a shared {found['cpu']}, Python {found['python']}, "

@@ -25,7 +25,7 @@ STRANGERS = (
 
 
 def kraft_directory() -> MemoryFiles:
-    """What Kafka left, and `STRANGERS` with their names as content."""
+    """Return the files that Kafka left, and `STRANGERS` with their names as content."""
     files = MemoryFiles()
     for source in sorted(DIRECTORY.rglob("*")):
         if source.is_file():

@@ -1,4 +1,4 @@
-"""What others test of the same thing, by scenario, and which of our tests claims the same.
+"""Tables of the tests that others have of the same thing, and of our tests that claim the same.
 
     tests/conformance/LogSegmentTest.tsv    Apache Kafka's own tests of log and producer
         testReadFromGap    tests/unit/storage/test_segment.py::test_read_from_a_gap …
@@ -70,7 +70,7 @@ def claims(path: Path) -> dict[str, str]:
 
 
 def claim(test_id: str) -> str | None:
-    """What a test claims, or None if there is no such test."""
+    """Return a test's claim, or None if there is no such test."""
     name, _, function = test_id.partition("::")
     path = ROOT / name
     return claims(path).get(function) if path.is_file() else None

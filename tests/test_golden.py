@@ -56,7 +56,7 @@ def read_old(log: Log) -> ReadBack:
 
 
 def reads_otherwise(logs: Path, expected: Expected) -> list[str]:
-    """What our log, opened and closed again, reads differently from Kafka's consumer."""
+    """Tell the differences between our log, opened and closed again, and Kafka's consumer."""
     found = []
     with ours.opened(logs, topics=expected.topics) as manager:
         for (topic, is_committed), read in expected.reads.items():
@@ -68,7 +68,7 @@ def reads_otherwise(logs: Path, expected: Expected) -> list[str]:
 
 
 def faults(logs: Path) -> list[Finding]:
-    """What `verify` has against a directory."""
+    """Return the findings of `verify` that are not just information."""
     files = DiskFiles()
     found = verify(files, find_partitions(files, str(logs)))
     return [each for each in found if each.severity is not Severity.INFO]

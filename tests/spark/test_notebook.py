@@ -21,7 +21,7 @@ MACHINE = re.compile(
     rf"/(?:tmp|home|root|Users|var|usr|opt|work|private)/|[/@]{re.escape(getpass.getuser())}\b|"
     r"site-packages|tailrace-notebook-|Traceback|Warning|\bWARN\b"
 )
-"""What only one machine has, or what went wrong on it."""
+"""Text that belongs to one machine, or that tells of an error."""
 
 RUN = """
 import ast, json, sys

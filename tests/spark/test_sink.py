@@ -35,7 +35,7 @@ def writer(frame: DataFrame, bootstrap: str, **options: str) -> DataFrameWriter:
 
 
 def refusal(write: Any) -> str:
-    """What the error says that the write ends with."""
+    """Return the message of the error that the write ends with."""
     with pytest.raises(PySparkException) as caught:
         write()
     return str(caught.value)
@@ -215,7 +215,7 @@ class Feed:
     def write(
         self, frame: DataFrame, *, mode: str, name: str = "tailrace", **options: str
     ) -> StreamingQuery:
-        """As `run`, of a frame that comes from the stream, with the format of this name."""
+        """Write a frame of the stream, as `run` does, with the format of this name."""
         named = {
             "kafka.bootstrap.servers": self._bootstrap,
             "checkpointLocation": str(self._checkpoint),

@@ -1,4 +1,4 @@
-"""What the source can that Spark's own cannot, in a real session; and what both refuse."""
+"""Tests of options in a real session that Spark's own source lacks, and of refusals of both."""
 
 from pathlib import Path
 

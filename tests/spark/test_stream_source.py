@@ -46,7 +46,7 @@ class Sink:
         self.meanwhile: Any = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """What Spark calls with each batch."""
+        """Take a batch from Spark."""
         rows = frame.selectExpr("topic", "partition", "offset", "spark_partition_id()").collect()
         self.task_counts.append(len({row[3] for row in rows}))
         self.batches.append((batch_id, sorted(tuple(row[:3]) for row in rows)))
@@ -95,7 +95,7 @@ class Stream:
         return self.sink.take()
 
     def failure(self, **options: str) -> str:
-        """What the error says that a run ends with."""
+        """Return the message of the error that a run ends with."""
         with pytest.raises(StreamingQueryException) as caught:
             self.run(**options)
         return str(caught.value)

@@ -1,4 +1,4 @@
-"""What a broker's topics hold, read without Spark."""
+"""Reads the topics of a broker without Spark."""
 
 from contextlib import closing
 

@@ -40,7 +40,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    """Where archives go."""
+    """Return the directory of archives."""
     return tmp_path / "lake"
 
 

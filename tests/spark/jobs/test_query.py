@@ -24,7 +24,7 @@ def everything(data: Path) -> dict[str, str]:
 
 
 def offsets(frame: DataFrame) -> list[tuple[str, int, int]]:
-    """Where the rows of a table come from, sorted."""
+    """Return the topic, partition and offset of each row of a table, sorted."""
     rows = frame.select("topic", "partition", "offset").collect()
     return sorted((row["topic"], row["partition"], row["offset"]) for row in rows)
 

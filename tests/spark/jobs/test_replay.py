@@ -92,7 +92,7 @@ def by_partition(bootstrap: str, topic: str) -> dict[int, list[Record]]:
 
 
 def contents(found: list[Record]) -> list[tuple[object, ...]]:
-    """All that a replay keeps of records."""
+    """Return the parts of records that a replay keeps."""
     return [(each.timestamp, each.key, each.value, tuple(each.headers)) for each in found]
 
 
