@@ -103,7 +103,7 @@ def cost_of(process_id: int, work: Callable[[], object]) -> Cost:
 
 def cpu_seconds(process_id: int) -> float:
     """CPU seconds of a process, to the nanosecond, and of its children, alive and reaped."""
-    # What clock_getcpuclockid(3) gives for a process; Python knows it for threads only.
+    # The clock of clock_getcpuclockid(3) for a process; Python has it for threads only.
     own = time.clock_gettime(~process_id << 3 | 2)
     # The name in parentheses may hold spaces, so fields are counted from behind it.
     fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()

@@ -288,7 +288,7 @@ def _producer(
         "compression.type": codec,
         "enable.idempotence": is_idempotent or transactional_id is not None,
         "linger.ms": 0 if transactional_id else 20,
-        # What ends a producer, its records are told one by one.
+        # An error that ends a producer is told by each of its records.
         "error_cb": lambda _: None,
         "batch.num.messages": 25,
         "log_level": 0,

@@ -36,7 +36,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
-                # Of its own, so that Ctrl-C reaches us only, and we stop it.
+                # A session of its own: Ctrl-C reaches us only, and we stop the program.
                 start_new_session=True,
             )
         try:

@@ -32,7 +32,7 @@ def serve(
 
     Prints `[KafkaServer id=1] started` when it takes requests.
     """
-    # What is imported stays, and to look through it for garbage meanwhile finds none.
+    # Imported modules stay, so a search for garbage among them meanwhile would find none.
     gc.disable()
     import asyncio
     import logging

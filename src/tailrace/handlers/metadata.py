@@ -79,7 +79,7 @@ async def _describe_cluster(
         topics = [await _describe(services, topic, slices) for topic in known]
     else:
         may_create = request.allow_auto_topic_creation and services.auto_create_topics
-        # As in Kafka, a topic that is named twice is answered once: it may have many partitions.
+        # Like Kafka, answer a topic that is named twice only once: it may have many partitions.
         distinct: dict[MetadataRequestTopic, None] = {}
         await each_in_slices(request.topics or (), distinct.setdefault, slices)
         topics = [

@@ -112,7 +112,7 @@ def make_private(folder: Path) -> None:
         with contextlib.suppress(FileExistsError):
             if not each.exists():
                 each.mkdir(0o700)
-        # Of the folder itself, a symbolic link is refused; above it the link's target counts.
+        # The folder itself must not be a symbolic link; above it the link's target counts.
         status = each.lstat() if each == folder else each.stat()
         is_shared = bool(status.st_mode & _OTHERS_WRITE)
         if each != folder and status.st_mode & stat.S_ISVTX:

@@ -167,7 +167,7 @@ def _machine_count() -> Untyped:
             lanes = ir.VectorType(ir.IntType(32), PLAIN_BLOCK)([0] * PLAIN_BLOCK)
             return builder.shuffle_vector(one, vector(ir.Undefined), lanes)
 
-        # As unsigned bytes, those below 32 wrap around and are above 94 too.
+        # Unsigned bytes below 32 wrap around, so the result is above 94 too.
         moved = builder.sub(block, vector([32] * PLAIN_BLOCK))
         found = builder.icmp_unsigned(">", moved, vector([94] * PLAIN_BLOCK))
         for byte in excluded:

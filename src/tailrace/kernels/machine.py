@@ -162,7 +162,7 @@ def _entry(entry: str, function: str, parameters: Sequence[str]) -> Iterator[str
         else:
             yield from _take_buffer(number, kind, held=len(held))
             held.append(number)
-            # As Numba passes an array: owner, parent, items, size of an item, data, shape, strides.
+            # Numba passes an array as: owner, parent, items, size of an item, data, shape, strides.
             items, size = f"i64 %items{number}", f"i64 {_ITEM_SIZES[kind]}"
             passed += ["ptr null", "ptr null", items, size, f"ptr %data{number}", items, size]
     yield f"argument{len(parameters)}:"

@@ -86,7 +86,7 @@ _NO_ROOM: Final = int(RecordFault.NO_ROOM)
 RECORD_SIZE_MIN: Final = 7
 """A record of no key, no value and no headers: seven fields of one byte."""
 
-# Where the fields of a batch's header are; `tailrace.records.layout` has the drawing.
+# Positions of the fields of a batch's header; `tailrace.records.layout` has the drawing.
 _LENGTH_AT: Final = 8
 _ATTRIBUTES_AT: Final = 21
 _LAST_OFFSET_DELTA_AT: Final = 23

@@ -360,7 +360,7 @@ def _rebuild(
         ),
         config=config,
         is_clean=False,
-        # What has sound indexes is not read again; what has none is.
+        # Segments with sound indexes are not read again; those without are.
         checkpoints=(_EVERYTHING, starts.get(plan.partition, 0)),
         report=cuts.append,
     )

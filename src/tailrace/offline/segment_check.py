@@ -147,7 +147,7 @@ class SegmentCheck:
         self.has_grown = is_active and self._log.size() > size
         if self.is_complete:
             yield from _tail(segment, self._end, size, is_active=is_active)
-            # What a broker has appended since belongs to entries that came since.
+            # If a broker has appended since, the last entries may belong to its new batches.
             if not self.has_grown:
                 yield from offset_check.finish(self._end, is_active=is_active)
                 yield from time_check.finish(is_active=is_active)

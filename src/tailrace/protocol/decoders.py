@@ -156,7 +156,7 @@ class DecoderSource:
             "    except UnicodeDecodeError:\n"
             f"        refuse_text({self._path!r}, position)\n"
         )
-        # As dataclasses and namedtuple do: the text comes from our declarations, never from a peer.
+        # Dataclasses do the same: the text comes from our declarations, never from a peer.
         exec(compile(source, f"<decode {self._path}>", "exec"), self._names)  # noqa: S102
         return self._names["decode"]
 

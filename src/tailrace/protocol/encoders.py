@@ -58,7 +58,7 @@ class EncoderSource:
             self._line("buffers.append(out)")
         body = "\n".join(self._lines) or "    pass"
         source = f"def encode(message, out, buffers=None):\n{body}\n"
-        # As dataclasses and namedtuple do: the text comes from our declarations, never from a peer.
+        # Dataclasses do the same: the text comes from our declarations, never from a peer.
         exec(compile(source, f"<encode {self._path}>", "exec"), self._names)  # noqa: S102
         function: Callable[..., None] = self._names["encode"]
         return function

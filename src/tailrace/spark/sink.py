@@ -264,7 +264,7 @@ def _producer(settings: Mapping[str, str]) -> Iterator[Producer]:
     try:
         yield producer
     except BaseException:
-        # What is still under way is written again by the next attempt: rather fewer than more.
+        # The next attempt writes these rows again: give up those under way, for fewer duplicates.
         producer.close(0)
         raise
     _kept[key] = producer

@@ -186,7 +186,7 @@ class TailraceReader(DataSourceReader):  # type: ignore[misc]  # likewise
         """The records of one task as Arrow record batches."""
         from tailrace.spark.readers import read_task
 
-        # Where there are no partitions Spark makes one with nothing in it; before 4.2 it is None.
+        # If there are no partitions, Spark makes an empty one; before 4.2 that is None.
         task = getattr(partition, "value", None) or ScanTask(ranges=(), is_compiled=False)
         return read_task(
             task,

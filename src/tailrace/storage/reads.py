@@ -101,7 +101,7 @@ def _find_first(
                     return empty
             if not (skips_empty and segment.log.has_no_record(place)):
                 return found
-            # Of several empty batches, return the last: it takes the reader furthest.
+            # Return the last of several empty batches: it takes the reader furthest.
             empty = found
             place = segment.log.find(0, place.position + place.size)
     return empty

@@ -151,7 +151,7 @@ class MemorySocket:
         other = self._other
         if self._on_write is None or other is None:
             return
-        # As the kernel: without room no callback, or it would be called forever.
+        # Like the kernel, call back only if there is room, or the calls would never end.
         if self._is_cut or other._room_bytes > 0:
             self._on_write()
 

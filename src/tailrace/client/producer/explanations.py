@@ -53,7 +53,7 @@ def why_not_asked(metadata: "ProducerMetadata", nodes: "Nodes", partition: Topic
     if leader is not None:
         return str(nodes.failure(leader.node_id) or "")
     failures = [failure for each in metadata.nodes if (failure := nodes.failure(each.id))]
-    # That the leader is unknown explains nothing while no broker can be reached.
+    # An unknown leader explains nothing while no broker can be reached.
     if failures and len(failures) == len(metadata.nodes):
         return f"no broker can be reached: {failures[0]}"
     return "no broker leads it"

@@ -312,7 +312,7 @@ def join(item: tuple[PartitionFiles, Mapping[int, SegmentReport]]) -> Findings:
     files = DiskFiles()
 
     def walk(listed: PartitionFiles) -> Iterator[Finding]:
-        # What was exchanged since is walked in one step.
+        # Files that were exchanged since are walked in one step.
         return (
             join_segments(files, found, reports)
             if listed is found

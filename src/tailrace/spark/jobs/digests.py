@@ -98,7 +98,7 @@ class _Numbers:
         self._rest_rows = 0
 
     def take(self, values: Array) -> None:
-        # As unsigned numbers, because 0.0 equals -0.0.
+        # Compare unsigned numbers, because 0.0 equals -0.0.
         self._rest.append(values.view(f"u{values.itemsize}"))
         self._rest_rows += len(values)
         if self._rest_rows < BLOCK_ROWS:

@@ -173,7 +173,7 @@ class BrokerTarget:
             try:
                 return attempt()
             except BaseException:
-                # What was sent may still arrive; no answer to it is waited for any more.
+                # Batches that were sent may still arrive; nobody waits for their answers any more.
                 self.close()
                 raise
 

@@ -263,7 +263,7 @@ class TimeHistogram:
                 break
             self._level += 1
         self._starts = starts * self.width_ms
-        # As floats these sums are exact up to 2**53.
+        # These sums are floats, which are exact up to 2**53.
         self._records, self._bytes = (
             np.bincount(positions, each, len(starts)).astype(np.int64) for each in (records, sizes)
         )

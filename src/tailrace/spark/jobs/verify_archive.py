@@ -220,7 +220,7 @@ def _in_log(entry: RangeFiles, extents: Mapping[TopicPartition, Extent]) -> tupl
 
 def _task(options: SourceOptions, folder: Folder, manifest: Manifest) -> ArchiveTask:
     return ArchiveTask(
-        # What retention takes away while this runs is not a fault of the archive.
+        # Records that retention deletes while this runs are no fault of the archive.
         options=replace(options, fails_on_data_loss=False),
         target=folder.path,
         columns=tuple(manifest.settings["columns"]),

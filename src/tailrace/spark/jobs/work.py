@@ -203,7 +203,7 @@ def translated(message: str) -> TailraceError:
     end = lines[0] if lines else "without a message"
     for before, line in pairwise(message.splitlines()):
         if before.startswith("  ") and line and not line[0].isspace():
-            # What stands indented is a frame, and what follows the last one is the error.
+            # Indented lines are frames, and the line behind the last frame is the error.
             end = line
     return FatalError(f"a Spark task failed: {end}")
 

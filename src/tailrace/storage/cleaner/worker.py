@@ -189,7 +189,7 @@ class CleaningJob:
         """
         if self.log.positions.recovery_point < self._segments[-1].base_offset:
             self.log.sync_rolled()
-        # What rewrites is imported by the first round, and on its thread (decision 24).
+        # The first round imports the code that rewrites, on its own thread (decision 24).
         from tailrace.storage.cleaner.key_map import KeyMap
         from tailrace.storage.cleaner.passes import Pace
         from tailrace.storage.cleaner.rewrite import CleaningRound
@@ -432,7 +432,7 @@ class LogCleaner:
         attempts = 1 if known is None else known.attempts + 1
         delay_ms = min(RETRY_MS_MIN << min(attempts - 1, 10), RETRY_MS_MAX)
         retry_ms = INT64_MAX if is_final else self._clock.now_ms() + delay_ms
-        # As text: if a log handler kept the exception, it would keep slices of the log in memory.
+        # Log text only: a log handler that kept the exception would keep slices of the log too.
         reason = str(error)
         self._failures[partition] = _FailedLog(log, reason, retry_ms, attempts)
         logger.error(

@@ -220,7 +220,7 @@ _COMMON = {
 }
 _OF_TRANSACTION = {
     ErrorCode.UNKNOWN_PRODUCER_ID: Verdict.ABORT_AND_BUMP,
-    # As in Kafka 4.3 (KIP-1050); Kafka 4.0 still aborted and asked for a new epoch.
+    # Follows Kafka 4.3 (KIP-1050); Kafka 4.0 still aborted and asked for a new epoch.
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: Verdict.FATAL,
 }
 _OF_API: dict[ApiKey, dict[ErrorCode, Verdict]] = {
