@@ -40,7 +40,7 @@ class TimestampType(IntEnum):
 
 
 class Acks(IntEnum):
-    """Which replicas must have a produced batch before it is acknowledged."""
+    """Replicas that must have a produced batch before it is acknowledged."""
 
     NONE = 0
     LEADER = 1
@@ -58,7 +58,7 @@ class AppendOrigin(Enum):
 
 
 class IsolationLevel(IntEnum):
-    """Up to where a consumer may read: the high watermark or the last stable offset."""
+    """Limit of a consumer's reads: the high watermark or the last stable offset."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1

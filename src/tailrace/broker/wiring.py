@@ -1,4 +1,4 @@
-"""From an API to its handler, which is imported when the first request comes."""
+"""Finds the handler of an API, and imports it when the first request comes."""
 
 from collections.abc import Callable
 from functools import cache, partial

@@ -74,7 +74,7 @@ def in_flags(sentence: str) -> str:
 
 @contextmanager
 def errors_in_flags() -> Iterator[None]:
-    """Has errors about arguments and options name the flags; a decorator too."""
+    """Make errors about arguments and options name the flags; also works as a decorator."""
     try:
         yield
     except ConfigError as error:

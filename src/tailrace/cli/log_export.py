@@ -93,7 +93,7 @@ def _format(to: str, form: str | None) -> ExportFormat:
 def _targets(
     files: Files, to: str, partitions: dict[TopicPartition, str], *, form: ExportFormat
 ) -> dict[str, dict[TopicPartition, str]]:
-    """Which partitions go into which file."""
+    """Assign the partitions to files."""
     if not to.endswith("/") and not files.is_directory(to):
         return {to: partitions}
     to = to.rstrip("/") or "/"

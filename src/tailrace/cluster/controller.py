@@ -79,7 +79,7 @@ class TopicDefaults:
 
 
 class Controller:
-    """Has the current cluster image, and changes it."""
+    """Holds the current cluster image, and changes it."""
 
     def __init__(
         self, store: LocalStore, *, chance: random.Random, defaults: TopicDefaults

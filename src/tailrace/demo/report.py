@@ -38,7 +38,7 @@ class ReadFromTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Everything that a run of the demo did, measured."""
+    """Results of a run of the demo, with measurements."""
 
     files: DemoFiles
     produced: list[Produced]

@@ -356,7 +356,7 @@ def _appended(
 
 
 def _refusal_of_batch(records: memoryview, version: int) -> _Refusal | None:
-    """Why a batch is refused in this version of the request, or None."""
+    """Return the reason to refuse a batch in this version of the request, or None."""
     if len(records) < HEADER_SIZE:
         return None
     attributes = records[ATTRIBUTES_POSITION + 1]

@@ -87,7 +87,7 @@ class Kernel:
         return result
 
     def switch_to(self, compiled: Callable[..., int]) -> None:
-        """Has calls from now on run this machine code, as `machine.open_object` gives it."""
+        """Let calls from now on run this machine code, as `machine.open_object` gives it."""
         self._run = compiled
         self.is_compiled = True
 
@@ -151,7 +151,7 @@ def registered(*wanted: Kernel) -> list[Kernel]:
 
 
 def load(*wanted: Kernel) -> None:
-    """Has these kernels run machine code from the cache, or compiled now, which imports Numba.
+    """Let these kernels run machine code from the cache, or compiled now, which imports Numba.
 
     Without arguments: all kernels of the modules that have been imported by now. With a warm cache
     it takes 0.1 seconds and 40 MB, else two seconds, half a second more for each kernel, and 120 to

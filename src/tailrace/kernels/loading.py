@@ -1,4 +1,4 @@
-"""When loading kernels pays, and how it is done beside a running event loop.
+"""Decides whether loading kernels pays, and loads them beside a running event loop.
 
 Beside an event loop another process compiles: that takes seconds in which the interpreter lock is
 held for hundreds of milliseconds at a time. The process leaves its machine code in the cache, and

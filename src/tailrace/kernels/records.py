@@ -151,7 +151,7 @@ _AT_ROWS: Final = int(Payload.ROWS)
 
 
 class Refusal(IntEnum):
-    """Why a log refuses a record whose format is right."""
+    """Reasons to refuse a record whose format is right."""
 
     OFFSET = 1
     """The record's offset delta is not its index."""

@@ -41,7 +41,7 @@ class Form(IntEnum):
 
 
 class StopReason(IntEnum):
-    """Why `show_records` has returned."""
+    """Reasons for which `show_records` returns."""
 
     WALKED = 0
     """No record is left."""

@@ -30,7 +30,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which records; every bound that is not None must hold."""
+    """A choice of records; every bound that is not None must hold."""
 
     from_offset: int | None = None
     to_offset: int | None = None

@@ -1,4 +1,4 @@
-"""Why each segment of a partition is still there, and what compaction is waiting for.
+"""Explains why each segment of a partition is still there, and why compaction waits.
 
 The facts come from the files as they stand; the decisions are those of the broker, made by the
 same functions (`storage.retention`, `storage.cleaner.plan`). What no file says is the high
@@ -28,7 +28,7 @@ from tailrace.storage.walk import walk_headers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentReason:
-    """Why one segment goes or stays."""
+    """A segment, with the reason for which it goes or stays."""
 
     base_offset: int
     size_bytes: int

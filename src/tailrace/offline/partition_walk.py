@@ -266,7 +266,7 @@ class PartitionWalk:
             )
 
     def _compare_snapshots(self, limit: int) -> Iterator[Finding]:
-        """Hold the snapshots up to `limit`, below which no batch is left, against the walk."""
+        """Compare the snapshots up to `limit`, below which no batch is left, with the walk."""
         while self.snapshots and self.snapshots[0][0] <= limit:
             offset, path = self.snapshots.pop(0)
             # One inside of a batch is of a log that was other than this; behind holes in the middle

@@ -160,7 +160,7 @@ def plan_repair(
     *,
     progress: Progress = lambda _: None,
 ) -> RepairPlan:
-    """Everything that a repair of the directory would do.
+    """Plan the whole repair of a directory.
 
     Raises:
         DirectoryError: a file cannot be read.
@@ -389,7 +389,7 @@ def _plan_log(
 
 
 def _plan_lost_tail(files: Files, made: PartitionPlan, *, segments: Sequence[SegmentFiles]) -> None:
-    """Everything goes if the log ends below its start, as it does when a broker starts.
+    """Plan to drop the whole log if it ends below its start, as a starting broker does.
 
     What is left was deleted on request. Offsets below the start must not be given out again: a
     consumer that has committed the start would never see the new records under them.

@@ -242,7 +242,7 @@ def _compare_starts(first: _Log, second: _Log, found: _Found) -> None:
 
 
 def _compare_ends(first: _Log, second: _Log, found: _Found) -> None:
-    """Go to the end of the longer one."""
+    """Read both logs to their ends, and note if one ends earlier."""
     counts = [each.pass_records(INT64_MAX) for each in (first, second)]
     for each in (first, second):
         if _is_error(each.next):

@@ -209,7 +209,7 @@ class SegmentCheck:
             self._next_offset = batch.next_offset
 
     def _order_fault(self, first: int, last: int, *, next_base: int | None) -> str | None:
-        """Why the offsets of a batch do not fit between its neighbours, or None.
+        """Return the reason why the offsets of a batch do not fit between its neighbours, or None.
 
         No checksum covers a base offset, so only its neighbours can tell.
         """

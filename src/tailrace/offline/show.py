@@ -83,7 +83,7 @@ class Page:
     )
 
     def __init__(self, form: Form, *, records_max: int, is_export: bool = False) -> None:
-        """At most `records_max` lines; for an export keys and values are as they are stored.
+        """Show at most `records_max` lines; an export has keys and values as they are stored.
 
         An export is in JSON, and says the type of each timestamp.
         """

@@ -1,4 +1,4 @@
-"""Which bytes of a partition's log are damaged, and where sound batches go on behind them.
+"""Finds damaged bytes in a partition's log, and the sound batches behind them.
 
     position   0          150        300        450        600
     bytes      | sound    | damaged  | sound    | sound    | torn
@@ -430,7 +430,7 @@ def _fault(batch: Batch) -> str | None:
 def _order_fault(
     piece: _Piece, segment: SegmentFiles, *, limits: tuple[int | None, int | None], due: int
 ) -> str | None:
-    """Why the offsets of a batch do not fit between its neighbours, or None.
+    """Return the reason why the offsets of a batch do not fit between its neighbours, or None.
 
     No checksum covers a base offset, so only its neighbours can tell.
     """

@@ -1,4 +1,4 @@
-"""Which partitions a path holds: a data directory, or the folder of one partition.
+"""Lists the partitions at a path: a data directory, or the folder of one partition.
 
 Nothing is opened for writing and no lock is taken, so a broker may be at work here.
 """

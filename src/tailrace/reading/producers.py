@@ -87,7 +87,7 @@ class ProducerWalk:
         self.is_history_known = True
 
     def sequence_fault(self, batch: Batch) -> str | None:
-        """Why a data batch does not follow on the last one of its producer, if nothing excuses it.
+        """Return the reason why a data batch cannot follow its producer's last one, or None.
 
         To be asked before `see`.
         """

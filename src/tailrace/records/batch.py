@@ -161,7 +161,7 @@ class Batch:
 
     @property
     def delete_horizon_or_none(self) -> int | None:
-        """From when on (ms) compaction may drop the batch's tombstones (KIP-534)."""
+        """Time (ms) from which compaction may drop the batch's tombstones (KIP-534)."""
         if self.attributes & layout.DELETE_HORIZON_FLAG:
             return self.base_timestamp  # type: ignore[no-any-return]
         return None

@@ -78,7 +78,7 @@ class OffsetCommitKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupKey:
-    """Which group a record is about."""
+    """Key of a group's record."""
 
     group: str
 

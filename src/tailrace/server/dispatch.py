@@ -1,4 +1,4 @@
-"""From a request frame to the buffers of its answer, by way of its handler.
+"""Turns a request frame into the buffers of its answer, with the API's handler.
 
 A request with many elements (topics, partitions) is decoded on a worker thread, one at a time, and
 its response is encoded there too, so that the event loop is not blocked (decision 23). The decoder

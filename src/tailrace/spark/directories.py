@@ -148,7 +148,7 @@ class DirectoryStore:
         reader, at = log.reader, wanted.start
 
         def check(limit: int) -> None:
-            """Hold the segments with offsets from `at` to `limit` against what was planned."""
+            """Compare the segments that hold the offsets from `at` to `limit` with the plan."""
             broken = reader.settled(
                 at, wanted.limit, partial(_broken_seal, log, wanted, range(at, limit))
             )

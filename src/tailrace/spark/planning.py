@@ -1,4 +1,4 @@
-"""Which ranges of offsets go into which Spark task; pure.
+"""Distributes ranges of offsets over Spark tasks; pure.
 
 A task costs 10 to 70 ms of CPU before it reads a byte, so small partitions share one; a large
 partition is cut, so that all cores have work. The rule:

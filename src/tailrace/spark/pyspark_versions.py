@@ -48,7 +48,7 @@ except ImportError:
 
     @dataclass
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef, misc]
-        """At most so many rows."""
+        """Limits a micro-batch to a number of rows."""
 
         max_rows: int
 

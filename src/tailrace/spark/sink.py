@@ -79,7 +79,7 @@ class RowsNotWrittenError(FatalError):
 
 
 class RowError(NamedTuple):
-    """Why a row was not written."""
+    """Reason why a row was not written."""
 
     topic: str
     reason: str
@@ -87,7 +87,7 @@ class RowError(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskAttempt:
-    """Which work a task did; what a broker would need to take it once."""
+    """Identity of a task's work, by which a broker could take the work only once."""
 
     query_id: str | None = None
     """Id of the streaming query, the same after a restart from its checkpoint; None in a batch."""

@@ -48,7 +48,7 @@ class LogStore(Protocol):
         ...
 
     def size_between(self, partition: TopicPartition, start: int, limit: int) -> int:
-        """About how many bytes of log a range has; 0 if that is not known."""
+        """Return about how many bytes of log a range has; 0 if that is not known."""
         ...
 
     def seals(self, partition: TopicPartition, start: int, limit: int) -> tuple[SegmentSeal, ...]:

@@ -84,7 +84,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(INITIAL)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Any limit but `ReadAllAvailable`, by which Spark says that limits do not count.
+        """Return any limit but `ReadAllAvailable`, by which Spark says that limits do not count.
 
         Spark has no limit that says all that the options can; `latestOffset` goes by the options.
         """

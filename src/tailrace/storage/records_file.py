@@ -134,7 +134,7 @@ class LogSlice:
         return self._between(self._start + size, self._limit)
 
     def upto(self, size: int) -> "LogSlice":
-        """At most the first `size` bytes of the slice."""
+        """Return the first `size` bytes of the slice, or all if it has fewer."""
         return self._between(self._start, min(self._start + size, self._limit))
 
     def failed(self, error: OSError) -> None:

@@ -71,7 +71,7 @@ class RetentionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionExplanation:
-    """Why a segment is deleted or stays."""
+    """Reason why a segment is deleted or stays."""
 
     base_offset: int
     is_deletable: bool
@@ -114,7 +114,7 @@ def explain_retention(
     high_watermark: int,
     now_ms: int,
 ) -> list[RetentionExplanation]:
-    """For each segment the rule that deletes it now, or why and how long it stays."""
+    """Tell for each segment the rule that deletes it now, or why and how long it stays."""
     plan = plan_retention(
         facts, config=config, log_start=log_start, high_watermark=high_watermark, now_ms=now_ms
     )
@@ -207,7 +207,7 @@ def _why_it_goes(
 
 
 def _wait_for_time(older: Sequence[RetentionFacts], config: LogConfig, now_ms: int) -> str:
-    """When the last of these segments is deleted by age: not before the youngest of them."""
+    """Tell when the last of these segments is deleted by age: not before the youngest of them."""
     if config.retention_ms < 0:
         return "never too old, retention.ms is -1"
     segment, youngest = older[-1], max(older, key=lambda each: each.timestamp_ms)

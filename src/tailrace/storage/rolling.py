@@ -47,7 +47,7 @@ def roll_reason(
     config: LogConfig,
     now_ms: int,
 ) -> RollReason | None:
-    """Why a new segment must be rolled before the append, or None if the active one takes it."""
+    """Return the reason to roll a new segment before the append, or None if there is none."""
     if facts.size_bytes:
         if facts.size_bytes > config.segment_bytes - incoming_bytes:
             return "size"
@@ -61,7 +61,7 @@ def roll_reason(
 
 
 def pick_jitter_ms(config: LogConfig, chance: random.Random) -> int:
-    """By how many milliseconds to shorten `segment.ms` for a new segment.
+    """Return the milliseconds by which to shorten `segment.ms` for a new segment.
 
     It is random, below `segment.ms` and `segment.jitter.ms`, so that segments that began together
     do not roll and flush together.

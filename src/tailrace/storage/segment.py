@@ -115,7 +115,7 @@ class Segment:
         return None if found == NO_TIMESTAMP else found
 
     def modified_ms(self) -> int:
-        """When the log file was last written, in milliseconds since 1970."""
+        """Time of the last write to the log file, in milliseconds since 1970."""
         return self._files.modified_ms(self.log.path)
 
     def paths(self) -> list[str]:

@@ -16,7 +16,7 @@ from tailrace.storage.segment import Segment
 
 
 class Segments:
-    """At least one segment; only the last takes writes. One thread changes it."""
+    """The segments of a log, at least one; only the last takes writes. One thread changes them."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments: tuple[Segment, ...] = ()

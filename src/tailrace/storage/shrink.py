@@ -142,7 +142,7 @@ def delete_old_segments(log: Log, now_ms: int) -> tuple[SegmentDeletion, ...]:
 
 
 def explain(log: Log, now_ms: int) -> list[RetentionExplanation]:
-    """For each segment: whether retention would delete it now, and why."""
+    """Tell for each segment whether retention would delete it now, and why."""
     return explain_retention(
         retention_facts(log),
         config=log.config,

@@ -29,7 +29,7 @@ from tailrace.records.batch import Batch
 
 
 class VerificationGuard:
-    """Proof of verification that an append passes; equal only to itself."""
+    """Token by which an append proves its verification; equal only to itself."""
 
     __slots__ = ()
 

@@ -59,7 +59,7 @@ class ScriptedCoordinator:
         return self._next_id
 
     def init(self, name: str, producer_id: int, epoch: int) -> tuple[ErrorCode, int, int]:
-        """Id and epoch for a transactional id; an open transaction is aborted."""
+        """Return id and epoch for a transactional id; an open transaction is aborted."""
         known = self.transactions.get(name)
         if known is None:
             known = self.transactions[name] = Transaction(self.new_producer())

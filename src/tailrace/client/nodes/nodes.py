@@ -165,7 +165,7 @@ class Nodes:
         return 0 if state is None or state.link is None else len(state.link.in_flight)
 
     def failure(self, node_id: int) -> NodeError | None:
-        """Why the last connection ended; None if there was none, or once one is ready again."""
+        """Return the last connection's error; None if it had none, or once one is ready again."""
         state = self._states.get(node_id)
         return None if state is None else state.failure
 
@@ -176,7 +176,7 @@ class Nodes:
         return failures[0] if failures and is_refused else None
 
     def next_deadline(self) -> float | None:
-        """When `poll` must be called at the latest; None if only after a socket event.
+        """Return the latest time for the next `poll`; None if only a socket event needs one.
 
         Never too late, but it may be too early.
         """

@@ -97,7 +97,7 @@ class NodeState:
         return self.link is not None or self.cancel is not None
 
     def unused_until(self, config: NodesConfig) -> float:
-        """When a connection with nothing in flight is to be closed."""
+        """Return the time at which a connection with nothing in flight is to be closed."""
         return min(self.active_at + config.connections_max_idle_ms / 1000, self.retired_at)
 
     def due(self, config: NodesConfig, now: float) -> float:

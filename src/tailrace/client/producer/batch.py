@@ -84,7 +84,7 @@ class DeliveryOutcome:
         """Called under the producer's lock as soon as it is done; they only wake a waiter."""
 
     def error_of(self, index: int) -> Exception | None:
-        """Why the record failed, or None."""
+        """Return the record's error, or None."""
         return self.errors.get(index, self.failure)
 
     def metadata_of(self, index: int) -> RecordMetadata:
@@ -435,7 +435,7 @@ class ProducerBatch(DeliveryOutcome):
         return RecordMetadata(*self.partition, offset, timestamp)
 
     def error_of(self, index: int) -> Exception | None:
-        """Why the record failed, or None."""
+        """Return the record's error, or None."""
         if self.parts is not None:
             start, part = next(each for each in reversed(self.parts) if each[0] <= index)
             return part.error_of(index - start)

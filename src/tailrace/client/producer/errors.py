@@ -29,7 +29,7 @@ class ProducerError(TailraceError):
 
 
 class DeliveryTimeoutError(ProducerError, RetriableError, TimeoutError):
-    """Not acknowledged within `delivery.timeout.ms`. If it was sent, it may be in the log."""
+    """A record was not acknowledged within `delivery.timeout.ms`; if sent, it may be in the log."""
 
 
 class MetadataTimeoutError(ProducerError, RetriableError, TimeoutError):

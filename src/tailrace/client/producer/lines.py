@@ -103,7 +103,7 @@ class QueuedRecord(DeliveryOutcome):
         return super().place_of(index) if self.batch is None else self.batch.place_of(self.index)
 
     def error_of(self, index: int) -> Exception | None:
-        """Why the record failed, or None."""
+        """Return the record's error, or None."""
         return super().error_of(index) if self.batch is None else self.batch.error_of(self.index)
 
 

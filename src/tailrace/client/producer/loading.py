@@ -1,4 +1,4 @@
-"""When a producer loads compiled kernels: when plain code has cost as much as loading them does.
+"""Loads a producer's compiled kernels, once plain code has cost as much as loading them does.
 
 Not here: the measurement of that cost, for the whole process (`tailrace.kernels.kernel`).
 """

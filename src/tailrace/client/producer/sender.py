@@ -102,7 +102,7 @@ class Sender:
             pass
 
     def next_deadline(self, now: float) -> float:
-        """When `poll` must be called next, if no socket event comes before."""
+        """Return the time for the next `poll`, if no socket event comes before."""
         # While no node is connected for metadata, the connections' deadlines count instead.
         times = [inf if self._has_no_node else now + self._metadata.due_in(now)]
         timer = self._accumulator.next_timer()

@@ -201,7 +201,7 @@ class _Writer:
 
     @property
     def bytes(self) -> int:
-        """Written so far."""
+        """Bytes written so far."""
         return int(self._file.tell())
 
     def write(self, table: pa.Table) -> None:

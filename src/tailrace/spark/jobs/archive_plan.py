@@ -1,4 +1,4 @@
-"""Which offsets an archive takes next, and how they are cut into work items; pure.
+"""Chooses the offsets that an archive takes next, and cuts them into work items; pure.
 
     1. A partition goes on where the archive ends, or starts where the options say.
     2. A range is cut into pieces of about one target file each, by its bytes of log; a broker

@@ -356,7 +356,7 @@ def replicas_told(compared: Sequence[ComparedPartition]) -> str:
 
 
 def compare(spark: "SparkSession", directory: str, other_directory: str) -> list[ComparedPartition]:
-    """Hold every partition that both directories have against its replica.
+    """Compare every partition that both directories have with its replica.
 
     Raises:
         DirectoryError: a directory cannot be read, or holds no partition.

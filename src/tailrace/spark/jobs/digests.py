@@ -120,7 +120,7 @@ class _Numbers:
 
 
 def _filled(array: pa.Array, value: int) -> pa.Array:
-    """Its nulls as a value; with none, filling would still copy it."""
+    """Return the array with its nulls filled; without nulls, filling would still copy it."""
     return array.fill_null(value) if array.null_count else array
 
 

@@ -1,4 +1,4 @@
-"""Which offsets a replay sends next, in which order, and what its manifest says of them; pure.
+"""Chooses the offsets that a replay sends next, their order, and its manifest entries; pure.
 
     planned    a range of one source partition, with the producer id under which it is sent, and
                the end of each target partition before that

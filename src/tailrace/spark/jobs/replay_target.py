@@ -46,7 +46,7 @@ _OVERTAKEN: Final = frozenset(
 
 
 class OvertakenError(RetriableError):
-    """Another attempt has sent the records meanwhile; what is there has to be looked at again."""
+    """Another attempt has sent records meanwhile, so the target has to be looked at again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -116,7 +116,7 @@ def verify_archive(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> ArchiveReport:
-    """Hold the archive at `target` against its manifest and, with options, against the logs.
+    """Compare the archive at `target` with its manifest and, with options, with the logs.
 
     Raises:
         ConfigError: faults of the arguments.

@@ -110,7 +110,7 @@ def run_in_rounds(
 
 
 def count_cores(spark: "SparkSession") -> int:
-    """Into how many tasks Spark cuts what has no size of its own: the cores that it has now.
+    """Count the tasks into which Spark cuts work without a size: one for each of its cores.
 
     Only the last of the tasks is run, which tells its number.
     """

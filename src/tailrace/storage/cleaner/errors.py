@@ -1,4 +1,4 @@
-"""Why a round of cleaning ends before its end."""
+"""Errors that end a round of cleaning early."""
 
 from tailrace.errors import RetriableError
 

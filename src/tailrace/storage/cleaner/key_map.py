@@ -56,7 +56,7 @@ class KeyMap:
 
     @property
     def key_count(self) -> int:
-        """Different keys in the map."""
+        """Number of different keys in the map."""
         return self._state[MapState.KEYS]
 
     @property

@@ -68,7 +68,7 @@ class TransactionManager:
 
     @property
     def error(self) -> Exception | None:
-        """Why the transaction or the producer failed; None if neither did."""
+        """Error of the transaction or of the producer; None if neither failed."""
         return self.flow.error
 
     @property

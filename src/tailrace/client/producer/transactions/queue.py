@@ -90,7 +90,7 @@ class RequestQueue:
             request.pending.finish(error)
 
     def next_deadline(self, now: float) -> float | None:
-        """When the pause of the next request ends, or None."""
+        """Return the end of the next request's pause, or None if it has none."""
         request = self.first()
         if self.in_flight is not None or request is None or request.ready_at <= now:
             return None
