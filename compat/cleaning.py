@@ -1,4 +1,4 @@
-"""Both clean copies of the same dirty logs: the same records survive, with the same batch headers.
+"""Compares the cleaning of the same dirty logs by both: records and batch headers that are left.
 
 The delete horizon of a batch is the time of cleaning plus `delete.retention.ms`, so it differs; it
 and the checksum over it are not compared.

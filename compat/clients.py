@@ -39,7 +39,7 @@ class Seen(NamedTuple):
 
 
 class ReadBack(NamedTuple):
-    """Everything that a consumer gets of a partition."""
+    """The records that a consumer gets of a partition, and its end."""
 
     records: tuple[Seen, ...]
     end: int
@@ -108,7 +108,7 @@ def lost(acknowledged: Iterable[Acknowledged], read: ReadBack) -> Iterator[str]:
 
 
 def produce_codecs(bootstrap_servers: str) -> None:
-    """Several segments for each codec, with headers, nulls and timestamps that go up and down."""
+    """Produce several segments for each codec, with headers, nulls and unsorted timestamps."""
     for codec in CODECS:
         producer = _producer(bootstrap_servers, codec=codec)
         _produce(producer, f"codec-{codec}", _records(600))
@@ -190,7 +190,7 @@ def delete_records(bootstrap_servers: str, topic: str, *, before: int) -> None:
 def read_back(
     bootstrap_servers: str, topic: str, *, is_committed: bool, partition: int = 0
 ) -> ReadBack:
-    """Everything that a consumer of this isolation level gets of one partition.
+    """Consume one partition at this isolation level.
 
     Raises:
         KafkaException: it got an error, or nothing for a long time.
@@ -202,7 +202,7 @@ def read_back(
 def read_partitions(
     bootstrap_servers: str, places: Collection[tuple[str, int]], *, is_committed: bool
 ) -> dict[tuple[str, int], ReadBack]:
-    """Everything that one consumer of this isolation level gets, by topic and partition.
+    """Consume partitions with one consumer of this isolation level; return the records of each.
 
     Raises:
         KafkaException: it got an error, or nothing for a long time.

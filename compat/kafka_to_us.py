@@ -86,7 +86,7 @@ def wait_until_cleaned(logs: Path, topics: tuple[str, ...]) -> None:
 
 
 def check_opening(report: Report, written: Written, scratch: Path) -> None:
-    """After a clean stop: verified, opened as it is, and opened as after a crash."""
+    """Check a directory after a clean stop: verified, opened as it is, opened as after a crash."""
     logs = written.directory / "logs"
     copied = copy_directory(logs, scratch / "verified")
     report.check("Kafka's directory passes tailrace log verify", ours.verify(copied))

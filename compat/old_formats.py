@@ -84,7 +84,7 @@ DELETED_BEFORE = 123
 
 
 def check(report: Report, kafka: OldKafka, scratch: Path) -> None:
-    """Everything, with `kafka` on a new directory."""
+    """Check everything, with `kafka` on a new directory."""
     with kafka:
         expected = _write(kafka)
     _check_opening(report, kafka.logs, expected, scratch)
@@ -119,7 +119,7 @@ def _write(kafka: OldKafka) -> Expected:
 
 
 def _write_more(kafka: OldKafka) -> Expected:
-    """To what was written; the mixed topics go back to v0, behind v2."""
+    """Write more to the topics; the mixed topics go back to v0, behind v2."""
     servers = kafka.bootstrap_servers
     # A producer waits until Kafka knows its topics again, and `configure` does not.
     for topic in SENT:
@@ -141,7 +141,7 @@ def _read_all(bootstrap_servers: str) -> Expected:
 
 
 def _check_opening(report: Report, logs: Path, expected: Expected, scratch: Path) -> None:
-    """After a clean stop: verified, opened as it is, opened as after a crash, and served."""
+    """Check a directory after a clean stop: verified, opened as it is or recovered, and served."""
     copied = copy_directory(logs, scratch / "old-verified")
     report.check("Kafka 3.9's directory passes tailrace log verify", ours.verify(copied))
     report.check(

@@ -1,4 +1,4 @@
-"""Several partitions over several directories, with Kafka and us in turn, and a directory added.
+"""Checks partitions over several directories, by Kafka and us in turn, and an added directory.
 
 1  Kafka writes to two directories, and stops
 2  our storage opens both; our broker serves both and a third one, which it makes, and goes on

@@ -145,7 +145,7 @@ def _check_codecs(report: Report, at: Addresses) -> None:
 
 
 def _check_rows(report: Report, at: Addresses) -> None:
-    """Many records at once."""
+    """Check `send_many` with many records."""
     values = [b"%d" % number for number in range(100_000)]
     with Producer(bootstrap_servers=at.plain, compression_type="lz4") as producer:
         summary = producer.send_many("rows", values)

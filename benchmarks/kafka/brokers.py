@@ -62,7 +62,7 @@ class Broker:
 
 
 class Brokers(NamedTuple):
-    """Both, running at the same time; one idles while the other works."""
+    """Both brokers, running at the same time; one idles while the other works."""
 
     ours: Broker
     kafka: Broker
@@ -135,5 +135,5 @@ def create_topic(address: str, name: str) -> None:
 
 
 def _admin(address: str) -> AdminClient:
-    """To be kept until its answers are there."""
+    """Return an admin client, which must be kept until its answers are there."""
     return AdminClient({"bootstrap.servers": address, "log_level": 0})

@@ -169,7 +169,7 @@ def _wait_for_word() -> None:
 
 
 def main(arguments: str) -> None:
-    """Be the client that the arguments ask for."""
+    """Do the work of a client that the arguments ask for."""
     asked = json.loads(arguments)
     work = {"produce": produce, "fetch": fetch, "flush": flush}[asked["kind"]]
     print(json.dumps(work(Load(**asked["load"]), address=asked["address"])), flush=True)

@@ -1,4 +1,4 @@
-"""Whole directories, given to both: recovery after a kill, compaction, a segment printed.
+"""Measures whole directories with both brokers: recovery after a kill, compaction, a dump.
 
 Kafka makes the topic, so that its metadata knows it, and stops. Our storage then writes the records
 into its folders, and each broker gets a copy: the same bytes, which both read as their own.
@@ -224,7 +224,7 @@ def _serving_kafka(kafka: Kafka) -> Iterator[str]:
 def _seconds_to_answer(
     state: str, logs: Path, side: Callable[[], AbstractContextManager[str]], *, end: int
 ) -> float:
-    """Until a broker on `logs` tells that every partition ends at `end`; then it is stopped."""
+    """Measure the time until a broker on `logs` tells that every partition ends at `end`."""
     if state != STOPPED:
         make_unclean(logs)
     prepare(state, logs.glob("*/*.log"))

@@ -1,4 +1,4 @@
-"""From the start of the process to its first answer, and the memory it holds then.
+"""Measures the time from a process's start to its first answer, and the memory it holds then.
 
 The answer is to Metadata for a topic with its leader, to a client that keeps asking; what a log
 says does not count. It is the second start and later ones: the first formatted the directory, made
@@ -89,7 +89,7 @@ def _start_kafka(kafka: Kafka) -> Ready:
 
 
 def _answered_at(address: Callable[[], str]) -> float:
-    """When the topic's metadata were there; the address is empty until it is known.
+    """Return the time at which the topic's metadata were there; `address` is empty until known.
 
     Raises:
         TimeoutError: they did not come.

@@ -1,4 +1,4 @@
-"""Whole log directories: recovery, compaction, verification, and thousands of partitions.
+"""Measures whole log directories: recovery, compaction, verification, many partitions.
 
 Peers are what the machine can do at best with the same bytes: read them (`cat`), copy them (`cp`),
 checksum them (`cksum`), open their files.

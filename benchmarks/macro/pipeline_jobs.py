@@ -1,4 +1,4 @@
-"""Whole-log jobs: the archive against Spark's own Parquet writer, compaction against our cleaner.
+"""Measures whole-log jobs: archive against Spark's Parquet writer, compaction against our cleaner.
 
 Archive: both read the topic's files with our source's code and write every lossless column as
 Parquet with Zstandard of level 1, by topic and date. Ours also keeps a digest of each file and a
