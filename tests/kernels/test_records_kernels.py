@@ -297,7 +297,7 @@ def test_decode_appends_the_records_of_the_window(
 def test_decode_is_the_same_compiled_and_plain(
     damaged: tuple[bytes, int], rows: int, size: int, wanted: int
 ) -> None:
-    """Same status, same cursors and same bytes, whatever the damage and however small the room."""
+    """Both engines give the same status, cursors and bytes, for any damage and any room."""
     payload, count = damaged
     results = []
     for name in ENGINES:

@@ -349,7 +349,7 @@ def test_no_offsets_are_no_requests() -> None:
 
 
 def test_no_offsets_of_threads_are_no_requests(cluster: ScriptedCluster) -> None:
-    """The same of a Producer."""
+    """A Producer of threads sends no request for no offsets either."""
     with (
         Producer(bootstrap_servers=cluster.bootstrap, transactional_id="x") as producer,
         producer.transaction(),
@@ -389,7 +389,7 @@ def test_a_close_aborts_a_transaction_whose_commit_has_failed(*, is_expired: boo
 def test_a_close_of_threads_aborts_a_transaction_whose_commit_has_failed(
     cluster: ScriptedCluster,
 ) -> None:
-    """The same of a Producer."""
+    """A Producer of threads aborts such a transaction at its close too."""
     producer = Producer(
         bootstrap_servers=cluster.bootstrap,
         transactional_id="x",

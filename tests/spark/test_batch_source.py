@@ -87,7 +87,7 @@ def test_partitions_and_offsets_can_be_named(spark: SparkSession, data: Path) ->
 
 
 def test_frames_can_be_united_limited_and_used_again(spark: SparkSession, data: Path) -> None:
-    """One DataFrame in several queries, also filtered in two ways in one."""
+    """One DataFrame works in several queries, also filtered in two ways in one."""
     frame = load(spark, data, subscribe="t")
     assert frame.count() == 350
     first, second = frame.where("partition = 0"), frame.where("partition = 1")
@@ -115,7 +115,7 @@ def test_no_records_are_no_rows(spark: SparkSession, data: Path) -> None:
 
 
 def test_a_view_in_sql_reads_the_same(spark: SparkSession, data: Path) -> None:
-    """`USING tailrace` with options."""
+    """A view that is created by `USING tailrace` with options has the same rows."""
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW v USING tailrace OPTIONS (path '{data}', subscribe 't')"
     )
@@ -166,7 +166,7 @@ def bootstrap() -> Iterator[str]:
 
 @pytest.mark.wire
 def test_a_broker_is_read_like_a_directory(spark: SparkSession, bootstrap: str) -> None:
-    """The same options with `kafka.bootstrap.servers` in place of a path."""
+    """The same options work with `kafka.bootstrap.servers` in place of a path."""
     reader = spark.read.format("tailrace").options(
         **{"kafka.bootstrap.servers": bootstrap, "includeHeaders": "true", "minPartitions": "2"}
     )
@@ -181,7 +181,7 @@ def test_a_broker_is_read_like_a_directory(spark: SparkSession, bootstrap: str) 
 @pytest.mark.wire
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
 def test_a_broker_and_its_directory_agree(spark: SparkSession, tmp_path: Path, level: str) -> None:
-    """Beside each other, at either isolation level."""
+    """Reads of both give the same rows at either isolation level."""
     with Broker(tmp_path / "data") as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
         for number in range(20):

@@ -141,7 +141,7 @@ def started(environment: dict[str, str], ready: str, *command: str) -> Iterator[
 def test_executors_of_a_local_cluster_get_the_package(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    """Two executors as processes of their own."""
+    """Two executors that are processes of their own read with the package."""
     run_job(tmp_path, environment, "master", "local-cluster[2,1,512]")
 
 

@@ -158,7 +158,7 @@ def test_a_null_topic_fails_the_write_and_names_the_row(
 def test_bad_columns_are_refused_before_a_job_starts(
     spark: SparkSession, bootstrap: str, columns: list[str], fault: str
 ) -> None:
-    """In Spark's own words."""
+    """The error has Spark's own words."""
     frame = spark.range(5).selectExpr("CAST(raise_error('a job ran') AS STRING) AS value")
     message = refusal(writer(frame.selectExpr(*columns), bootstrap).save)
     assert fault in message
@@ -176,7 +176,7 @@ def test_save_modes_other_than_append_are_refused(spark: SparkSession, bootstrap
 
 
 def test_a_topic_that_does_not_exist_fails_the_write(spark: SparkSession, tmp_path: Path) -> None:
-    """After `max.block.ms`, with the topic and what to check."""
+    """The write fails after `max.block.ms`, and the error names the topic and what to check."""
     frame = spark.range(5).selectExpr("CAST(id AS STRING) AS value")
     settings = {"auto.create.topics.enable": "false"}
     with Broker(tmp_path / "data", settings=settings) as broker:

@@ -458,7 +458,7 @@ def test_a_broker_is_streamed_like_a_directory(
 def test_the_bytes_of_a_broker_are_estimated(
     spark: SparkSession, tmp_path: Path, bootstrap: str
 ) -> None:
-    """From a batch of the topic: 100 records of 1,000 bytes, taken 20,000 bytes at a time."""
+    """The estimate comes from a batch: 100 records of 1,000 bytes, 20,000 bytes at a time."""
     create_topic(bootstrap, "sizes", partition_count=1)
     stream = Brokered(spark, tmp_path, bootstrap, "sizes")
     send(bootstrap, "sizes", count=100, value=bytes(1_000))
@@ -471,7 +471,7 @@ def test_the_bytes_of_a_broker_are_estimated(
 @pytest.mark.wire
 @pytest.mark.slow
 def test_the_directory_of_a_running_broker_is_streamed(stream: Stream) -> None:
-    """Beside it, while it appends to its files."""
+    """A stream reads the files while the broker appends to them."""
     with Broker(stream.data) as broker:
         create_topic(broker.bootstrap_servers, "t", partition_count=1)
         query = stream.start(stream.load(), processingTime="0 seconds")

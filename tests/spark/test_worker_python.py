@@ -80,7 +80,7 @@ def data(tmp_path: Path) -> Path:
 def test_a_topic_is_read_though_python3_is_another(
     data: Path, program: str, arguments: tuple[str, ...]
 ) -> None:
-    """By `install`, by `session`, and by `session` beside a session of the user's own."""
+    """The topic is read by `install`, by `session`, and by `session` beside the user's own."""
     code, output, errors = run(program, data, *arguments)
     assert (code, output) == (0, "7\n"), errors
 

@@ -213,7 +213,7 @@ def test_a_killed_broker_loses_and_doubles_nothing(tmp_path: Path) -> None:
 
 
 def test_a_killed_broker_loses_and_doubles_nothing_on_an_event_loop(tmp_path: Path) -> None:
-    """The same of an AsyncProducer."""
+    """An AsyncProducer loses and doubles nothing either."""
 
     async def run(broker: Restarts) -> list[int]:
         async with AsyncProducer(bootstrap_servers=broker.address) as producer:

@@ -127,7 +127,7 @@ def test_transactions_on_a_mock_cluster(cluster: str) -> None:
 
 
 def test_transactions_of_an_event_loop_on_a_mock_cluster(cluster: str) -> None:
-    """The same of an AsyncProducer."""
+    """The transactions of an AsyncProducer are committed and aborted too."""
 
     async def run() -> None:
         async with AsyncProducer(bootstrap_servers=cluster, transactional_id="mover") as producer:

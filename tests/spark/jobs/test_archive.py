@@ -225,7 +225,7 @@ def accept_size(lake: Path) -> None:
 def test_verify_finds_what_is_missing_double_or_changed(
     spark: SparkSession, data: Path, lake: Path
 ) -> None:
-    """With the offset, by the log; and without a log by the digest."""
+    """With a log the fault is found by offset, without one by the digest."""
     run(spark, data, lake)
     [first, second] = parquet_files(lake)
     (lake / "topic=flights/date=1970-01-01/copy.parquet").write_bytes((lake / second).read_bytes())

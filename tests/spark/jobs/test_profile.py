@@ -28,7 +28,7 @@ def data(tmp_path: Path) -> Path:
 def test_partitions_are_profiled_in_parts_and_as_a_whole(
     spark: SparkSession, data: Path, item_bytes: int
 ) -> None:
-    """With the same numbers, a row for each partition, and a page."""
+    """Both ways give the same numbers, a row for each partition, and a page."""
     steps: list[tuple[int, int]] = []
     profile = profile_topics(
         spark,

@@ -60,7 +60,7 @@ def test_an_error_has_a_code(kind: type[TailraceError]) -> None:
 
 
 def test_an_error_of_the_system_is_the_devices() -> None:
-    """Whatever its number."""
+    """An OSError is answered with KAFKA_STORAGE_ERROR, whatever its number."""
     assert services.error_code(OSError(5, "io")) is ErrorCode.KAFKA_STORAGE_ERROR
 
 

@@ -118,7 +118,7 @@ def put_damage(disk: MemoryFiles, folder: str) -> str:
 
 
 def test_a_damaged_folder_in_the_first_directory_stops_the_start() -> None:
-    """With the file in the message, every directory released, and no mark of an orderly stop."""
+    """The message names the file, every directory is released, and no orderly stop is marked."""
 
     async def scenario(outside: Outside) -> None:
         outside.threads.seconds_per_run = 1.0

@@ -148,7 +148,7 @@ def test_a_full_disk_is_no_failure(error: int) -> None:
 
 
 def test_a_waiting_fetch_is_told_that_its_directory_has_failed() -> None:
-    """At once, not at its deadline."""
+    """The fetch is answered at once, not at its deadline."""
 
     async def scenario(outside: Outside) -> None:
         async with with_two_topics(outside) as (broker, peer):

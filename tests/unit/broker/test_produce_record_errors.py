@@ -47,7 +47,7 @@ def without_keys() -> bytes:
 
 @pytest.mark.parametrize("version", [8, BY_NAME_PRODUCE])
 def test_each_record_at_fault_is_named(version: int) -> None:
-    """With its place in the batch and a sentence, beside the error of the partition."""
+    """Each one has its place in the batch and a sentence, beside the error of the partition."""
     answer = answer_to(without_keys(), version=version)
     assert answer.error_code == ErrorCode.INVALID_RECORD
     assert answer.base_offset == -1

@@ -71,7 +71,7 @@ def test_checkpoints_come_at_their_interval() -> None:
     ],
 )
 def test_each_checkpoint_has_an_interval_of_its_own(setting: str, file: str) -> None:
-    """Every 5 seconds instead of every minute."""
+    """A checkpoint with an interval of 5 seconds is written every 5 seconds, not every minute."""
 
     async def scenario(outside: Outside) -> None:
         settings = {"log.initial.task.delay.ms": "0", setting: "5000"}

@@ -64,7 +64,7 @@ def run_without(packages: str, *arguments: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_job_says_which_extra_it_needs(job: str) -> None:
-    """One line with the command that installs it, and exit code 2."""
+    """One line tells the command that installs the extra, and the exit code is 2."""
     code, said = run_without("pyarrow,pyspark", "pipeline", job, *JOBS[job])
     told = "tailrace: tailrace pipeline needs pyarrow and pyspark: pip install 'tailrace[spark]'\n"
     assert (code, said) == (2, told)

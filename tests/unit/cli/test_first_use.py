@@ -68,7 +68,7 @@ def large(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("limit", [(), ("--limit", 1)])
 def test_a_small_log_is_shown_without_a_compiler(small: Path, limit: tuple[object, ...]) -> None:
-    """All of it, or its first record."""
+    """The whole log, or its first record, is shown without the compiler."""
     assert imported_by("cat", "--data", small, "flights", *limit) == "False"
 
 

@@ -22,7 +22,7 @@ from tailrace.cli.flags import in_flags
     ],
 )  # fmt: skip
 def test_arguments_and_options_become_flags(sentence: str, expected: str) -> None:
-    """At the beginning of a fault, and within its sentence."""
+    """A name becomes a flag at the beginning of a fault and within its sentence."""
     assert in_flags(sentence) == expected
 
 

@@ -45,7 +45,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_scan_counts_and_says_where_the_time_goes(data: Path) -> None:
-    """One row for each partition, or one object."""
+    """The scan prints one row, or one JSON object, for each partition."""
     first, second = (json.loads(line) for line in lines("scan", "--data", data, "--json"))
     assert first["format"] == "tailrace.scan/1"
     expected = {
@@ -74,7 +74,7 @@ def test_scan_says_what_is_damaged_and_goes_on(data: Path) -> None:
 
 
 def test_cat_chooses_by_offset_time_key_and_count(data: Path) -> None:
-    """Each bound for itself and all together."""
+    """Each bound works for itself, and all work together."""
     assert offsets(data, "flights-0") == list(range(50))
     assert offsets(data, "flights") == [*range(50), *range(5)]
     assert offsets(data, "flights", "--partition", 1) == list(range(5))
@@ -132,7 +132,7 @@ def test_cat_names_the_topics_there_are(data: Path) -> None:
 
 
 def test_verify_exits_with_0_1_or_2(data: Path, tmp_path: Path) -> None:
-    """Clean, damaged, and not to be verified."""
+    """The codes mean a clean log, a damaged log, and a log that cannot be verified."""
     assert lines("verify", "--data", data)[-1].endswith("bytes of log: clean")
     path = data / "flights-0" / f"{30:020d}.log"
     content = bytearray(path.read_bytes())

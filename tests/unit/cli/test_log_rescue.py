@@ -54,7 +54,7 @@ def test_cat_stops_at_damage_by_default(data: Path) -> None:
 
 
 def test_cat_that_has_nothing_to_skip_succeeds(data: Path) -> None:
-    """Exit code 0, and not a word on stderr."""
+    """The exit code is 0, and stderr is empty."""
     result = run("cat", "--data", data, "flights", "--on-damage", "skip")
     assert (result.exit_code, result.stderr) == (0, "")
     assert len(result.stdout.splitlines()) == 55

@@ -39,7 +39,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("data")
 @pytest.mark.parametrize("command", READERS)
 def test_a_topic_that_does_not_exist_is_told_with_those_that_do(command: str) -> None:
-    """Under the flag that named it."""
+    """The error names the flag that named the topic."""
     result = run(command, "--data", "data", "--topic", "x", *READERS[command])
     assert isinstance(result.exception, ConfigError)
     assert result.exception.faults == ["--topic x does not exist; there are: t"]

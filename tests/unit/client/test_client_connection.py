@@ -65,7 +65,7 @@ def test_codes_become_errors_by_who_must_act() -> None:
 
 
 def test_a_failure_that_may_pass_is_tried_again_with_growing_pauses() -> None:
-    """Pause, recover, try; until it works."""
+    """The client pauses, recovers and tries again until it works."""
     events: list[object] = []
 
     def attempt() -> str:
@@ -100,7 +100,7 @@ def test_after_the_last_attempt_the_error_is_raised() -> None:
 
 
 def test_a_failure_that_will_not_pass_is_not_tried_again() -> None:
-    """No pause, no second attempt."""
+    """There is no pause and no second attempt."""
     pauses: list[float] = []
 
     def attempt() -> None:

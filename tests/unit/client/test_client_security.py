@@ -87,7 +87,7 @@ def test_a_reader_logs_in(mechanism: str) -> None:
 
 
 def test_a_reader_logs_in_over_tls(tmp_path: Path) -> None:
-    """Both at once."""
+    """A reader can use TLS and a login at once."""
     settings = as_user("SCRAM-SHA-512") | trusting(tmp_path) | {"security.protocol": "SASL_SSL"}
     assert range_read(served(tmp_path), mechanism="SCRAM-SHA-512", settings=settings) == (7, 7)
 

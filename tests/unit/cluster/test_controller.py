@@ -136,7 +136,7 @@ def test_a_crash_leaves_the_old_settings_or_the_new() -> None:
 
 
 def test_a_device_that_refuses_leaves_the_settings() -> None:
-    """In memory and on the disk."""
+    """The old settings stay in memory and on the disk."""
     files = MemoryFiles()
     controller = started(files)
     topic = controller.plan_topic("planes")
@@ -225,7 +225,7 @@ def test_an_image_that_cannot_be_is_refused(content: bytes) -> None:
 
 
 def test_an_image_that_cannot_be_read_is_refused() -> None:
-    """A directory in its place, for example."""
+    """The start is refused if, for example, a directory is in the image's place."""
     files = MemoryFiles()
     files.make_directory(PATH)
     with pytest.raises(DirectoryError):

@@ -37,7 +37,7 @@ def write_records(records: TopicRecords, *, directory: Path) -> str:
 
 
 def test_the_result_is_that_of_pandas(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
-    """From records to lake to aggregate: every flight once, every number as in pandas.
+    """The aggregate has every flight once and every number as in pandas.
 
     The weather comes twice, first with other numbers: the later record of an hour counts.
     """

@@ -129,7 +129,7 @@ def test_the_last_commit_of_a_partition_counts(files: MemoryFiles, log: OffsetsL
 
 
 def test_a_tombstone_takes_a_commit_back(files: MemoryFiles, log: OffsetsLog) -> None:
-    """The pending ones of that partition too."""
+    """A tombstone takes back the pending commits of that partition too."""
     log.add((key("g"), commit(10)))
     log.add((key("g"), commit(40)), producer_id=7)
     log.add((key("g"), None))
@@ -148,7 +148,7 @@ def test_a_commit_in_a_transaction_counts_from_its_marker_on(
 
 
 def test_an_aborted_commit_never_counts(files: MemoryFiles, log: OffsetsLog) -> None:
-    """Neither as committed nor as pending."""
+    """It is listed neither as committed nor as pending."""
     log.add((key("g"), commit(10)))
     log.add((key("g"), commit(40)), producer_id=7)
     log.add((key("g"), commit(50)), producer_id=8)

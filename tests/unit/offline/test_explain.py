@@ -40,7 +40,7 @@ def told(files: MemoryFiles, *, now_ms: int = NOW, **given: str) -> PartitionRea
 @pytest.mark.parametrize("is_closed", [False, True])
 @pytest.mark.parametrize("age_ms", [0, 7 * DAY_MS + 9, 8 * DAY_MS])
 def test_files_say_what_the_broker_would_say(age_ms: int, is_closed: bool) -> None:  # noqa: FBT001
-    """The same facts, so the same sentences, for each segment."""
+    """Files and broker have the same facts, so each segment has the same sentence."""
     files = MemoryFiles()
     log = filled(files, 18, config=settings(segment_bytes=400))
     expected = shrink.explain(log, NOW + age_ms)
@@ -66,7 +66,7 @@ def test_settings_come_from_the_cluster_file_and_the_command_line() -> None:
 
 
 def test_compaction_that_waits_says_for_what() -> None:
-    """Too few dirty bytes, the active segment, an open transaction, too young records."""
+    """The sentence names few dirty bytes, the active segment, an open transaction or young data."""
     files = MemoryFiles()
     log = open_at(files, config=settings(segment_bytes=400))
     for _ in range(12):

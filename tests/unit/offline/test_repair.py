@@ -125,7 +125,7 @@ def test_a_log_start_beyond_the_end_stays_if_the_log_knows_of_it() -> None:
 
 
 def test_a_sound_directory_is_left_alone() -> None:
-    """No plan, and nothing done."""
+    """The plan is empty, and nothing is done."""
     files = a_log()
     made = plan(files)
     assert made.is_empty
@@ -259,7 +259,7 @@ def test_an_entry_behind_the_end_of_its_log_goes() -> None:
 
 @pytest.mark.parametrize("content", [b"0\n1\n5 0\n", b"1\n0\n", b"0\n1\n0 77\n"])
 def test_a_wrong_epoch_checkpoint_is_rebuilt_from_the_batches(content: bytes) -> None:
-    """Unreadable, or of other epochs."""
+    """A checkpoint is wrong if it is unreadable or has other epochs."""
     files = MemoryFiles()
     log = open_at(files)
     for number in range(8):
@@ -365,7 +365,7 @@ def test_a_directory_in_use_is_refused_in_one_line() -> None:
 
 
 def test_a_second_damage_does_not_overwrite_the_first_quarantine() -> None:
-    """The same place in the same segment, and other bytes."""
+    """Other bytes from the same place of the same segment go into another file."""
     files = a_log()
     for _ in range(2):
         flip(files, path(5, ".log"), 2 * SIZE + 70)

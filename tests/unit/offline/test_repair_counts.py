@@ -107,7 +107,7 @@ def test_counts_of_damaged_headers_never_exceed_the_offsets_that_are_missing() -
 
 
 def test_a_sound_directory_counts_nothing() -> None:
-    """All zeros."""
+    """All counts are zero."""
     files = a_log()
     plan = plan_repair(files, find_partitions(files, "data"), OnDamage.CUT)
     assert plan.record_counts == RecordCounts(rescued=0, set_aside=0, lost=0, unknown_ranges=0)

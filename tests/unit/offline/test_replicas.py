@@ -194,7 +194,7 @@ def test_a_missing_batch_is_a_difference() -> None:
 
 
 def test_a_log_that_cannot_be_read_on_is_a_difference() -> None:
-    """With the place where the bytes stop to be batches."""
+    """The difference names the place where the bytes stop being batches."""
     files = replicas()
     name = f"{OTHER}/{0:020d}.log"
     data = bytearray(files.content(name))

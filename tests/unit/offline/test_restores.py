@@ -126,7 +126,7 @@ def test_what_is_under_an_older_epoch_does_not_come_back() -> None:
 
 
 def test_what_a_repair_has_dropped_does_not_come_back() -> None:
-    """Somebody wanted that."""
+    """The user wanted that data dropped."""
     files = MemoryFiles()
     stop_cleanly(filled(files, 20, config=CONFIG))
     flip(files, path(5, ".log"), 2 * SIZE + 70)

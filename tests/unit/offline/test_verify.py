@@ -220,7 +220,7 @@ def test_damaged_small_files_are_found(name: str, content: bytes, rule: Rule) ->
 
 
 def test_leader_epochs_agree_with_their_checkpoint_and_do_not_fall() -> None:
-    """No checksum covers them either."""
+    """A wrong epoch is found although no checksum covers epochs."""
     files = a_log(3)
     put(files, f"{FOLDER}/leader-epoch-checkpoint", b"0\n2\n0 0\n1 2\n")
     found = only(findings(files), Rule.LEADER_EPOCH)

@@ -42,7 +42,7 @@ def in_pieces(files: MemoryFiles) -> list[Finding]:
 
 @pytest.mark.parametrize("name", [each.name for each in directories()])
 def test_pieces_find_what_one_walk_finds(name: str) -> None:
-    """Under damage of every kind, in directories with every format, codec and kind of batch."""
+    """They do so under damage of every kind, with every format, codec and kind of batch."""
     directory = next(each for each in directories() if each.name == name)
     rules: Counter[Rule] = Counter()
     for seed in range(150):

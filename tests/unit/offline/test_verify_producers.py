@@ -83,7 +83,7 @@ def transactions(*, roomy: bool = True) -> MemoryFiles:
 
 @pytest.mark.parametrize("roomy", [False, True])
 def test_transactions_as_a_broker_leaves_them_are_clean(roomy: bool) -> None:  # noqa: FBT001
-    """Over one segment and over several, where a transaction began in one before."""
+    """Transactions are clean in one segment and across several."""
     assert not findings(transactions(roomy=roomy))
 
 
@@ -126,7 +126,7 @@ def test_every_byte_of_a_snapshot_is_checked(position: int) -> None:
 
 @pytest.mark.parametrize("change", [b"", b"\0"])
 def test_a_snapshot_of_another_size_is_found(change: bytes) -> None:
-    """Cut, or with a byte behind."""
+    """A snapshot is found that is cut, or has a byte behind its end."""
     files = transactions()
     name = path(6, ".snapshot")
     files.overwrite(name, files.content(name)[:-1] + change * 2)

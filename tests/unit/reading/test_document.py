@@ -23,7 +23,7 @@ def flight(offset: int) -> Record:
 def test_the_examples_do_what_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a directory with `flights` of two partitions and a damaged `weather`."""
+    """The examples run on a directory with `flights` of two partitions and a damaged `weather`."""
     data = tmp_path / "data"
     batches = [[flight(base + n) for n in range(10)] for base in range(0, 100, 10)]
     write_segment(data, TopicPartition("flights", 0), 0, b"".join(map(batch_of, batches)))

@@ -393,7 +393,7 @@ def test_wrong_types_are_told_at_the_call(bounds: dict[str, Any], told: str) -> 
 
 
 def test_wrong_words_are_told_at_the_call() -> None:
-    """Two beginnings, unknown columns, isolation levels and ways to treat damage."""
+    """Two beginnings, unknown columns, isolation levels and ways to treat damage are refused."""
     log = a_log(twenty())
     with pytest.raises(ConfigError, match="start, start_time: give one of them"):
         log.records(5, start_time=NOW)

@@ -55,7 +55,7 @@ def test_each_format_gives_the_same_beside_the_cleaner(form: str) -> None:
 
 
 def test_no_aborted_record_is_given_beside_the_cleaner() -> None:
-    """With read_committed, at any moment of an exchange."""
+    """A read_committed reader gets no aborted record at any moment of an exchange."""
     known = cleaning_transactions()
 
     def once(files: ChangingFiles) -> None:

@@ -110,7 +110,7 @@ def test_batches_come_with_their_places() -> None:
 
 
 def test_segments_of_a_range_are_those_that_may_hold_it() -> None:
-    """From the one with its first offset to the one with its last."""
+    """They begin with the segment of the first offset and end with that of the last."""
     files = MemoryFiles()
     log = filled(files, 20)
     found, reader = bases(log), open_log_reader(files, FOLDER)
@@ -123,7 +123,7 @@ def test_segments_of_a_range_are_those_that_may_hold_it() -> None:
 
 @pytest.mark.parametrize("position", [2 * SIZE + 65, 2 * SIZE + 7, 2 * SIZE + 10, 2 * SIZE + 16])
 def test_damage_is_located_and_never_returned(position: int) -> None:
-    """In records, base offset, length or magic, of which the checksum covers only the first."""
+    """Damage is found in records and also in base offset, length and magic, outside of the checksum."""
     files = MemoryFiles()
     stop_cleanly(filled(files, 20))
     flip(files, path(0, ".log"), position)
@@ -197,7 +197,7 @@ def test_a_log_start_beyond_the_end_counts_if_the_log_knows_of_it() -> None:
 
 @pytest.mark.parametrize("log_start", [0, 3])
 def test_a_malformed_log_start_checkpoint_is_replaced_by_the_leader_epochs(log_start: int) -> None:
-    """For a reader as for a broker, and the same for the tools."""
+    """Readers, brokers and tools find the same log start."""
     files = MemoryFiles()
     log = filled(files, 5)
     raise_log_start(log, log_start)
@@ -231,7 +231,7 @@ def test_sizes_of_ranges_add_up() -> None:
 
 
 def test_partitions_are_listed_without_those_on_their_way_out() -> None:
-    """Live partition folders only."""
+    """The list has live partition folders only."""
     files = MemoryFiles()
     open_at(files)
     for name in ("data/flights-1.ab-delete", "data/other", "data/a-b-7"):

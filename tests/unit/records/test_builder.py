@@ -43,7 +43,7 @@ def batch_of(data: bytes) -> Batch:
     ],
 )  # fmt: skip
 def test_varints(number: int, encoded: str) -> None:
-    """The table of Apache Kafka's own tests."""
+    """The encodings are those in the table of Apache Kafka's own tests."""
     assert zigzag(number).hex() == encoded
 
 
@@ -116,7 +116,7 @@ def test_a_batch_without_records_is_its_header() -> None:
 @some
 @given(records=ROWS)
 def test_kafka_python_reads_what_we_write(codec: Codec, records: list[Record]) -> None:
-    """The same records, by another implementation."""
+    """Another implementation reads the same records."""
     theirs = KafkaPythonBatch(built(records, codec))
     assert theirs.validate_crc()
     assert [
@@ -129,7 +129,7 @@ def test_kafka_python_reads_what_we_write(codec: Codec, records: list[Record]) -
 @some
 @given(records=ROWS)
 def test_we_read_what_kafka_python_writes(codec: Codec, records: list[Record]) -> None:
-    """The same records, from another implementation."""
+    """We read the same records that another implementation wrote."""
     builder = KafkaPythonBuilder(2, codec, 0, -1, -1, -1, 1 << 20)
     for record in records:
         builder.append(*record[:4], list(record.headers))
@@ -140,7 +140,7 @@ def test_we_read_what_kafka_python_writes(codec: Codec, records: list[Record]) -
 @some
 @given(records=ROWS)
 def test_aiokafka_reads_what_we_write(codec: Codec, records: list[Record]) -> None:
-    """The same records, by a third implementation."""
+    """A third implementation reads the same records."""
     theirs = AiokafkaBatch(built(records, codec))
     assert theirs.validate_crc()
     assert [
@@ -153,7 +153,7 @@ def test_aiokafka_reads_what_we_write(codec: Codec, records: list[Record]) -> No
 @some
 @given(records=ROWS)
 def test_we_read_what_aiokafka_writes(codec: Codec, records: list[Record]) -> None:
-    """The same records, from a third implementation."""
+    """We read the same records that a third implementation wrote."""
     builder = AiokafkaBuilder(2, codec, 0, -1, -1, -1, 1 << 20)
     for record in records:
         builder.append(*record[:4], list(record.headers))

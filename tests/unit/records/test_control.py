@@ -44,7 +44,7 @@ def value(version: int, epoch: int) -> bytes:
     ],
 )
 def test_types_have_the_numbers_of_kafka(number: int, kind: ControlType) -> None:
-    """0 to 6, in a key of version 0."""
+    """The types have the numbers 0 to 6 in a key of version 0."""
     assert read_control_type(key(0, number)) is kind
 
 

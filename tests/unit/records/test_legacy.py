@@ -321,7 +321,7 @@ def test_what_no_writer_makes_is_refused(data: bytes, rule: str) -> None:
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(body: str, rule: str) -> None:
-    """With a right checksum, for an entry alone and for one inside of a wrapper."""
+    """Such an entry is refused despite a right checksum, alone and inside of a wrapper."""
     raw = bytes.fromhex(body)
     entry = bytes(8) + (len(raw) + 4).to_bytes(4, "big") + crc32(raw).to_bytes(4, "big") + raw
     value = compressed(Codec.GZIP, entry, 0)

@@ -40,7 +40,7 @@ def test_the_fields_of_the_first_example() -> None:
 
 
 def test_the_drawings_of_page_and_module_are_one() -> None:
-    """Position, size and name of every field."""
+    """Page and module have the same position, size and name of every field."""
     drawing = r"^ *(\d+ or \d+|\d+|\.\.) +(\d+|\.\.) +([a-z ]+?)(?:  |$)"
     drawn = re.findall(drawing, TEXT, re.MULTILINE)
     assert len(drawn) == 10

@@ -80,7 +80,7 @@ def test_nothing_can_be_changed(files: Files, change: Callable[[Files], object])
 
 
 def test_a_file_uri_is_the_disk() -> None:
-    """With its maps."""
+    """A file URI gives the disk's files, which can be mapped."""
     files, path = open_uri("file:///some/where")
     assert isinstance(files, DiskFiles)
     assert path == "/some/where"
@@ -93,7 +93,7 @@ def test_an_unknown_scheme_is_refused() -> None:
 
 
 def test_an_object_store_is_read_like_a_disk() -> None:
-    """Over HTTP, with the requests of S3."""
+    """Objects are read over HTTP with the requests of S3."""
     objects = {"data/t-0/log": CONTENT, "data/t-1/log": b"", "other": b"x"}
     with object_store(objects) as query:
         files, path = open_uri(f"s3://key:secret@{BUCKET}/data?{query}")

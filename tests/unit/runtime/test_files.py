@@ -125,7 +125,7 @@ def test_a_closed_or_read_only_file_takes_no_writes(place: tuple[Files, str]) ->
 
 
 def test_directories(place: tuple[Files, str]) -> None:
-    """Make, list, rename a full one, remove it."""
+    """Directories can be made, listed, renamed when full, and removed."""
     files, root = place
     files.make_directory(f"{root}/b/c")
     files.make_directory(f"{root}/b/c")

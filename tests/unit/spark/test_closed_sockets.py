@@ -29,7 +29,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_socket_that_spark_has_closed_is_not_reported(
     error: OSError, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither by a unix socket, nor by a TCP one."""
+    """Nothing is printed for a unix socket or a TCP one."""
     print_in_daemon(error)
     assert capsys.readouterr().err == ""
 

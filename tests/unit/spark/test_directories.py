@@ -128,7 +128,7 @@ def test_partitions_of_several_directories_are_one_topic(tmp_path: Path) -> None
 
 
 def test_a_partition_in_two_directories_is_refused_with_both(tmp_path: Path) -> None:
-    """On the driver; and in a task, if the second one came later."""
+    """The driver refuses it; if the second one came later, a task does."""
     first, second = tmp_path / "first", tmp_path / "second"
     write_numbered(first, T0, limit=10)
     write_numbered(second, T1, limit=10)
@@ -241,7 +241,7 @@ class TestTransactions:
             assert self.read(level) == [0, 1, 2, 3, 4, 6]
 
     def test_an_abort_hides_them_from_readers_of_committed_records(self, log: Log) -> None:
-        """Only from those."""
+        """Readers of all records still see them."""
         producer = TransactionalProducer(log, 7)
         producer.append(5)
         producer.abort()
@@ -467,7 +467,7 @@ class TestFilesThatGoAway:
         self.fails(query, f"{segments[0]} was rewritten")
 
     def test_a_topic_that_was_made_anew(self, tmp_path: Path) -> None:
-        """The same offsets in the same places with other records."""
+        """Other records at the same offsets and positions are noticed."""
         self.log(tmp_path)
         query = Query(tmp_path)
         for segment in self.log(tmp_path):

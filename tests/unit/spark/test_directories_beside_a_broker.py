@@ -131,7 +131,7 @@ def test_a_range_that_ends_inside_of_a_segment_is_whole_or_an_error(
 
 
 def test_no_aborted_record_is_read_beside_the_cleaner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With read_committed, at any moment of an exchange."""
+    """A read_committed task gets no aborted record at any moment of an exchange."""
     change = cleaning_transactions()
 
     def once(files: ChangingFiles) -> None:

@@ -61,6 +61,6 @@ def test_an_old_pyspark_is_refused_in_one_sentence(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["4.0.0", "4.3.0", "4.4.0.dev1", "5.0.0"])
 def test_a_new_pyspark_is_taken(version: str) -> None:
-    """Every version since 4.0."""
+    """Every version since 4.0 is taken."""
     check_pyspark_version(version)
     check_pyspark()

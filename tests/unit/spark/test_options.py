@@ -65,7 +65,7 @@ def test_names_are_found_in_any_case() -> None:
 
 
 def test_topics_are_selected_in_three_ways() -> None:
-    """By list, by expression, and by partition."""
+    """Topics are selected by list, by expression, or by partition."""
     location = {"kafka.bootstrap.servers": "host:1"}
     assert parse_options(location | {"subscribe": "b, a"}).selection == Topics(("b", "a"))
     assert parse_options(location | {"subscribePattern": "a.*"}).selection == Pattern("a.*")

@@ -84,7 +84,7 @@ def test_the_topic_option_wins_over_the_column() -> None:
 
 
 def test_a_missing_topic_and_a_missing_value_are_told_in_sparks_words() -> None:
-    """Both at once."""
+    """One error tells both."""
     assert faults("key STRING", BOOTSTRAP) == [
         NO_TOPIC,
         "Required attribute 'value' not found",

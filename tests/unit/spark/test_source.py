@@ -50,7 +50,7 @@ def test_faults_are_those_of_what_is_nearer(tmp_path: Path) -> None:
 def test_limits_of_a_stream_are_ignored_in_a_batch(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With a warning."""
+    """The log has a warning about each."""
     limited = source(tmp_path, maxOffsetsPerTrigger="5")
     limited.reader(limited.schema())
     [warning] = caplog.records

@@ -170,7 +170,7 @@ def test_a_count_that_is_not_that_of_the_records_is_refused(count: int, codec: C
 
 
 def test_a_count_that_is_right_is_taken() -> None:
-    """Three records, and offsets 0 to 2."""
+    """Three records with offsets 0 to 2 are taken."""
     data = changed(batch(b"a", b"b", b"c"), layout.RECORD_COUNT_POSITION, (3).to_bytes(4, "big"))
     assert plan(data, APPEND_TIME).last_offset == 102
 
@@ -225,7 +225,7 @@ def test_an_unknown_codec_is_refused() -> None:
 
 
 def test_a_flipped_bit_is_found() -> None:
-    """Anywhere behind the checksum."""
+    """A bit that flips anywhere behind the checksum is found."""
     for position in range(layout.ATTRIBUTES_POSITION, len(batch())):
         data = batch()
         data[position] ^= 1

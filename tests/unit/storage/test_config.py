@@ -46,7 +46,7 @@ KAFKA_DEFAULTS = {
 
 
 def test_every_setting_of_kafka_is_there() -> None:
-    """With Kafka's default, and no other."""
+    """Every setting has Kafka's default, and there is no other setting."""
     found = {setting.name: setting.format(setting.default) for setting in TOPIC_SETTINGS}
     assert found == KAFKA_DEFAULTS
 
@@ -121,7 +121,7 @@ def test_the_finest_unit_that_is_given_counts(given: dict[str, str], retention_m
 
 
 def test_rolls_may_be_given_in_hours() -> None:
-    """The time and its jitter."""
+    """The time of a roll and its jitter may be given in hours."""
     given = {"log.dirs": "data", "log.roll.hours": "3", "log.roll.jitter.hours": "1"}
     config = log_config({}, broker_config(given).topic_defaults.configs)
     assert (config.segment_ms, config.segment_jitter_ms) == (10_800_000, 3_600_000)

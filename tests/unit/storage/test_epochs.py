@@ -284,7 +284,7 @@ def test_the_epoch_after_another(
 def test_the_entry_of_an_epoch(
     files: MemoryFiles, epoch: int, expected: tuple[int, int] | None
 ) -> None:
-    """Exactly that epoch or None."""
+    """The answer is the entry of exactly that epoch, or None."""
     assert epochs(files, (2, 100), (3, 500), (5, 1000)).entry(epoch) == expected
 
 

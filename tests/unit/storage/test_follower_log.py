@@ -111,7 +111,7 @@ def test_a_gap_at_the_end_of_a_segment_is_read_from_the_next() -> None:
 
 
 def test_several_producers_in_one_append_are_read_back() -> None:
-    """With the numbers that the leader gave them."""
+    """The producers have the numbers that the leader gave them."""
     log = open_at(MemoryFiles())
     given = [sequenced(each, 0, b"v", producer_id=each + 1) for each in range(4)]
     follow(log, *given)
@@ -162,7 +162,7 @@ def test_a_follower_builds_the_time_index() -> None:
 
 
 def test_a_follower_keeps_the_epochs_of_its_leader() -> None:
-    """In the batches and in the list of epochs."""
+    """The epochs are kept in the batches and in the list of epochs."""
     log = open_at(MemoryFiles())
     for offset in range(50):
         follow(log, replicated(offset, b"v", leader_epoch=42 if offset < 20 else 43))
@@ -191,7 +191,7 @@ def test_offsets_that_do_not_rise_are_refused() -> None:
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_a_batch_below_the_log_end_is_unexpected(magic: int, codec: Codec) -> None:
-    """In each format."""
+    """Such a batch is refused in each format."""
     log = filled(MemoryFiles(), 2)
     with pytest.raises(UnexpectedAppendOffsetError):
         follow(log, in_format(magic, [b"1"], base_offset=0, codec=codec))

@@ -89,7 +89,7 @@ def test_every_range_is_read_without_a_broker() -> None:
 
 
 def test_damage_in_an_old_message_is_located() -> None:
-    """With the file and the position of the entry."""
+    """The error names the file and the position of the entry."""
     files, _ = upgraded()
     size = len(write_legacy(LegacyMessage(0, 0, None, b"old 00")))
     flip(files, path(0, ".log"), 2 * size + 20)

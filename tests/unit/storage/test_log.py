@@ -227,7 +227,7 @@ def test_a_timestamp_finds_the_first_record_at_least_as_young(codec: Codec) -> N
 
 
 def test_with_log_append_time_records_have_the_brokers_timestamp() -> None:
-    """In the answer, in the batch and in the index."""
+    """The timestamp is in the answer, in the batch and in the index."""
     config = settings(message_timestamp_type="LogAppendTime")
     log = open_at(MemoryFiles(), config=config)
     done = append(log, batch(b"a", b"b", timestamps=[5, 6]), now_ms=NOW + 7)

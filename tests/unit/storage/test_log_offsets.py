@@ -49,7 +49,7 @@ def idempotent(sequence: int, count: int = 1, *, epoch: int = 0) -> bytearray:
 
 
 def test_an_append_answers_with_its_first_offset() -> None:
-    """Behind a roll too."""
+    """The answer has the first offset behind a roll too."""
     log = open_at(MemoryFiles(), config=BIG)
     assert append_plain(log, 3).base_offset == 0
     assert append_plain(log, 3).base_offset == 3
@@ -72,7 +72,7 @@ def test_a_roll_does_not_change_what_the_high_watermark_shows() -> None:
 
 
 def test_a_replica_reads_up_to_the_end() -> None:
-    """From each offset, whatever the high watermark."""
+    """A replica can read from each offset, whatever the high watermark."""
     log = open_at(MemoryFiles(), config=BIG)
     append_plain(log, 3)
     append_plain(log, 2)
@@ -99,7 +99,7 @@ def test_a_consumer_reads_up_to_the_high_watermark(high_watermark: int, segment_
 
 @pytest.mark.parametrize("limit", ReadLimit)
 def test_a_read_at_or_behind_its_limit_is_empty(limit: ReadLimit) -> None:
-    """In the same segment as the limit, or in an earlier or later one."""
+    """The read is empty if the limit is in the same, an earlier or a later segment."""
     log = open_at(MemoryFiles(), config=settings(segment_bytes=150))
     append_values(log, *[b"v"] * 3)
     append_plain(log)
@@ -147,7 +147,7 @@ def test_an_existing_empty_log_takes_records() -> None:
 
 @pytest.mark.parametrize("codec", [each for each in Codec if each])
 def test_an_offset_inside_of_a_compressed_batch_gives_the_batch(codec: Codec) -> None:
-    """From its first record on."""
+    """The read begins with the batch's first record."""
     log = open_at(MemoryFiles(), config=settings(segment_bytes=150))
     append(log, batch(b"hello", b"there", codec=codec))
     append(log, batch(b"alpha", b"beta", codec=codec))
@@ -309,7 +309,7 @@ def test_a_snapshot_that_cannot_be_flushed_keeps_the_recovery_point() -> None:
 
 
 def test_retention_sees_each_segment_with_the_offset_behind_it() -> None:
-    """In order, the active one last."""
+    """The segments come in order, the active one last."""
     log = filled(MemoryFiles(), 12, config=settings(segment_bytes=300))
     facts = retention_facts(log)
     assert [each.base_offset for each in facts] == bases(log)
@@ -319,7 +319,7 @@ def test_retention_sees_each_segment_with_the_offset_behind_it() -> None:
 
 
 def test_closed_segments_are_those_before_the_active_one() -> None:
-    """From any offset on."""
+    """Closed segments are listed from any offset on."""
     log = open_at(MemoryFiles())
     for _ in range(5):
         append_values(log, b"v")

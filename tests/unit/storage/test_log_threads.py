@@ -182,7 +182,7 @@ def test_a_reader_of_committed_records_beside_the_writer_sees_no_open_transactio
 
 @pytest.mark.usefixtures("eager_threads")
 def test_appends_flushes_and_cleaning_at_once_lose_nothing(tmp_path: Path) -> None:
-    """Neither for the readers of the running log, nor after a kill, nor after an orderly stop."""
+    """Readers of the running log, a start after a kill and one after an orderly stop find all."""
     shop = Shop(tmp_path / "data")
     newest: dict[bytes | None, bytes | None] = {}
     removed: list[int] = []

@@ -76,7 +76,7 @@ def test_a_new_log_has_a_folder_and_takes_records() -> None:
 
 
 def test_get_of_an_unknown_partition_makes_nothing() -> None:
-    """None, and no folder."""
+    """The call returns None and makes no folder."""
     files = MemoryFiles()
     assert manager(files).get(ONE) is None
     assert not files.exists("data/flights-0")

@@ -49,7 +49,7 @@ def opened(files: MemoryFiles, *batches: Batch) -> ProducerStates:
 
 
 def test_an_open_transaction_goes_on_after_a_start() -> None:
-    """From the snapshot: where it began, and of its batches the last."""
+    """The snapshot has the transaction's start and the last of its batches."""
     files = folder()
     before = states(files)
     append(before, in_transaction(0), 0)
@@ -65,7 +65,7 @@ def test_an_open_transaction_goes_on_after_a_start() -> None:
 
 
 def test_an_ended_transaction_has_ended_after_a_start() -> None:
-    """From the snapshot: no transaction, and of its batches the last."""
+    """The snapshot has no transaction, and the last of its batches."""
     files = folder()
     before = states(files)
     append(before, in_transaction(0), 0)
@@ -92,7 +92,7 @@ def test_a_marker_alone_is_known_after_a_start() -> None:
 
 
 def test_all_producers_of_a_snapshot_are_known() -> None:
-    """Each with its own last batch."""
+    """Each producer has its own last batch."""
     files = folder()
     before = states(files)
     append(before, sent(0, producer_id=1), 0)

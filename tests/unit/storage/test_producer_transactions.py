@@ -98,7 +98,7 @@ def test_a_batch_outside_of_the_open_transaction_is_taken_from_the_leader(
 
 
 def test_a_transactional_batch_that_is_sent_again_is_known() -> None:
-    """In its transaction and after it."""
+    """The batch is known in its transaction and after it."""
     known = states()
     first = in_transaction(count=2)
     append(known, first, 3)
@@ -123,7 +123,7 @@ def test_a_marker_of_a_newer_epoch_bumps_the_epoch() -> None:
 
 
 def test_after_a_bump_only_sequence_zero_is_taken() -> None:
-    """In the bumped epoch and in any after it."""
+    """This holds in the bumped epoch and in any after it."""
     known = states()
     append(known, in_transaction(0), 0)
     append(known, in_transaction(1), 1)

@@ -83,7 +83,7 @@ def test_a_new_epoch_begins_at_zero_and_ends_the_old_one() -> None:
 
 @pytest.mark.parametrize("count", [1, 4])
 def test_after_the_largest_sequence_comes_zero(count: int) -> None:
-    """Between two batches and within one."""
+    """Sequences wrap between two batches and within one."""
     known = states()
     first = LAST if count == 1 else LAST - 1
     note(known, sent(first, count=count))
@@ -213,7 +213,7 @@ def test_an_idle_producer_is_forgotten_after_a_day() -> None:
 
 
 def test_the_time_until_a_producer_is_forgotten_can_be_set() -> None:
-    """In milliseconds, instead of a day."""
+    """The time is given in milliseconds, instead of a day."""
     known = ProducerStates(folder(), FOLDER, expiration_ms=500)
     append(known, sent(0), 0)
     known.expire(NOW + 499)

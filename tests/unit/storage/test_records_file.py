@@ -71,7 +71,7 @@ def on_disk(directory: Path, size: int) -> RecordsFile:
 
 
 def test_the_size_is_that_of_the_file() -> None:
-    """After every append."""
+    """The size is right after every append."""
     files = MemoryFiles()
     log = open_records_file(files, NAME, create=True)
     for each in BATCHES:
@@ -330,7 +330,7 @@ def test_truncate_cuts_file_and_size() -> None:
 
 
 def test_truncate_to_the_same_size_does_not_touch_the_file() -> None:
-    """No call to the disk."""
+    """Such a call does not reach the disk."""
     files = MemoryFiles()
     log = filled(files)
     log.truncate(TOTAL)

@@ -83,7 +83,7 @@ def test_what_the_log_start_removes_lets_time_go_on() -> None:
 
 
 def test_deleted_records_take_the_snapshots_of_their_segments_along() -> None:
-    """No others."""
+    """No other snapshots go."""
     log = open_at(MemoryFiles())
     for sequence in range(3):
         produced(log, sequence)
@@ -155,7 +155,7 @@ def test_a_transaction_index_is_deleted_with_its_segment() -> None:
 
 
 def test_files_are_renamed_now_and_deleted_later() -> None:
-    """After `file.delete.delay.ms`, by the clock of the folder."""
+    """Files are deleted after `file.delete.delay.ms`, by the clock of the folder."""
     files, clock = MemoryFiles(), SetClock()
     config = settings(
         segment_bytes=5 * SIZE, retention_ms=999, file_delete_delay_ms=1000, index_interval_bytes=1
@@ -265,7 +265,7 @@ def test_a_log_keeps_as_much_as_its_limit(limit: int, expected: list[int]) -> No
 
 @pytest.mark.parametrize(("timestamp", "expected"), [(10, [15]), (NOW, [0, 5, 10])])
 def test_a_log_keeps_what_is_young(timestamp: int, expected: list[int]) -> None:
-    """By the largest timestamp in each segment."""
+    """The age of a segment is that of its largest timestamp."""
     log = log_of(
         15, retention_ms=10_000, timestamp=timestamp, message_timestamp_before_max_ms=2**62
     )
@@ -286,7 +286,7 @@ def test_a_log_without_timestamps_is_as_old_as_its_files() -> None:
 
 
 def test_a_log_that_is_only_compacted_keeps_old_segments() -> None:
-    """However old their records and files."""
+    """Such a log keeps segments however old their records and files are."""
     log = log_of(
         15, cleanup_policy="compact", retention_ms=10_000, timestamp=NOW - 20_000, retention_bytes=0
     )

@@ -127,7 +127,7 @@ def test_a_place_is_found_without_reading_records() -> None:
 
 
 def test_truncation_keeps_what_is_before_the_offset() -> None:
-    """Two appended, the second cut, thirty times over."""
+    """Two are appended and the second is cut, thirty times over."""
     segment = opened(MemoryFiles(), segment_index_bytes=2000)
     for offset in range(40, 100, 2):
         put(segment, offset, b"first")
@@ -430,7 +430,7 @@ def test_a_new_segment_does_not_take_over_what_it_finds() -> None:
 
 
 def test_synced_segments_survive_the_loss_of_the_machine() -> None:
-    """The log and all three indexes."""
+    """The log and all three indexes are on the device."""
     files = MemoryFiles()
     segment = timed(files, 10)
     segment.transactions.append(AbortedTxn(1, 40, 43, 44))

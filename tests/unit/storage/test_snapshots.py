@@ -56,7 +56,7 @@ def test_the_bytes_of_a_snapshot() -> None:
 
 
 def test_a_snapshot_file_is_read_as_it_was_written() -> None:
-    """With an open transaction, without timestamps, and of a producer without a batch."""
+    """The file may have an open transaction, no timestamps, or a producer without a batch."""
     producers = {
         1: KnownProducer(2, (KnownBatch(1, 2, 3, -1),), -1, 3, 100),
         11: KnownProducer(12, (), 123456, 13),
@@ -88,7 +88,7 @@ PRODUCER = st.builds(
 
 @given(st.dictionaries(INT64, PRODUCER | st.just(KnownProducer(3, (), NOW, 1, -1)), max_size=5))
 def test_a_snapshot_is_read_back(producers: dict[int, KnownProducer]) -> None:
-    """With the fields of transactions, and with producers without a batch."""
+    """The fields of transactions and producers without a batch are read back too."""
     assert decode_snapshot(encode_snapshot(producers)) == producers
 
 
@@ -174,7 +174,7 @@ def test_a_failed_snapshot_can_be_written_again() -> None:
 
 
 def test_a_snapshot_is_on_the_device_when_asked_for() -> None:
-    """At once, later by its offset, or by asking for the same one again."""
+    """A snapshot is synced at once, later by its offset, or when it is asked for again."""
     for way in ("at once", "later", "again", "never"):
         files = folder()
         files.sync_directory(FOLDER.rpartition("/")[0])

@@ -44,7 +44,7 @@ def producer(log: Log) -> KnownProducer:
 
 
 def test_a_truncation_at_or_behind_the_end_changes_nothing() -> None:
-    """Neither records nor files."""
+    """Such a truncation changes neither records nor files."""
     files = MemoryFiles()
     log = filled(files, 10)
     before = len(files.operations)
@@ -158,7 +158,7 @@ def test_snapshots_behind_the_end_go_and_the_newest_below_is_used() -> None:
 
 
 def test_without_snapshots_producers_are_known_from_the_batches() -> None:
-    """From the log start on."""
+    """The producers of all batches from the log start on are known."""
     log = open_at(MemoryFiles())
     produced(log, 0)
     produced(log, 1)

@@ -38,7 +38,7 @@ def test_a_loop_that_never_comes_to_its_timers_says_so() -> None:
 
 
 def test_a_test_that_can_not_go_on_says_so() -> None:
-    """Instead of hanging."""
+    """The test fails instead of hanging."""
 
     async def wait() -> None:
         await asyncio.get_running_loop().create_future()

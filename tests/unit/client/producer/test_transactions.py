@@ -534,7 +534,7 @@ def test_an_old_epoch_in_produce_is_abortable_and_then_fenced() -> None:
 
 
 def test_batches_in_flight_may_be_sent_again_in_a_failed_transaction() -> None:
-    """For partitions in the transaction only, and for none after a fatal error."""
+    """Batches go for partitions in the transaction only, and for none after a fatal error."""
     life = Life().initialized().begun(T0)
     batch = life.sent(T0)
     life.manager.note_append(T1)

@@ -63,7 +63,7 @@ def test_times_on_the_axis_are_round() -> None:
 
 @given(st.integers(0, 2**62), st.integers(1, 300), st.sampled_from([MINUTE_MS, DAY_MS, 2**40]))
 def test_times_on_the_axis_are_few(start_ms: int, count: int, step_ms: int) -> None:
-    """At most eight, and none beyond the chart, whatever the years."""
+    """An axis of any years has at most eight times, and none beyond the chart."""
     start_ms -= start_ms % step_ms
     chart = columns([1] * count, start_ms=start_ms, step_ms=step_ms, axis="", quantity=COUNTS)
     assert len(chart.time_ticks) <= 8

@@ -113,7 +113,7 @@ def test_cuts_within_blocks_do_not_matter(cuts: list[int]) -> None:
     [("same", 8), ("same", None), ("rising", -1), ("key", b""), ("zero", -0.0)],
 )
 def test_one_value_among_many_matters(row: int, column: str, value: object) -> None:
-    """At the first and the last row of a block, and behind the last whole one."""
+    """A change shows in the first and last row of a block, and behind the last whole block."""
     there = LONG.column(column)
     new = pa.array([value], there.type)
     changed = pa.chunked_array([*there.slice(0, row).chunks, new, *there.slice(row + 1).chunks])

@@ -84,7 +84,7 @@ def told(found: LogProfile) -> dict[str, object]:
 
 
 def test_counters_are_those_of_the_records(data: Path) -> None:
-    """Counted here once more, record by record."""
+    """The counters equal a second count, record by record."""
     found, made = profiled(data), records()
     counters = found.counters
     sizes = [len(each.key or b"") + len(each.value or b"") for each in made]

@@ -36,7 +36,7 @@ def numbered(first: int, limit: int) -> pa.Array:
 
 @given(VALUES)
 def test_equal_values_have_equal_hashes_and_others_do_not(values: list[bytes]) -> None:
-    """Wherever they stand in an array, and with every length down to none."""
+    """Hashes of values of every length, down to none, are the same anywhere in an array."""
     hashes = hashes_of(binary(values)).tolist()
     assert len(set(hashes)) == len(set(values))
     assert hashes == [int(hashes_of(binary([each]))[0]) for each in values]

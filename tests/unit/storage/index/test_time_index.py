@@ -57,12 +57,12 @@ def test_there_is_no_entry_beyond_those_in_use(number: int) -> None:
 
 
 def test_an_empty_index_finds_nothing() -> None:
-    """(-1, base offset) for any timestamp."""
+    """The answer is (-1, base offset) for any timestamp."""
     assert opened(MemoryFiles()).lookup(100) == (-1, 100)
 
 
 def test_the_last_entry_is_the_newest() -> None:
-    """After each append."""
+    """The last entry is the newest after each append."""
     index = opened(MemoryFiles())
     seen = [index.last]
     for entry in ((1000, 103), (2000, 110)):
@@ -122,7 +122,7 @@ def test_the_last_slot_is_kept_for_the_roll() -> None:
 
 
 def test_an_empty_index_ends_with_nothing() -> None:
-    """(-1, base offset)."""
+    """Its last entry is (-1, base offset)."""
     assert opened(MemoryFiles()).last == (-1, 100)
 
 

@@ -80,7 +80,7 @@ def test_the_bytes_of_the_document() -> None:
 
 
 def test_an_entry_is_read_back_as_it_was_written() -> None:
-    """Every field, from the bytes in the file."""
+    """Every field is read back from the bytes in the file."""
     written = AbortedTxn(983493, 137, 299, 200)
     files = MemoryFiles()
     opened(files).append(written)
@@ -138,7 +138,7 @@ def test_collect_gives_what_overlaps_and_whether_it_is_all(
     ("offset", "kept"), [(51, 4), (50, 3), (36, 3), (35, 2), (11, 1), (10, 0), (0, 0)]
 )
 def test_truncate_drops_what_ended_at_or_behind_the_offset(offset: int, kept: int) -> None:
-    """In memory and in the file."""
+    """The entries go in memory and in the file."""
     files = MemoryFiles()
     index = filled(files)
     index.truncate_to(offset)
