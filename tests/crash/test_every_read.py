@@ -48,7 +48,7 @@ def failing(disk: MemoryFiles, number: int, *, is_short: bool) -> FailsOnce:
 def test_a_failing_read_at_work_loses_nothing(
     workload: Callable[[Broker], None], steps: Steps, *, is_short: bool
 ) -> None:
-    """Whatever was being done: it ends with an error, and the next start has what was there."""
+    """Any work in progress ends with an error, and the next start has what was there."""
     count = len(_healthy(workload)[0].reads)
     for number in steps(range(count)):
         files = FailsOnce(number, is_short=is_short)

@@ -54,7 +54,7 @@ def noted_log_start(files: MemoryFiles) -> int:
 
 
 def test_a_crash_at_any_operation_finds_every_epoch_again(steps: Steps) -> None:
-    """From batches, as far as the file is behind; and no log start is noted before its epochs."""
+    """Epochs that the file lacks are found in the batches, and are noted before a log start is."""
     whole = MemoryFiles()
     work(Broker(whole, Oracle()))
     noted = set()

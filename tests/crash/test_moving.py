@@ -151,7 +151,7 @@ def run(files: MemoryFiles) -> Oracle:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_crash_in_a_move_leaves_one_whole_log(part: int, steps: Steps) -> None:
-    """At any operation, with any part of what was not synced on the device."""
+    """The crash may come at any operation, with any part of the unsynced data on the device."""
     whole = MemoryFiles()
     assert run(whole).acknowledged == 7 + 2 * 4 + 1
     for stop_at in steps(range(part, len(whole.operations) + 1, PARTS)):
@@ -287,7 +287,7 @@ async def move_refused(outside: Outside, oracle: Oracle, refusal: Refusal, first
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_an_error_in_a_move_loses_nothing_and_needs_no_hand(name: str) -> None:
-    """At any call, of whichever directory: the next start serves all that was acknowledged."""
+    """The next start serves all that was acknowledged, whichever call fails in a directory."""
     first = -1
     count = 0
     while first < count:

@@ -138,7 +138,7 @@ def offsets(files: MemoryFiles) -> list[int]:
 def test_a_repair_that_dies_anywhere_is_completed_by_the_next(
     damage: Callable[[MemoryFiles], None], on_damage: OnDamage, steps: Steps
 ) -> None:
-    """The same files with the same content, and the directory verifies and opens."""
+    """The files and their content are the same, and the directory verifies and opens."""
     whole = damaged(damage)
     repair(whole, on_damage)
     expected, total = state(whole), len(whole.operations)

@@ -53,5 +53,5 @@ def test_mutated_input_is_accepted_or_refused(
 def test_damage_in_a_directory_is_never_returned_as_data(
     target: DamageTarget, pytestconfig: pytest.Config
 ) -> None:
-    """Whatever is done to its files, what comes back was written, and refusals say where."""
+    """Any data that comes back was written, and refusals say where the damage is."""
     strike(target, inputs=pytestconfig.getoption("--fuzz-inputs"), seed=20)

@@ -144,7 +144,7 @@ def test_both_engines_agree_on_any_bytes(
 def test_both_engines_copy_alike_and_stay_inside(
     payload: tuple[bytes, int], keeps: list[int], shift: int, room: int
 ) -> None:
-    """Same status and same bytes; nothing is written behind the room that was given."""
+    """Status and bytes are the same, and nothing is written behind the room that was given."""
     data, count = payload
     results = []
     for copy in engines(kernels.copy_records):

@@ -175,7 +175,7 @@ def test_refused_records_are_those_of_the_rules(
     latest: int,
     room: int,
 ) -> None:
-    """In their order, each with its first reason; beyond the room they are only counted."""
+    """They come in order, each with its first reason; beyond the room they are only counted."""
     expected: list[tuple[int, ...]] = []
     for index, record in enumerate(records):
         time = base + record.timestamp_delta

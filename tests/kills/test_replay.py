@@ -73,7 +73,7 @@ def test_a_replay_sends_each_record_once_through_a_kill(
     broker_data: Path,
     tmp_path: Path,
 ) -> None:
-    """In the order of its source, with key, timestamp and headers; and the offset map is right."""
+    """Records keep their order, key, timestamp and headers, and the offset map is right."""
     targets: dict[Path, Target] = {}
 
     def begin(driver: Driver, folder: Path) -> Changes:

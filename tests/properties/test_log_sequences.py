@@ -493,7 +493,7 @@ def work(model: Model, operation: tuple[str, object, object]) -> None:
 
 @given(st.lists(st.one_of(PLAIN, PLAIN, REST, REST), min_size=10, max_size=60))
 def test_a_log_is_a_list(operations: list[tuple[str, object, object]]) -> None:
-    """Whatever a leader does, transactions, deletions and crashes among it."""
+    """The two are equal after any appends, transactions, deletions and crashes of a leader."""
     model = Model(CONFIG)
     for operation in operations:
         work(model, operation)
@@ -502,7 +502,7 @@ def test_a_log_is_a_list(operations: list[tuple[str, object, object]]) -> None:
 
 @given(st.lists(st.one_of(FOLLOWED, FOLLOWED, PLAIN, REST, REST), min_size=10, max_size=60))
 def test_a_log_with_gaps_is_a_list(operations: list[tuple[str, object, object]]) -> None:
-    """Whatever a follower of a compacted log does, short of losing power."""
+    """The two are equal after any acts of a compacted log's follower, except the loss of power."""
     model = Model(WITH_GAPS)
     for operation in operations:
         work(model, ("kill", None, None) if operation[0] == "power loss" else operation)

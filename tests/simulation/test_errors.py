@@ -425,7 +425,7 @@ def test_an_argument_of_a_wrong_type_is_an_error_of_the_call(words: str) -> None
 @pytest.mark.parametrize("case", BAD)
 @pytest.mark.parametrize("when", ["first", "later"])
 def test_a_bad_record_has_its_own_error(case: str, when: str) -> None:
-    """Whatever is wrong with a record is said by its receipt, and the others are written."""
+    """The receipt of a bad record says what is wrong, and the other records are written."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(max_block_ms=2000) as producer:

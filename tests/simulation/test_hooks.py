@@ -100,7 +100,7 @@ def test_a_failing_hook_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_batch_has_a_span() -> None:
-    """From the first attempt to the outcome, by OpenTelemetry's names; a failed one says why."""
+    """A span ends with the outcome, has OpenTelemetry's names, and says why its batch failed."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

@@ -259,7 +259,7 @@ def test_a_partitioner_that_answers_nonsense_fails_the_record(answer: object) ->
 
 
 def test_a_partitioner_decides_about_keys_too() -> None:
-    """By turns, one key goes to all partitions; a record's own partition goes before."""
+    """One key goes to all partitions in turn, and a record's own partition takes precedence."""
 
     async def main(stage: Stage) -> None:
         async with stage.producer(partitioner=RoundRobinPartitioner()) as producer:

@@ -54,7 +54,7 @@ WRONG: dict[str, tuple[type[Exception], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("words", WRONG)
 def test_a_mistake_is_told_at_the_call(tmp_path: Path, words: str) -> None:
-    """By name, before anything is opened."""
+    """The error names the argument before anything is opened."""
     kind, given = WRONG[words]
     with pytest.raises(kind, match=words):
         Broker(**{"data": tmp_path / "data"} | given)
@@ -75,7 +75,7 @@ def test_a_second_broker_of_one_process_is_told_who_has_the_directory(tmp_path: 
 
 
 def test_a_partition_that_is_not_there_is_told_soon(tmp_path: Path) -> None:
-    """Not after a minute: the broker is asked once more, and then the receipt says it."""
+    """The broker is asked once more, and then, long before a minute, the receipt says it."""
     with (
         Broker(tmp_path) as broker,
         Producer(bootstrap_servers=broker.bootstrap_servers) as producer,

@@ -64,7 +64,7 @@ def test_a_directory_that_goes_away_takes_only_its_own_topics(tmp_path: Path) ->
 def test_a_broker_without_a_directory_ends_with_status_1(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """By itself, with one line that says which directory failed and why."""
+    """The broker ends by itself, with one line that says which directory failed and why."""
     data = tmp_path / "data"
     with serving(data, *OFTEN) as (process, address):
         write(address, "one")

@@ -186,7 +186,7 @@ def test_a_file_of_apache_kafka_starts_a_broker(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["--config", "--override"])
 def test_a_name_that_kafka_does_not_know_is_refused(tmp_path: Path, where: str) -> None:
-    """From a file or from the command line, with the name that may have been meant."""
+    """The name may come from a file or the command line; the error has the name that was meant."""
     given = "num.io.thread=8"
     if where == "--config":
         (tmp_path / "server.properties").write_text(given)

@@ -278,7 +278,7 @@ def test_verify_finds_that_the_log_was_changed(spark: SparkSession, data: Path, 
 def test_what_retention_took_before_it_was_archived_is_an_error(
     spark: SparkSession, data: Path, lake: Path
 ) -> None:
-    """Unless the source is told to go on; then the archive says what it lost."""
+    """A run that is told to go on says what the archive has lost."""
     run(spark, data, lake)
     (data / "flights-1" / "00000000000000000000.log").unlink()
     write_numbered(data, TopicPartition("flights", 1), first=60, limit=70)

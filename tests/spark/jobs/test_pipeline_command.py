@@ -43,7 +43,7 @@ def test_archive_and_verify(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("spark")
 def test_a_damaged_log_is_told_with_what_can_be_done(tmp_path: Path) -> None:
-    """With the options that are named it goes on; a damaged manifest is no log, and has no such."""
+    """The named options let it go on; an error about a manifest names no such options."""
     path = write_numbered(tmp_path / "data", TopicPartition("t", 0), limit=40)
     path.write_bytes(path.read_bytes().replace(b"value-15", b"value-51"))
     where = ("--data", tmp_path / "data", "--topic", "t", "--to", tmp_path / "lake")

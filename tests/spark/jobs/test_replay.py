@@ -212,7 +212,7 @@ def test_attempts_that_send_at_once_do_not_double(bootstrap: str, tmp_path: Path
 def test_an_archive_becomes_the_topic_again(
     spark: SparkSession, bootstrap: str, tmp_path: Path
 ) -> None:
-    """With partitions, keys, nulls, headers and times; and what the archive takes later follows."""
+    """It has its partitions, keys, nulls, headers and times; later parts of the archive follow."""
     data, lake = tmp_path / "data", tmp_path / "lake"
     write_segment(data, T0, 0, batch_of(SOME))
     write_numbered(data, T1, limit=90)

@@ -53,7 +53,7 @@ def test_audit_exits_as_verify_does(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("spark")
 def test_profile_tells_of_each_topic(tmp_path: Path) -> None:
-    """In a line, and on a page; faults of the options come early, and damage with advice."""
+    """It prints lines and writes a page; faults of options come early, and damage with advice."""
     data, page = tmp_path / "data", tmp_path / "profile.html"
     path = write_numbered(data, TopicPartition("t", 0), limit=40)
     write_numbered(data, TopicPartition("u", 0), limit=7)

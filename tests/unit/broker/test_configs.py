@@ -695,7 +695,7 @@ def test_a_compaction_is_called_off_when_compact_is_removed() -> None:
 
 
 def test_a_compaction_goes_on_when_compact_stays() -> None:
-    """Whatever else changes."""
+    """The compaction continues whatever else changes."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:

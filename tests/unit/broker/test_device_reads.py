@@ -92,7 +92,7 @@ async def offsets(peer: Peer, topic: str, offset: int) -> list[int]:
 
 
 def test_what_only_the_device_has_is_served_too() -> None:
-    """By offset from each offset on and by time, whatever the page cache has lost."""
+    """Reads by offset and by time work, whatever the page cache has lost."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside, TWO) as broker:

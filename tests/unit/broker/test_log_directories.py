@@ -343,7 +343,7 @@ def test_a_foreign_directory_stops_the_start(path: str, meta: bytes, said: str) 
 
 
 def test_a_start_with_no_usable_directory_is_refused() -> None:
-    """In one line that names the first one."""
+    """One line names the first of them."""
     disk = MemoryFiles()
     disk.faults.append(DiskFault(operation="make_directory", error=errno.EROFS))
     with (

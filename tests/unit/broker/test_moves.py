@@ -225,7 +225,7 @@ def test_log_directories_are_described_with_their_copies() -> None:
     ],
 )
 def test_what_cannot_move_is_refused(path: str, topic: str, partition: int, code: int) -> None:
-    """With Kafka's codes; what is there already is left alone."""
+    """The codes are Kafka's, and the data there is left alone."""
 
     async def scenario(outside: Outside) -> None:
         async with filled(outside) as (_, peer):

@@ -145,7 +145,7 @@ def test_a_cut_connection_is_forgotten() -> None:
 
 
 def test_a_fetch_waits_no_longer_than_half_of_what_a_connection_may_be_silent() -> None:
-    """Whatever `max_wait_ms` says: the connection and its memory are held meanwhile."""
+    """A larger `max_wait_ms` is cut, because the connection and its memory are held meanwhile."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside, {"connections.max.idle.ms": "60000"}) as broker:

@@ -119,7 +119,7 @@ def test_cat_decodes_what_groups_have_committed(tmp_path: Path) -> None:
 
 
 def test_cat_shows_markers_of_transactions(tmp_path: Path) -> None:
-    """By what they say: commit or abort."""
+    """A marker is shown as commit or abort."""
     marker = batch_of([Record(0, 5, b"\0\0\0\1", b"\0\0\0\0\0\0")], is_control=True)
     write_segment(tmp_path, FLIGHTS, 0, marker)
     assert lines("cat", "--data", tmp_path, "flights")[0].endswith("type=control control=commit")
@@ -220,7 +220,7 @@ def test_explain_says_why_each_segment_is_there(data: Path) -> None:
 
 
 def test_cat_takes_a_key_in_hexadecimal(data: Path) -> None:
-    """For keys that no keyboard has; not both ways at once."""
+    """Such a key may have any bytes; the two ways to give a key exclude each other."""
     assert offsets(data, "flights-0", "--key-hex", b"key-7".hex()) == [7]
     assert offsets(data, "flights-0", "--isolation", "read_committed", "--limit", 1) == [0]
     assert run("cat", "--data", data, "flights-0", "--key-hex", "xyz").exit_code == 2
@@ -256,7 +256,7 @@ def test_every_codec_is_read(tmp_path: Path, codec: Codec) -> None:
 
 @pytest.mark.wire
 def test_all_three_work_beside_a_running_broker(tmp_path: Path) -> None:
-    """On the directory that the broker holds, and just as well when it has stopped."""
+    """They work on the directory while the broker holds it, and after it has stopped."""
     with Broker(tmp_path / "data") as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
         for number in range(2000):

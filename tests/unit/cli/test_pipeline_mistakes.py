@@ -49,7 +49,7 @@ def test_a_topic_that_does_not_exist_is_told_with_those_that_do(command: str) ->
 @pytest.mark.usefixtures("data")
 @pytest.mark.parametrize("command", READERS)
 def test_a_directory_that_does_not_exist_is_told(command: str) -> None:
-    """With the flags that read from elsewhere."""
+    """The error names the flags that read from elsewhere."""
     result = run(command, "--data", "nowhere", "--topic", "t", *READERS[command])
     assert isinstance(result.exception, DirectoryError)
     assert str(result.exception).startswith("nowhere is not a directory that host ")
@@ -91,7 +91,7 @@ def test_a_replay_names_its_two_sources() -> None:
 
 @pytest.mark.usefixtures("data")
 def test_an_audit_of_no_directory_ends_at_once() -> None:
-    """With the code that says that nothing could be looked at."""
+    """The exit code says that nothing could be looked at."""
     result = run("audit", "--data", "nowhere")
     assert result.exit_code == 2
     assert "nowhere" in result.stderr

@@ -84,7 +84,7 @@ def test_the_commands_can_be_pasted(tables: Tables, tmp_path: Path) -> None:
 def test_the_default_directory_is_not_spelled_out(
     tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In ./demo-data, the demo's own place, the shortest commands are shown."""
+    """The commands for ./demo-data, the demo's own place, are the shortest."""
     monkeypatch.chdir(tmp_path)
     lines = summary(an_outcome(tables, root=DEFAULT_DIRECTORY)).splitlines()
     assert lines[-3:-1] == [

@@ -44,7 +44,7 @@ def a_log() -> MemoryFiles:
 
 
 def test_what_lies_before_a_time_is_not_read() -> None:
-    """By the time index: damage in a segment that is too old is not met, nor behind the end."""
+    """Damage in segments that the time index passes over is not met, nor damage behind the end."""
     files = a_log()
     for base in (0, 5, 15):
         flip(files, path(base, ".log"), 70)

@@ -66,7 +66,7 @@ def without(*offsets: int) -> list[int]:
 @pytest.mark.parametrize("number", [0, 2, 4])
 @pytest.mark.parametrize("base", [0, 5, 15])
 def test_one_damaged_batch_is_left_out_and_told(codec: Codec, number: int, base: int) -> None:
-    """In any codec, at the start, in the middle and at the end of any segment."""
+    """The batch may have any codec and be the first, a middle or the last one of any segment."""
     files = a_log(codec=codec)
     content = files.content(path(base, ".log"))
     size = len(content) // 5
@@ -164,7 +164,7 @@ def test_messages_of_older_formats_are_stepped_over_one_by_one(
     number: int,
     has_length: bool,  # noqa: FBT001
 ) -> None:
-    """With a damaged value, and with a damaged length, at the start, in the middle, at the end."""
+    """The damage may be in a value or a length, at the start, in the middle or at the end."""
     entries = legacy(magic, codec)
     damaged = bytearray(entries[number])
     if has_length:

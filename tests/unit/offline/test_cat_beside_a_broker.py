@@ -52,7 +52,7 @@ def test_cat_beside_a_broker_shows_what_is_left(change: Callable[[], Change]) ->
 
 @pytest.mark.parametrize("change", [cleaning, deletion])
 def test_cat_from_a_time_shows_what_is_left(change: Callable[[], Change]) -> None:
-    """By the time indexes, which are exchanged with their segments; all records are as young."""
+    """The time indexes are exchanged with their segments, and all records have the same age."""
     known = change()
 
     def once(files: ChangingFiles) -> None:

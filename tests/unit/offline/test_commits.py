@@ -251,7 +251,7 @@ def test_damage_is_an_error_unless_it_is_told(files: MemoryFiles, log: OffsetsLo
 
 
 def test_a_directory_without_the_topic_is_refused(files: MemoryFiles) -> None:
-    """In one sentence that says where else to look."""
+    """One sentence says where else to look."""
     files.make_directory("data/flights-0")
     files.open(f"data/flights-0/{0:020d}.log", create=True).close()
     with pytest.raises(DirectoryError, match="another log directory"):

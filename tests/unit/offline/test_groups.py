@@ -64,7 +64,7 @@ def test_what_is_not_known_is_left_to_the_caller(key: bytes | None, value: bytes
 
 
 def test_no_prefix_of_a_record_is_trouble() -> None:
-    """Whatever is missing at the end."""
+    """Any part may be missing at the end."""
     value = b"\0\3" + OFFSET + b"\0\0\0\7" + string("m") + TIMES
     for size in range(len(value)):
         assert decode_group_record(COMMIT_KEY, value[:size]) is None

@@ -99,7 +99,7 @@ def test_damage_in_it_is_found_and_not_repaired(root: str) -> None:
 
 
 def test_repair_ends_with_2_where_only_it_is_damaged(data: Path) -> None:
-    """With the sentence, applied or not, and not one byte is another."""
+    """The sentence is told, applied or not, and no byte changes."""
     path = data / f"{METADATA_TOPIC}-0" / f"{0:020d}.log"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -164,7 +164,7 @@ def test_one_under_a_delete_name_is_told() -> None:
 
 
 def test_the_compaction_on_spark_refuses_it() -> None:
-    """By name with a reason; without names it is not among the topics, whatever the settings."""
+    """It is refused by name with a reason; without names it is not among the topics."""
     files, settings = kraft_directory(), {"cleanup.policy": "compact"}
     chosen = choose_configs(files, ROOT, topics=None, settings=settings)
     assert {each.topic for each in chosen} == {"__consumer_offsets", "events", "other"}

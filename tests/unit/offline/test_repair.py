@@ -156,7 +156,7 @@ def test_cut_drops_all_behind_the_damage(is_clean: bool) -> None:  # noqa: FBT00
 @pytest.mark.parametrize("is_clean", [False, True])
 @pytest.mark.parametrize("number", range(5))
 def test_skip_drops_the_damaged_batch_alone(number: int, is_clean: bool) -> None:  # noqa: FBT001
-    """At any place in a segment, its last batch included; what follows keeps its offsets."""
+    """The batch may be at any place in a segment, and later ones keep their offsets."""
     files = a_log()
     flip(files, path(5, ".log"), number * SIZE + 70)
     damaged = files.content(path(5, ".log"))[number * SIZE :][:SIZE]
@@ -170,7 +170,7 @@ def test_skip_drops_the_damaged_batch_alone(number: int, is_clean: bool) -> None
 
 @pytest.mark.parametrize("field", range(SIZE))
 def test_any_flipped_byte_costs_one_batch_at_most(field: int) -> None:
-    """In the frame as in the records: the next header that holds is found."""
+    """The repair finds the next good header, be the byte in a frame or in records."""
     files = a_log()
     flip(files, path(5, ".log"), 2 * SIZE + field)
     repair(files, SKIP)

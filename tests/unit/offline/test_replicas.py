@@ -88,7 +88,7 @@ def test_a_log_that_is_shorter_is_a_difference() -> None:
 
 
 def test_a_log_that_begins_later_is_a_difference() -> None:
-    """By its segments, or by what its checkpoint says; what both have is the same."""
+    """Its segments or its checkpoint may begin later; the offsets that both have are the same."""
     files = replicas()
     data = b"".join(parts(files)[7:])
     files.remove(f"{OTHER}/{0:020d}.log")
@@ -112,7 +112,7 @@ def test_an_empty_replica_is_not_the_same() -> None:
 
 
 def test_every_range_that_differs_is_told() -> None:
-    """With how many batches it has; the comparison goes on behind each of them."""
+    """Each range has its number of batches, and the comparison continues behind it."""
     files = replicas()
     name = f"{OTHER}/{0:020d}.log"
     whole = [bytearray(each) for each in parts(files)]
@@ -183,7 +183,7 @@ def test_the_damaged_one_is_named(which: str, name: str) -> None:
 
 
 def test_a_missing_batch_is_a_difference() -> None:
-    """With the offsets at which the two go on."""
+    """The difference has the offsets at which the two go on."""
     files = replicas()
     name = f"{OTHER}/{0:020d}.log"
     data = files.content(name)

@@ -30,7 +30,7 @@ def test_a_sound_log_has_no_damage_beside_a_broker(change: Callable[[], Change])
 
 
 def test_a_device_that_fails_is_told_in_one_line() -> None:
-    """With the file that cannot be read; a read fails as an open does."""
+    """The line names the file, whether a read or an open has failed."""
     files = MemoryFiles()
     stop_cleanly(filled(files, 20))
     files.faults.append(DiskFault(operation="read", path_part=".log"))

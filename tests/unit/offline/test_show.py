@@ -98,7 +98,7 @@ def test_pages_are_the_lines_of_the_records(
     timestamp_type: TimestampType,
     is_control: bool,  # noqa: FBT001
 ) -> None:
-    """Whatever keys, values and headers hold, compressed or not, and of markers too."""
+    """This holds for any keys, values and headers, compressed or not, and for markers."""
     kernels.load()
     builder = BatchBuilder(
         codec=Codec.NONE if is_control else codec,

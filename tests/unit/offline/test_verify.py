@@ -91,7 +91,7 @@ def test_a_running_broker_and_its_directory_after_the_stop_are_clean() -> None:
 
 @pytest.mark.parametrize("field", [21, 23, 30, 40, 57, 61, 70, SIZE - 1])
 def test_a_flipped_byte_under_the_checksum_is_located(field: int) -> None:
-    """In the header as in the records: the batch is named, and nothing else is blamed."""
+    """The batch is named and nothing else is, be the byte in its header or in its records."""
     files = a_log()
     flip(files, FIRST, 2 * SIZE + field)
     found = only(findings(files), Rule.CHECKSUM)
@@ -102,7 +102,7 @@ def test_a_flipped_byte_under_the_checksum_is_located(field: int) -> None:
 
 @pytest.mark.parametrize("field", range(SIZE))
 def test_no_byte_of_a_log_can_change_unnoticed(field: int) -> None:
-    """Whatever it means, an error names the batch that it stands in."""
+    """An error names the batch that has the byte, whatever the byte means."""
     files = a_log()
     flip(files, FIRST, 2 * SIZE + field)
     errors = [each for each in findings(files) if each.severity is not Severity.INFO]
@@ -245,7 +245,7 @@ def test_much_of_the_same_is_cut_short() -> None:
 
 
 def test_bytes_are_reported_as_they_are_looked_at() -> None:
-    """For a progress bar: all of them at the end."""
+    """The progress bar has counted all bytes at the end."""
     files = a_log()
     seen: list[int] = []
     assert not list(verify(files, find_partitions(files, "data"), progress=seen.append))

@@ -109,7 +109,7 @@ def test_an_abort_without_its_entry_is_found() -> None:
 
 
 def test_a_transaction_index_with_bytes_left_over_is_found() -> None:
-    """At the position where they begin."""
+    """The finding has the position where they begin."""
     files = transactions()
     files.overwrite(INDEX, files.content(INDEX) + b"\0")
     assert only(findings(files), Rule.TRANSACTION_INDEX).position == 2 * ENTRY.size
@@ -234,7 +234,7 @@ def test_meta_properties_of_both_versions_are_in_order() -> None:
     ],
 )
 def test_leftovers_of_a_partition_are_told(name: str, severity: Severity, told: str) -> None:
-    """With what a broker does about them."""
+    """The finding says what a broker does about them."""
     files = transactions()
     # What is put in place counts already, so it has to be a whole segment.
     content = files.content(path(0, ".log")) if name.endswith("swap") else b""

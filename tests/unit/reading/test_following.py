@@ -99,7 +99,7 @@ def test_a_reader_pauses_between_looks() -> None:
 
 
 def test_a_waiting_reader_ends_when_another_thread_closes_the_log() -> None:
-    """With the pause that is used outside of tests."""
+    """The reader ends although it pauses as it does outside of tests."""
     files = MemoryFiles()
     filled(files, 2)
     log, found, has_read = a_log(files), [], threading.Event()
@@ -172,7 +172,7 @@ def test_open_transactions_are_known_from_one_look_to_the_next() -> None:
 
 
 def test_retention_that_overtakes_a_reader_is_told() -> None:
-    """With the offset where the log begins now."""
+    """The error has the offset where the log begins now."""
     files = MemoryFiles()
     writer, _ = growing(files)
 

@@ -54,7 +54,7 @@ def twenty() -> MemoryFiles:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_range_of_offsets_is_read_in_each_format(form: str) -> None:
-    """From the first offset up to before the last; nothing on the disk changes."""
+    """A range includes its first offset and excludes its last; nothing on the disk changes."""
     files = twenty()
     files.operations.clear()
     log = a_log(files)
@@ -66,7 +66,7 @@ def test_every_range_of_offsets_is_read_in_each_format(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_range_without_ends_is_the_whole_log(form: str) -> None:
-    """And one that ends beyond the log ends with it."""
+    """A range that ends beyond the log ends with it."""
     log = a_log(twenty())
     assert offsets_as(form, log) == list(range(20))
     assert offsets_as(form, log, limit=1000) == list(range(20))
@@ -144,7 +144,7 @@ def test_arrow_keeps_an_error_as_it_is() -> None:
 def test_without_pyarrow_one_sentence_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At the call; records and batches do without it."""
+    """The call itself fails; records and batches need no PyArrow."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     log = a_log(twenty())
     with pytest.raises(FatalError, match=r"needs pyarrow: pip install 'tailrace\[arrow\]'"):
@@ -197,7 +197,7 @@ def test_deleted_offsets_are_told_with_where_to_go_on() -> None:
 
 
 def test_a_deleted_partition_is_told_as_that() -> None:
-    """By a DirectoryError with the folder, when it is read and when it is looked at again."""
+    """Reads and further looks raise a DirectoryError that names the folder."""
     files = twenty()
     log = a_log(files)
     log.refresh()
@@ -359,7 +359,7 @@ def test_a_log_that_is_made_has_read_nothing() -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_closed_log_is_not_read(form: str) -> None:
-    """Also not to the end of what was begun: a range is given whole or with an error."""
+    """A range that was begun is not finished either: it is given whole or with an error."""
     log = a_log(twenty())
     with log:
         found = iter(log.records())
@@ -385,7 +385,7 @@ def test_a_closed_log_is_not_read(form: str) -> None:
     ],
 )
 def test_wrong_types_are_told_at_the_call(bounds: dict[str, Any], told: str) -> None:
-    """Not when the iteration begins, which may be somewhere else."""
+    """The error does not wait for the iteration, which may begin somewhere else."""
     log = a_log(twenty())
     for read in (log.records, log.batches, log.arrow):
         with pytest.raises(TypeError, match=told):

@@ -69,7 +69,7 @@ def test_no_aborted_record_is_given_beside_the_cleaner() -> None:
 
 @pytest.mark.parametrize("change", [cleaning, deletion])
 def test_a_range_of_time_is_read_beside_a_broker(change: Callable[[], Change]) -> None:
-    """By time indexes that are exchanged with their segments; all records are as young."""
+    """The time indexes are exchanged with their segments, and all records have the same age."""
     known = change()
 
     def once(files: ChangingFiles) -> None:

@@ -79,7 +79,7 @@ def test_partitions_of_a_directory_are_listed_in_order(data: Path) -> None:
 
 
 def test_wrong_arguments_are_told_at_the_call(data: Path) -> None:
-    """By their names, before anything is read."""
+    """The error names them before anything is read."""
     for arguments, told in (
         ((1,), "expected str, bytes or os.PathLike"),
         ((b"data",), "directory is b'data'; it must be a str or a pathlib.Path"),

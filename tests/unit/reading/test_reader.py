@@ -34,7 +34,7 @@ def offsets(reader: LogReader, start: int, limit: int) -> list[int]:
 
 
 def test_every_range_of_a_live_log_is_read() -> None:
-    """With padded indexes and across segments; nothing on the disk changes."""
+    """Indexes may be padded and ranges cross segments; nothing on the disk changes."""
     files = MemoryFiles()
     filled(files, 20)
     files.operations.clear()
@@ -123,7 +123,7 @@ def test_segments_of_a_range_are_those_that_may_hold_it() -> None:
 
 @pytest.mark.parametrize("position", [2 * SIZE + 65, 2 * SIZE + 7, 2 * SIZE + 10, 2 * SIZE + 16])
 def test_damage_is_located_and_never_returned(position: int) -> None:
-    """Damage is found in records and also in base offset, length and magic, outside of the checksum."""
+    """Damage is found in records, and in base offset, length and magic outside of the checksum."""
     files = MemoryFiles()
     stop_cleanly(filled(files, 20))
     flip(files, path(0, ".log"), position)
@@ -211,7 +211,7 @@ def test_a_malformed_log_start_checkpoint_is_replaced_by_the_leader_epochs(log_s
 
 
 def test_an_empty_folder_is_an_empty_log() -> None:
-    """From 0 to 0; a missing one is an error."""
+    """It begins and ends at 0; a missing folder is an error."""
     files = MemoryFiles()
     files.make_directory(FOLDER)
     reader = open_log_reader(files, FOLDER)

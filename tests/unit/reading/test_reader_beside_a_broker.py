@@ -120,7 +120,7 @@ def test_deleted_offsets_are_told_with_the_start_of_the_log() -> None:
 def test_a_log_listed_anew_starts_where_it_starts_for_a_broker(
     checkpoint: bytes, start: int
 ) -> None:
-    """By the leader epochs, where the checkpoint does not tell any more."""
+    """The leader epochs have the start when the checkpoint does not tell any more."""
     files = MemoryFiles()
     log = filled(files, 20)
     reader = open_log_reader(files, FOLDER)

@@ -41,7 +41,7 @@ def test_round_trip(codec: Codec, data: bytes, repeats: int) -> None:
     [(Codec.GZIP, (-1, 1, 9)), (Codec.LZ4, (1, 3, 12, 17)), (Codec.ZSTD, (-131072, -1, 1, 22))],
 )
 def test_every_level_is_read(codec: Codec, levels: tuple[int, ...]) -> None:
-    """At both ends of Kafka's range, for nothing, for one block and for several."""
+    """Both ends of Kafka's range work for nothing, for one block and for several."""
     for level in levels:
         for data in (b"", b"x", TEXT * 5000):
             assert decompress(codec, memoryview(compress(codec, data, level))) == data

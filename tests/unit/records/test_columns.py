@@ -195,7 +195,7 @@ def test_finished_chunks_do_not_change() -> None:
 
 
 def test_columns_of_the_batch_are_those_of_its_header() -> None:
-    """For every record of it that is in the chunk; sequences count on, and wrap."""
+    """Each record of the batch has them; sequences count on, and wrap."""
     names = (
         Column.CODEC, Column.PRODUCER_ID, Column.PRODUCER_EPOCH, Column.SEQUENCE,
         Column.LEADER_EPOCH, Column.IS_TRANSACTIONAL,

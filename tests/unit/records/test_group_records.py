@@ -134,7 +134,7 @@ def test_the_examples_of_the_page_are_read_as_it_says() -> None:
 
 
 def test_no_prefix_of_a_record_is_read() -> None:
-    """Whatever is missing at the end, it is said in an error."""
+    """The error says so, whatever is missing at the end."""
     commits = [bytes.fromhex(each) for each in COMMITS.values()]
     groups = [bytes.fromhex(each) for each in GROUPS.values()]
     for whole in [COMMIT_KEY]:

@@ -192,13 +192,13 @@ def test_a_wrapper_of_offset_0_has_base_0(magic: int) -> None:
 
 
 def test_the_offset_of_a_wrapper_is_that_of_its_last_message() -> None:
-    """In v1, also where compaction has left holes."""
+    """This holds in v1, also if compaction has left holes."""
     assert [r.offset for r in read(wrapped(three(1, 0, 1, 2), offset=102))] == [100, 101, 102]
     assert [r.offset for r in read(wrapped(three(1, 2, 5, 9), offset=109))] == [102, 105, 109]
 
 
 def test_offsets_in_a_wrapper_of_v0_are_absolute() -> None:
-    """Whatever the wrapper's own is."""
+    """The wrapper's own offset does not matter."""
     assert [r.offset for r in read(wrapped(three(0, 100, 103, 109)))] == [100, 103, 109]
 
 

@@ -94,7 +94,7 @@ def test_resizing_cuts_and_grows_with_zeros(place: tuple[Files, str]) -> None:
 
 
 def test_a_closed_file_is_not_the_next_one_with_its_number(place: tuple[Files, str]) -> None:
-    """Whatever is asked of it, also by a thread that has had it since before."""
+    """Any call on it fails, also by a thread that has had it since before."""
     files, root = place
     closed = files.open(f"{root}/a", create=True)
     closed.write(0, b"old")

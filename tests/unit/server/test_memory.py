@@ -130,7 +130,7 @@ def test_what_has_come_and_was_not_received_counts_as_sent() -> None:
 
 
 def test_a_request_that_is_answered_for_long_makes_room() -> None:
-    """Only when somebody waits, and only after its time."""
+    """The request is evicted only when somebody waits, and only after its time."""
 
     async def scenario(outside: Outside) -> None:
         clients = Clients(1000)

@@ -78,7 +78,7 @@ def test_what_is_left_is_read_where_loss_is_no_failure(
 def test_a_task_reads_all_that_was_planned_or_says_what_has_become_of_it(
     change: Callable[[], Change], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With failOnDataLoss; the error is Spark's for lost data, and never one of damage."""
+    """With failOnDataLoss the error is Spark's for lost data, and never one of damage."""
     known = change()
     lost = []
 
@@ -146,7 +146,7 @@ def test_no_aborted_record_is_read_beside_the_cleaner(monkeypatch: pytest.Monkey
 
 
 def test_a_time_is_found_beside_retention_and_the_cleaner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the start of what there is, whatever is deleted meanwhile."""
+    """The answer is the start of what there is, whatever is deleted meanwhile."""
     for change in (cleaning(), deletion()):
 
         def once(files: ChangingFiles) -> None:

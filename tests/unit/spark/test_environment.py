@@ -25,7 +25,7 @@ class Context:
 def test_workers_of_a_running_session_become_this_python(
     monkeypatch: pytest.MonkeyPatch, chosen: str
 ) -> None:
-    """Also if PYSPARK_PYTHON was set to it after the session had started."""
+    """They do so also if PYSPARK_PYTHON was set to it after the session had started."""
     monkeypatch.setenv("PYSPARK_PYTHON", chosen)
     context = Context()
     use_this_python(context)

@@ -26,7 +26,7 @@ def test_the_archive_has_the_sources_and_is_always_the_same() -> None:
 
 
 def test_the_archive_can_be_imported(tmp_path: Path) -> None:
-    """By a Python that finds the package nowhere else."""
+    """A Python imports it that finds the package nowhere else."""
     archive = tmp_path / "tailrace.zip"
     archive.write_bytes(archive_of(ROOT))
     program = (

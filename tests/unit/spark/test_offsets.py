@@ -63,7 +63,7 @@ def test_what_does_not_exist_is_refused_with_what_does() -> None:
 
 
 def test_everything_is_read_by_default() -> None:
-    """From the first offset of each log to its end."""
+    """The range is from the first offset of each log to its end."""
     assert resolved() == {A0: (10, 20), A1: (0, 5)}
 
 
@@ -105,7 +105,7 @@ def test_fewer_more_and_other_partitions_are_refused(
 
 
 def test_ranges_come_from_ends_numbers_and_both() -> None:
-    """For one partition and for several, whatever is named by word and whatever by number."""
+    """Either end may be a word or a number, for one partition or several."""
     by_name = resolved(startingOffsets="earliest", endingOffsets="latest")
     by_topic = resolved(startingOffsets='{"a": "earliest"}', endingOffsets='{"a": "latest"}')
     assert by_name == by_topic == {A0: (10, 20), A1: (0, 5)}
@@ -146,7 +146,7 @@ def test_lost_offsets_fail_or_are_left_out() -> None:
 
 
 def test_a_start_behind_its_end_is_refused() -> None:
-    """Whatever failOnDataLoss says."""
+    """It is refused whatever failOnDataLoss says."""
     for value in ("true", "false"):
         [fault] = faults_of(
             startingOffsets='{"a": {"0": 15, "1": 0}}',
@@ -197,7 +197,7 @@ def test_a_timestamp_newer_than_all_records_is_an_error_at_the_start_only() -> N
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
 def test_a_range_never_leaves_its_log(first: int, length: int, start: int, limit: int) -> None:
-    """Whatever is asked for with failOnDataLoss=false."""
+    """It stays inside for any request with failOnDataLoss=false."""
     options = parse_options(
         {
             "path": "x",

@@ -31,7 +31,7 @@ POSITIONS = st.dictionaries(
 
 
 def test_an_offset_has_the_shape_of_the_kafka_source() -> None:
-    """By topic and partition the next offset, sorted, so that equal offsets are equal text."""
+    """It has the next offset by topic and partition, sorted: equal offsets are equal text."""
     offset = format_offset({TopicPartition("a", 10): 7, B0: 3, A0: 23, A1: 0})
     assert json.dumps(offset) == '{"a": {"0": 23, "1": 0, "10": 7}, "b.c-d": {"0": 3}}'
 
@@ -139,7 +139,7 @@ def test_ageing_logs_give_nothing_twice(growth: list[tuple[int, int, int]], firs
 
 
 def test_a_backlog_lies_within_the_log() -> None:
-    """Whatever became of the log since, and from the first offset for what is new."""
+    """It does so whatever became of the log, and begins at the first offset of a new one."""
     extents = {A0: Extent(20, 30), A1: Extent(0, 5), B0: Extent(3, 9)}
     assert find_backlog({A0: 10, A1: 8}, extents) == {A0: (20, 30), A1: (5, 5), B0: (3, 9)}
 

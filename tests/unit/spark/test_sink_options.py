@@ -78,7 +78,7 @@ def test_columns_of_spark_and_of_the_source_are_taken(columns: str) -> None:
 
 
 def test_the_topic_option_wins_over_the_column() -> None:
-    """Whatever the column is."""
+    """The option wins whatever the column is."""
     options = BOOTSTRAP | {"topic": "chosen"}
     assert parse_sink(options, schema("value STRING, topic INT")).topic == "chosen"
 
@@ -111,7 +111,7 @@ def test_a_missing_topic_and_a_missing_value_are_told_in_sparks_words() -> None:
     ],
 )
 def test_a_wrong_type_is_told_in_sparks_words(columns: str, fault: str) -> None:
-    """With the type that it has and those that it may have."""
+    """The error has the type of the column and those that it may have."""
     [told] = faults(columns, BOOTSTRAP)
     assert "attribute unsupported type" in told
     assert told.endswith(fault)

@@ -74,7 +74,7 @@ def test_each_record_is_read_once_over_restarts(tmp_path: Path) -> None:
 
 
 def test_a_first_batch_that_was_not_committed_is_read_again_as_it_was(tmp_path: Path) -> None:
-    """From where "latest" was when the query was started first."""
+    """It begins where "latest" was when the query was started first."""
     write_numbered(tmp_path, T0, limit=20)
     query = Query(tmp_path, startingOffsets="latest")
     assert query.poll()

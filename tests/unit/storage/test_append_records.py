@@ -62,7 +62,7 @@ def test_offsets_are_consecutive(codec: Codec) -> None:
 
 
 def test_offsets_with_a_gap_are_refused() -> None:
-    """In the header, where three records end at offset 3, and behind a header that fits."""
+    """The gap may be in the header (three records end at offset 3) or behind a good header."""
     with pytest.raises(InvalidRecordError, match="offset delta 3"):
         plan(changed(with_offsets(0, 2, 3), 23, (3).to_bytes(4, "big")))
     with pytest.raises(InvalidRecordError) as caught:
@@ -140,7 +140,7 @@ def test_a_timestamp_beyond_64_bits_is_refused() -> None:
 
 
 def test_a_broker_that_sets_timestamps_looks_at_none() -> None:
-    """Whatever the producer's clock says, unless it claims to be the broker's."""
+    """The producer's clock does not matter, unless the batch claims the broker's time."""
     config = settings(message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms=0)
     assert plan(batch(b"a", timestamps=[5]), config).max_timestamp == NOW
     data = batch(b"a", b"b", timestamp_type=TimestampType.LOG_APPEND_TIME)

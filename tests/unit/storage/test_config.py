@@ -100,7 +100,7 @@ def test_a_refused_value_is_told_with_the_rule_and_its_reason() -> None:
 
 
 def test_an_index_has_room_for_a_roll() -> None:
-    """Whatever smaller size is asked for; in Kafka each record then has a segment of its own."""
+    """A smaller size is raised; in Kafka each record would have a segment of its own then."""
     assert log_config({"segment.index.bytes": "4"}).segment_index_bytes == INDEX_BYTES_MIN
 
 

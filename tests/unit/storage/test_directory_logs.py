@@ -127,7 +127,7 @@ def test_a_directory_that_cannot_be_used(operation: str, error: int, said: str) 
 
 
 def test_the_number_of_a_broker_in_the_mark_is_put_back() -> None:
-    """To a Kafka that finds another one the stop was not orderly; what cannot be read is none."""
+    """A Kafka that finds another number takes the stop for a crash; a bad mark counts as none."""
     for text, expected in (('{"version":0,"brokerEpoch":12}', 12), ("[[", -1), ("[1]", -1)):
         files = MemoryFiles()
         opened(files).close()
@@ -277,7 +277,7 @@ def test_a_folder_of_another_topic_id_is_refused() -> None:
 
 
 def test_high_watermarks_are_left_for_kafka() -> None:
-    """At each checkpoint and at the end; a deleted partition has none."""
+    """They are written at each checkpoint and at the end; a deleted partition has none."""
     files = MemoryFiles()
     logs = started(files)
     add(logs, ONE, count=3)
@@ -420,7 +420,7 @@ def test_a_partition_deleted_while_a_checkpoint_runs_does_not_fail_it() -> None:
 def test_a_malformed_topic_id_is_written_anew_if_the_topic_is_known(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """By its name, in what the cluster has kept; and it is said."""
+    """The id is found by the topic's name in the cluster's file, and the log tells of it."""
     files = MemoryFiles()
     logs = started(files)
     add(logs)

@@ -39,7 +39,7 @@ def test_batches_are_taken_as_they_are() -> None:
 
 
 def test_the_largest_timestamp_is_that_of_the_first_batch_that_has_it() -> None:
-    """With its last offset, which is all that an index of batches can know."""
+    """The entry has the batch's last offset, which is all that an index of batches can know."""
     data = b"".join(
         at(offset, batch(b"a", b"b", timestamps=[time, -1]))
         for offset, time in ((10, NOW), (12, NOW + 5), (14, NOW + 5))

@@ -75,7 +75,7 @@ def started_at(offset: int) -> Log:
 
 
 def test_between_the_batches_the_next_one_is_read() -> None:
-    """From each offset below the end, appended or not, across segments."""
+    """A read from each offset below the end works, appended or not, across segments."""
     log = with_gaps()
     assert len(bases(log)) > 20
     for offset in range(max(OFFSETS)):
@@ -89,7 +89,7 @@ def test_between_the_batches_the_next_one_is_read() -> None:
 
 
 def test_too_small_a_limit_cuts_the_next_batch() -> None:
-    """Unless the first must be whole: no byte for 0, one byte for 1."""
+    """If the first batch need not be whole, a limit of 0 gives no byte and 1 gives one."""
     log = with_gaps()
     for offset in range(50, max(OFFSETS)):
         for bytes_max in (0, 1):
@@ -309,7 +309,7 @@ def compacted(*, keeps: bool) -> bytearray:
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["some records", "no record"])
 def test_a_compacted_batch_keeps_its_producers_sequence(keeps: bool) -> None:  # noqa: FBT001
-    """At once, and when the state is rebuilt behind a truncation."""
+    """The sequence is known at once, and when the state is rebuilt behind a truncation."""
     log = open_at(MemoryFiles(), config=BIG)
     follow(log, compacted(keeps=keeps))
     known = log.producers.get(1)

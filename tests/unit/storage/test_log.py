@@ -247,7 +247,7 @@ def test_the_log_start_offset_hides_older_records_from_a_search() -> None:
 
 
 def test_a_batch_larger_than_a_segment_is_refused() -> None:
-    """By its size on disk; the log is as before."""
+    """The size on disk counts, and the log is as before."""
     log = filled(MemoryFiles(), 2)
     with pytest.raises(RecordTooLargeError) as caught:
         append(log, batch(b"x" * 1000))
@@ -364,7 +364,7 @@ def test_flushes_advance_the_recovery_point() -> None:
 
 
 def test_epochs_are_noted_once_each() -> None:
-    """With the offset they begin at; an older epoch does not come back."""
+    """Each has the offset it begins at, and an older epoch does not come back."""
     files = MemoryFiles()
     log = open_at(files)
     for epoch in (0, 0, 3, 3, 7):

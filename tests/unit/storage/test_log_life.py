@@ -453,7 +453,7 @@ def test_a_log_can_be_deleted_once_it_is_closed() -> None:
 
 
 def test_a_folder_that_is_not_empty_is_deleted_whole() -> None:
-    """Whatever is in it besides segments."""
+    """Anything in it besides segments is deleted too."""
     files = MemoryFiles()
     logs = started(files)
     logs.open(PARTITION, topic_id=TOPIC_ID, config=settings())

@@ -93,7 +93,7 @@ def test_new_partitions_go_where_the_fewest_are() -> None:
 
 
 def test_a_partition_is_opened_where_it_is() -> None:
-    """Whatever the counts: its folder decides."""
+    """The folder decides, whatever the counts are."""
     files = MemoryFiles()
     first = manager(files, "a", "b")
     places = {}
@@ -264,7 +264,7 @@ def test_a_start_without_the_first_directory_is_refused() -> None:
 
 
 def test_a_directory_that_is_a_file_is_one_line(tmp_path: Path) -> None:
-    """On a real disk; the other directory serves."""
+    """On a real disk the error is one line, and the other directory serves."""
     good, bad = tmp_path / "good", tmp_path / "bad"
     bad.write_text("a file in its place")
     logs = manager(DiskFiles(), str(good), str(bad))
@@ -385,7 +385,7 @@ def test_a_start_that_is_broken_off_leaves_no_mark() -> None:
 
 @pytest.mark.parametrize("path", ["data", "data/", "./data", "deep/down/data"])
 def test_recovery_points_are_written_for_every_log(path: str) -> None:
-    """In its own directory, however its path is written."""
+    """They are written in the log's own directory, however its path is written."""
     files = MemoryFiles()
     logs = manager(files, path)
     found = []

@@ -76,7 +76,7 @@ def test_a_transaction_runs_from_its_first_batch_to_the_marker() -> None:
 
 
 def test_a_batch_outside_of_the_open_transaction_is_refused() -> None:
-    """By clients and coordinators; the error says where the transaction began."""
+    """This holds for clients and coordinators; the error says where the transaction began."""
     known = states()
     append(known, in_transaction(), 5)
     for origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR):
@@ -224,7 +224,7 @@ def test_a_control_record_of_another_type_ends_nothing() -> None:
     ("key", "value"), [(None, b"\0" * 6), (b"\0", b"\0" * 6), (b"\0\0\0\1", None)]
 )
 def test_a_marker_that_cannot_be_read_is_refused(key: bytes | None, value: bytes | None) -> None:
-    """By the check and by the note, and nothing has changed."""
+    """The check and the note refuse it, and nothing has changed."""
     known = states()
     append(known, in_transaction(), 0)
     before = producer(known)

@@ -42,7 +42,7 @@ def offsets(log: Log, offset: int, limit: ReadLimit = ReadLimit.HIGH_WATERMARK) 
 
 
 def test_a_consumer_is_led_past_batches_without_records() -> None:
-    """To the next record, also in a later segment; what stands between records comes along."""
+    """It gets the next record, also of a later segment, with any empty batches between records."""
     log = log_of(1, 3, 9, end=12)
     assert offsets(log, 0) == [1, 2, 3]
     assert offsets(log, 4) == [9, 10, 11]

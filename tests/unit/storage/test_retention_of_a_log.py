@@ -66,7 +66,7 @@ def test_snapshots_go_with_their_segments(ends_empty: bool) -> None:  # noqa: FB
 
 
 def test_what_the_log_start_removes_lets_time_go_on() -> None:
-    """In the same call; a second one finds nothing."""
+    """Both rules act in the same call; a second call finds nothing."""
     log = open_at(MemoryFiles(), config=settings(retention_ms=900))
     for delta in (100, 0, 100):
         append(log, batch(timestamps=[NOW + delta]))

@@ -511,7 +511,7 @@ def test_recovery_writes_a_random_time_index_anew(seed: int) -> None:
 
 
 def test_recovery_makes_the_leader_epochs_anew() -> None:
-    """From the epochs in the batches, when the checkpoint is lost."""
+    """If the checkpoint is lost, they come from the batches."""
     files = MemoryFiles()
     log = open_at(files)
     for epoch in (0, 1, 1, 3):

@@ -74,7 +74,7 @@ def test_segments_are_taken_out() -> None:
 
 
 def test_segments_are_put_in_place_of_others() -> None:
-    """In order of base offsets, also where the new one has a base of the old ones or all go."""
+    """They stay in order of base offsets, also if a new one has an old base or all old ones go."""
     segments = three()
     files = MemoryFiles()
     new = segment(0, files)

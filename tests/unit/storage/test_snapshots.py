@@ -207,7 +207,7 @@ def test_snapshots_before_an_offset_leave_service() -> None:
 
 
 def test_snapshots_of_segments_leave_service() -> None:
-    """By offset; the caller gets the files there are, to rename and delete them later."""
+    """The offset decides; the caller gets the files, to rename and delete them later."""
     files = folder()
     known = with_snapshots(files, 5, 8)
     assert known.snapshots.remove_at([5, 6]) == [path(5, ".snapshot")]
@@ -224,7 +224,7 @@ def test_a_snapshot_that_is_gone_already_leaves_service_without_a_file() -> None
 
 
 def test_to_begin_anew_removes_all_snapshots_and_producers() -> None:
-    """Whatever number the log goes on with; the next snapshot is the first."""
+    """The next snapshot is the first, whatever offset the log goes on with."""
     files = folder()
     known = with_snapshots(files, 2, 3)
     known.truncate_fully(0)

@@ -193,7 +193,7 @@ def test_aborts_are_noted_with_the_last_stable_offset_of_their_time() -> None:
 
 
 def test_a_follower_notes_the_same_aborts() -> None:
-    """From the batches of its leader, though all come in one append."""
+    """It finds them in the batches of its leader, though all come in one append."""
     log = new_log()
     sequences = dict.fromkeys(range(1, 5), 0)
     batches = []
@@ -270,7 +270,7 @@ def with_transaction_over_a_roll() -> Log:
 
 
 def test_the_last_stable_offset_is_not_below_the_log_start() -> None:
-    """In the middle of a segment: what was deleted needs no decision."""
+    """The start may be in the middle of a segment: deleted records need no decision."""
     log = with_transaction_over_a_roll()
     raise_log_start(log, 5)
     assert (log.positions.last_stable, len(log.segments)) == (5, 2)

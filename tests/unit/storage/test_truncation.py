@@ -55,7 +55,7 @@ def test_a_truncation_at_or_behind_the_end_changes_nothing() -> None:
 
 @pytest.mark.parametrize("count", [10, 20])
 def test_a_log_that_was_truncated_takes_as_many_records_again(count: int) -> None:
-    """In the middle, to nothing, and over a segment's end: size and offsets are as at first."""
+    """Size and offsets are as at first after a cut in the middle, to nothing, or of segments."""
     log = filled(MemoryFiles(), count, config=settings(segment_bytes=10 * SIZE))
     sizes = [each.size for each in log.batches(0)]
     old_bases = bases(log)

@@ -112,7 +112,7 @@ def test_a_killed_process_does_nothing_more() -> None:
 
 
 def test_faults_come_where_they_are_asked_for() -> None:
-    """By operation, path and count, with the error and the bytes that get through."""
+    """A fault has an operation, path and count, and an error and the bytes that get through."""
     files = MemoryFiles()
     fault = DiskFault(
         operation="write", path_part="b", after=1, error=errno.ENOSPC, partial_bytes=1

@@ -321,7 +321,7 @@ def test_headers_come_as_lists_or_maps(kind: pa.DataType | None, start: int) -> 
 
 
 def test_keys_choose_partitions_as_kafka_does() -> None:
-    """By their hash; rows without a key stand among those of a partition that is chosen."""
+    """The hash of a key chooses; rows without a key stand among those of a chosen partition."""
     hashes = {b"21": -973932308, b"foobar": -790332482, b"abc": 479470107}
     result = sent([*((key, b"v") for key in hashes), (None, b"v")])
     expected: dict[int | None, list[int]] = defaultdict(list)

@@ -301,7 +301,7 @@ ANSWERS = st.builds(
 def test_no_sequence_of_answers_breaks_what_is_promised(
     answers: list[tuple[MetadataResponse, int]],
 ) -> None:
-    """Whatever brokers say: leaders are brokers that are known, and the next request comes."""
+    """Whatever brokers say, leaders are known brokers, and the next request comes."""
     life = Life()
     for name in ("t", "u"):
         life.metadata.add_topic(name, life.now)

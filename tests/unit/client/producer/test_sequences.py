@@ -624,7 +624,7 @@ class ProducerLife(RuleBasedStateMachine):
 
 
 def test_every_acknowledged_batch_is_in_the_log_once_and_in_order() -> None:
-    """Whatever is lost, late, refused or moved, and in whatever order."""
+    """This holds whatever is lost, late, refused or moved, and in whatever order."""
     run_state_machine_as_test(
         ProducerLife,
         settings=settings(

@@ -37,7 +37,7 @@ def test_a_first_run_starts_where_the_options_say() -> None:
 
 
 def test_later_runs_go_on_at_the_end_of_the_archive() -> None:
-    """Whatever the options say of the start; new partitions start as they say."""
+    """Options about the start do not matter then; new partitions start as the options say."""
     starting = options(startingOffsets='{"a": {"0": 0}, "b": {"0": 2}}')
     extents = {A: Extent(4, 9), B: Extent(0, 8)}
     assert ranges(starting, extents, {A: 6}) == {A: (6, 9), B: (2, 8)}
@@ -61,7 +61,7 @@ def test_a_log_that_does_not_reach_the_archive_is_an_error() -> None:
     st.integers(1, 3000),
 )
 def test_items_have_every_offset_once(shapes: list[tuple[int, int, int]], item_bytes: int) -> None:
-    """In their order, and no item is larger than asked unless it is one offset."""
+    """Offsets keep their order, and no item is larger than asked unless it is one offset."""
     given_ranges = [
         OffsetRange(
             partition=TopicPartition("t", number), start=start, limit=start + length, size=size

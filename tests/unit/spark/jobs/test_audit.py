@@ -214,7 +214,7 @@ def test_the_map_of_a_log_has_an_axis_in_bytes() -> None:
 
 
 def test_the_page_tells_where_replicas_differ() -> None:
-    """With the place in both, how far they are the same, and how many there are; never clean."""
+    """The page has the place in both, the equal part and the number, and is never clean."""
     content = Difference(
         what=What.CONTENT, offset=41, next_offset=50, batches=2,
         path="a/t-0/0.log", position=300, other_path="b/t-0/0.log", other_position=301,

@@ -42,7 +42,7 @@ def test_ticks_are_round() -> None:
 
 @given(st.integers(0, 2**63))
 def test_ticks_are_few_and_on_the_axis(largest: int) -> None:
-    """At most seven, from zero on, however much there is."""
+    """There are at most seven, from zero on, however large the values are."""
     for quantity in (BYTES, COUNTS):
         found = [each.at for each in ticks(largest, quantity, start=0, length=WIDTH)]
         assert 1 <= len(found) <= 7

@@ -202,7 +202,7 @@ def test_a_second_job_finds_nothing_to_do() -> None:
 @example_settings(max_examples=150, deadline=None)
 @given(OPERATIONS)
 def test_any_log_comes_out_as_from_one_map(script: list[tuple[str, list, int]]) -> None:  # type: ignore[type-arg]
-    """In two rounds, the second of which meets tombstones and markers whose time has come."""
+    """The second of two rounds meets tombstones and markers whose time has come."""
     shelves = [played(script).shelf for _ in range(2)]
     assume(len(shelves[0].segments) > 1)
     middle = shelves[0].segments[len(shelves[0].segments) // 2].base_offset

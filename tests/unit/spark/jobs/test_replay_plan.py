@@ -42,7 +42,7 @@ def sent(source: TopicPartition, start: int, limit: int) -> SentRange:
 
 
 def test_ranges_that_were_planned_and_not_sent_are_pending() -> None:
-    """With all that was planned, also from JSON; the others move the end."""
+    """They have all of their plan, also from JSON; ranges that were sent move the end."""
     entries = [
         entry_of(each)
         for each in (planned(A, 0, 5), planned(B, 2, 9), sent(A, 0, 5), planned(A, 5, 8))

@@ -64,7 +64,7 @@ def test_the_entry_of_a_deleted_partition_goes() -> None:
 
 
 def test_the_filthiest_log_comes_first() -> None:
-    """By the share of bytes that were never cleaned."""
+    """The share of bytes that were never cleaned decides."""
     house = House()
     for partition in (ONE, TWO):
         keyed(house.open(partition), "ab" * 20)

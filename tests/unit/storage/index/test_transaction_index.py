@@ -47,7 +47,7 @@ def with_content(content: bytes) -> TransactionIndex:
 
 
 def test_there_is_no_file_before_the_first_abort() -> None:
-    """To open, to ask, to cut, to clear and to sync make none; the first entry does."""
+    """Opening, asking, cutting, clearing and syncing make no file; the first entry does."""
     files = MemoryFiles()
     index = opened(files)
     index.check()
@@ -224,7 +224,7 @@ def test_a_failed_entry_does_not_count() -> None:
 
 
 def test_synced_entries_survive_the_loss_of_the_machine() -> None:
-    """With the directory synced for the new name, as a log does."""
+    """The directory is synced for the new name, as a log does it."""
     files = MemoryFiles()
     index = opened(files)
     index.sync()
