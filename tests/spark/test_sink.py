@@ -135,7 +135,7 @@ def test_a_plan_of_expressions_is_written(spark: SparkSession, bootstrap: str) -
 def test_a_null_topic_fails_the_write_and_names_the_row(
     spark: SparkSession, bootstrap: str
 ) -> None:
-    """The error has the name that Spark gives to it."""
+    """The error has Spark's name for a null topic."""
     frame = spark.range(0, 10, 1, 1).selectExpr(
         "IF(id = 7, null, 'mostly') AS topic", "CAST(id AS STRING) AS value"
     )
@@ -259,7 +259,7 @@ def test_a_stream_names_its_topic_by_column_or_option(bootstrap: str, feed: Feed
 
 
 def test_aggregates_are_added_as_a_whole_with_each_batch(bootstrap: str, feed: Feed) -> None:
-    """This is the mode complete; Spark does not run Python sinks in the mode update."""
+    """The mode complete writes all rows each time; Spark runs no Python sink in the mode update."""
     for _ in range(2):
         numbers = feed.lines.selectExpr("CAST(value AS INT) % 2 AS odd")
         counts = numbers.groupBy("odd").count().selectExpr("concat(odd, ':', count) AS value")

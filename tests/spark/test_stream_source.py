@@ -165,7 +165,7 @@ def test_a_running_stream_sees_records_partitions_and_topics_come_and_go(stream:
 
 @needs_4_2
 def test_a_limit_divides_what_is_available_over_batches_and_runs(stream: Stream) -> None:
-    """The shares are in proportion, a restart continues, and Trigger.Once has no limit."""
+    """Each run takes a share in proportion to the backlogs; Trigger.Once has no limit."""
     write_numbered(stream.data, T0, limit=101)
     write_numbered(stream.data, T1, limit=11)
     write_numbered(stream.data, T2, limit=1)
@@ -211,7 +211,7 @@ def test_a_minimum_and_a_maximum_work_together(stream: Stream) -> None:
 
 @pytest.mark.slow
 def test_a_first_batch_that_failed_is_read_again_as_it_was(stream: Stream) -> None:
-    """The batch begins at "latest" as it was then, though Spark keeps no offset for that."""
+    """A first batch that failed begins at "latest" as it was, though Spark does not keep it."""
     write_numbered(stream.data, T0, limit=20)
     stream.sink.fails_at = 0
     stream.sink.meanwhile = lambda: write_numbered(stream.data, T0, first=20, limit=30)

@@ -672,7 +672,7 @@ async def compacting(outside: Outside, broker: RunningBroker, *, partitions: int
 
 
 def test_a_compaction_is_called_off_when_compact_is_removed() -> None:
-    """It ends at its next batch, with the records as they were, and none comes after it."""
+    """The compaction ends at its next batch and leaves the records; none comes after it."""
 
     async def scenario(outside: Outside) -> None:
         async with running(outside) as broker:

@@ -279,7 +279,7 @@ def test_append_time_of_v1_is_read_for_every_record(codec: Codec) -> None:
 
 @codecs
 def test_append_time_is_read_for_every_record(codec: Codec) -> None:
-    """The deltas do not matter, and the checksum covers the new time."""
+    """Every record has the append time, whatever the deltas say, and the checksum covers it."""
     builder = BatchBuilder(codec=codec)
     for number in range(3):
         builder.append(b"k", b"%d" % number, timestamp=number)

@@ -192,7 +192,7 @@ def test_a_wrapper_of_offset_0_has_base_0(magic: int) -> None:
 
 
 def test_the_offset_of_a_wrapper_is_that_of_its_last_message() -> None:
-    """This holds in v1, also if compaction has left holes."""
+    """A wrapper of v1 has its last message's offset, also if compaction has left holes."""
     assert [r.offset for r in read(wrapped(three(1, 0, 1, 2), offset=102))] == [100, 101, 102]
     assert [r.offset for r in read(wrapped(three(1, 2, 5, 9), offset=109))] == [102, 105, 109]
 

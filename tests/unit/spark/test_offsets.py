@@ -35,7 +35,7 @@ def faults_of(**given: str) -> list[str]:
 
 
 def test_partitions_are_chosen_in_order() -> None:
-    """They are chosen by topic, by expression over the whole name, and by number."""
+    """Partitions are chosen by topic, by expression over the whole name, and by number."""
     known = {B0, A1, A0, INTERNAL}
     assert choose_partitions(Topics(("b", "a")), known) == [A0, A1, B0]
     assert choose_partitions(Pattern("[ab]"), known) == [A0, A1, B0]
@@ -63,7 +63,7 @@ def test_what_does_not_exist_is_refused_with_what_does() -> None:
 
 
 def test_everything_is_read_by_default() -> None:
-    """The range is from the first offset of each log to its end."""
+    """By default the range is from the first offset of each log to its end."""
     assert resolved() == {A0: (10, 20), A1: (0, 5)}
 
 
@@ -105,7 +105,7 @@ def test_fewer_more_and_other_partitions_are_refused(
 
 
 def test_ranges_come_from_ends_numbers_and_both() -> None:
-    """Either end may be a word or a number, for one partition or several."""
+    """A range's ends may be words or numbers, for one partition or several."""
     by_name = resolved(startingOffsets="earliest", endingOffsets="latest")
     by_topic = resolved(startingOffsets='{"a": "earliest"}', endingOffsets='{"a": "latest"}')
     assert by_name == by_topic == {A0: (10, 20), A1: (0, 5)}
@@ -146,7 +146,7 @@ def test_lost_offsets_fail_or_are_left_out() -> None:
 
 
 def test_a_start_behind_its_end_is_refused() -> None:
-    """It is refused whatever failOnDataLoss says."""
+    """A start behind its end is refused whatever failOnDataLoss says."""
     for value in ("true", "false"):
         [fault] = faults_of(
             startingOffsets='{"a": {"0": 15, "1": 0}}',

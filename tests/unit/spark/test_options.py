@@ -156,7 +156,7 @@ def test_a_bad_value_is_refused_with_its_name(name: str, value: str, words: str)
 
 @pytest.mark.parametrize("text", ["{}", '{"a": []}', '{"a": 0}', '{"a": [-1]}', "a", '{"a": [""]}'])
 def test_a_bad_assignment_is_refused(text: str) -> None:
-    """It must name at least one partition, by number."""
+    """An assignment must name at least one partition, by number."""
     assert any(each.startswith("assign: ") for each in faults_of({"path": "x", "assign": text}))
 
 

@@ -111,7 +111,7 @@ def test_a_missing_topic_and_a_missing_value_are_told_in_sparks_words() -> None:
     ],
 )
 def test_a_wrong_type_is_told_in_sparks_words(columns: str, fault: str) -> None:
-    """The error has the type of the column and those that it may have."""
+    """The error has the column's type and the types that it may have."""
     [told] = faults(columns, BOOTSTRAP)
     assert "attribute unsupported type" in told
     assert told.endswith(fault)

@@ -77,7 +77,7 @@ def test_a_first_batch_that_was_not_committed_is_read_again_as_it_was(tmp_path: 
 
 
 def test_a_batch_that_failed_is_read_again_as_it_was(tmp_path: Path) -> None:
-    """The next batch has what was appended or added since (SPARK-53560)."""
+    """A failed batch has the same rows again; newer ones come in the next batch (SPARK-53560)."""
     write_numbered(tmp_path, T0, limit=20)
     query = Query(tmp_path)
     query.run()
@@ -186,7 +186,7 @@ def test_a_minimum_holds_a_batch_back_until_the_delay_is_over(tmp_path: Path) ->
 
 
 def test_a_run_of_what_is_available_ends_where_it_was_told(tmp_path: Path) -> None:
-    """Its batches are capped, have no minimum, and leave out what comes meanwhile."""
+    """The batches of such a run are capped, have no minimum, and leave out what comes meanwhile."""
     write_numbered(tmp_path, T0, limit=25)
     query = Query(tmp_path, maxOffsetsPerTrigger="10", minOffsetsPerTrigger="8")
     query.reader.prepareForTriggerAvailableNow()

@@ -62,7 +62,7 @@ def test_offsets_are_consecutive(codec: Codec) -> None:
 
 
 def test_offsets_with_a_gap_are_refused() -> None:
-    """The gap may be in the header (three records end at offset 3) or behind a good header."""
+    """Offsets with a gap are refused in the header and behind a header that fits."""
     with pytest.raises(InvalidRecordError, match="offset delta 3"):
         plan(changed(with_offsets(0, 2, 3), 23, (3).to_bytes(4, "big")))
     with pytest.raises(InvalidRecordError) as caught:

@@ -60,7 +60,7 @@ def test_planning_changes_nothing() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_a_producers_fields_and_times_are_kept(codec: Codec) -> None:
-    """They are kept if the topic's codec is the batch's; the largest time need not be the last."""
+    """A producer's fields stay if the topic's codec is the batch's, whichever time is largest."""
     data = mixed(*HELLO, codec=codec, **PRODUCER)
     before = bytes(data)
     same = BOUNDED if codec is Codec.NONE else settings(compression_type="gzip")
@@ -87,7 +87,7 @@ def test_a_wrong_maximum_timestamp_is_corrected() -> None:
 
 @every_codec
 def test_log_append_time_replaces_timestamps(codec: Codec) -> None:
-    """The header gets a bit and the maximum; the records are not rewritten."""
+    """A bit and the maximum are set in the header, and the records are not rewritten."""
     data = batch(b"a", b"b", b"c", timestamps=[1234, 1235, 1236], codec=codec)
     payload = bytes(data[layout.RECORDS_POSITION :])
     assert plan(data, APPEND_TIME).log_append_time_or_none == NOW
@@ -176,7 +176,7 @@ def test_a_count_that_is_right_is_taken() -> None:
 
 
 def test_a_client_may_not_write_control_batches() -> None:
-    """They say how a transaction ended, which is not for its producer to say."""
+    """Control batches say how a transaction ended, which a producer may not say."""
     with pytest.raises(InvalidRecordError, match="control"):
         plan(marker_batch())
 

@@ -49,7 +49,7 @@ def test_an_empty_log_has_no_epoch(files: MemoryFiles) -> None:
 
 
 def test_the_first_epoch_of_a_log(files: MemoryFiles) -> None:
-    """It is the latest, has an entry, and ends at the end of the log; it need not be 0."""
+    """The first epoch is the latest, has an entry, and ends with the log; it need not be 0."""
     first = epochs(files, (2, 10))
     assert first.latest == 2
     assert first.earliest == 2
@@ -108,7 +108,7 @@ def test_an_older_epoch_removes_newer_ones(files: MemoryFiles) -> None:
 
 
 def test_the_latest_epoch_may_move_to_an_earlier_offset(files: MemoryFiles) -> None:
-    """It then removes the epochs that began there or behind."""
+    """An epoch that moves to an earlier offset removes those that began there or behind."""
     moved = epochs(files, (5, 11), (6, 12), (7, 13), (7, 12))
     assert moved.entries == ((5, 11), (7, 12))
     assert moved.end_offset_for(5, log_end=0) == (5, 12)
@@ -274,7 +274,7 @@ def test_the_epoch_before_another(files: MemoryFiles) -> None:
 def test_the_epoch_after_another(
     files: MemoryFiles, epoch: int, expected: tuple[int, int] | None
 ) -> None:
-    """It is the oldest newer entry."""
+    """The epoch after another is the oldest newer entry."""
     assert epochs(files, (0, 0), (1, 100), (2, 200)).next(epoch) == expected
 
 
@@ -284,7 +284,7 @@ def test_the_epoch_after_another(
 def test_the_entry_of_an_epoch(
     files: MemoryFiles, epoch: int, expected: tuple[int, int] | None
 ) -> None:
-    """The answer is the entry of exactly that epoch, or None."""
+    """A lookup returns the entry of exactly that epoch, or None."""
     assert epochs(files, (2, 100), (3, 500), (5, 1000)).entry(epoch) == expected
 
 

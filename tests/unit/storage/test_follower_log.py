@@ -75,7 +75,7 @@ def started_at(offset: int) -> Log:
 
 
 def test_between_the_batches_the_next_one_is_read() -> None:
-    """A read from each offset below the end works, appended or not, across segments."""
+    """A read from an offset in a gap gives the next batch, also across segments."""
     log = with_gaps()
     assert len(bases(log)) > 20
     for offset in range(max(OFFSETS)):
@@ -171,7 +171,7 @@ def test_a_follower_keeps_the_epochs_of_its_leader() -> None:
 
 
 def test_a_batch_of_an_old_format_makes_epochs_unknown() -> None:
-    """It has none, so what the list says of the offsets before it proves nothing."""
+    """An old batch has no epoch, so the list's epochs of the offsets before it prove nothing."""
     log = open_at(MemoryFiles())
     follow(log, replicated(0, b"foo", leader_epoch=5))
     assert log.epochs.latest == 5
@@ -191,7 +191,7 @@ def test_offsets_that_do_not_rise_are_refused() -> None:
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_a_batch_below_the_log_end_is_unexpected(magic: int, codec: Codec) -> None:
-    """Such a batch is refused in each format."""
+    """A batch below the log end is refused in each format."""
     log = filled(MemoryFiles(), 2)
     with pytest.raises(UnexpectedAppendOffsetError):
         follow(log, in_format(magic, [b"1"], base_offset=0, codec=codec))
@@ -309,7 +309,7 @@ def compacted(*, keeps: bool) -> bytearray:
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["some records", "no record"])
 def test_a_compacted_batch_keeps_its_producers_sequence(keeps: bool) -> None:  # noqa: FBT001
-    """The sequence is known at once, and when the state is rebuilt behind a truncation."""
+    """The producer's sequence is known at once, and when its state is rebuilt after a cut."""
     log = open_at(MemoryFiles(), config=BIG)
     follow(log, compacted(keeps=keeps))
     known = log.producers.get(1)

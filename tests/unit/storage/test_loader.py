@@ -218,7 +218,7 @@ def test_a_coordinator_epoch_that_falls_is_taken_as_it_stands() -> None:
 
 
 def test_producers_outlive_records_deleted_within_a_segment() -> None:
-    """A producer is known, at once and after a start, even if no record of it is left."""
+    """A producer outlives its records, at once and after a start."""
     files = MemoryFiles()
     log = open_at(files)
     append(log, of_producer(0, producer_id=1))

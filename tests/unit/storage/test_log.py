@@ -96,7 +96,7 @@ def test_an_offset_that_does_not_fit_31_bits_rolls_the_segment() -> None:
 
 
 def test_rolling_an_empty_segment_changes_nothing() -> None:
-    """It is the new segment already."""
+    """An empty active segment is the new segment already."""
     files = MemoryFiles()
     log = filled(files, 1)
     log.roll()
@@ -247,7 +247,7 @@ def test_the_log_start_offset_hides_older_records_from_a_search() -> None:
 
 
 def test_a_batch_larger_than_a_segment_is_refused() -> None:
-    """The size on disk counts, and the log is as before."""
+    """A batch is refused by its size on disk, and the log is as before."""
     log = filled(MemoryFiles(), 2)
     with pytest.raises(RecordTooLargeError) as caught:
         append(log, batch(b"x" * 1000))

@@ -277,7 +277,7 @@ def test_a_roll_takes_over_a_file_that_is_there() -> None:
 
 
 def test_new_settings_count_from_the_next_call_on() -> None:
-    """They are replaced as a whole."""
+    """New settings replace the old ones as a whole, from the next call on."""
     log = filled(MemoryFiles(), 2)
     changed = settings(segment_bytes=100)
     log.config = changed
@@ -287,7 +287,7 @@ def test_new_settings_count_from_the_next_call_on() -> None:
 
 
 def test_a_closed_log_takes_no_calls() -> None:
-    """It can be closed again; slices that were handed out can still be read."""
+    """A closed log can be closed again, and slices that were handed out can still be read."""
     log = filled(MemoryFiles(), 2)
     held = log.read(0, bytes_max=10**6, is_first_whole=True)
     before = bytes(held.read())
@@ -464,7 +464,7 @@ def test_a_folder_that_is_not_empty_is_deleted_whole() -> None:
 
 
 def test_a_flush_of_a_log_whose_folder_is_gone_does_not_stop_the_checkpoint() -> None:
-    """It was deleted meanwhile, on the loop's thread."""
+    """The folder was deleted meanwhile, on the loop's thread."""
     files = MemoryFiles()
     logs = started(files)
     other = TopicPartition("planes", 0)

@@ -49,7 +49,7 @@ def idempotent(sequence: int, count: int = 1, *, epoch: int = 0) -> bytearray:
 
 
 def test_an_append_answers_with_its_first_offset() -> None:
-    """The answer has the first offset behind a roll too."""
+    """An append answers with its first offset, behind a roll too."""
     log = open_at(MemoryFiles(), config=BIG)
     assert append_plain(log, 3).base_offset == 0
     assert append_plain(log, 3).base_offset == 3
@@ -178,7 +178,7 @@ def test_a_batch_above_the_topics_limit_is_refused() -> None:
 
 
 def test_the_high_watermark_tells_only_news() -> None:
-    """It does not pass the end, and does not go back by itself."""
+    """The high watermark does not pass the end, and does not go back by itself."""
     log = open_at(MemoryFiles(), config=BIG)
     for _ in range(100):
         append_plain(log)
@@ -205,7 +205,7 @@ def test_a_watcher_of_the_high_watermark_sees_each_change() -> None:
 
 
 def test_the_offsets_of_a_read_are_those_of_the_log() -> None:
-    """They come with each slice, and do not change by being asked for."""
+    """The offsets come with each slice, and do not change by being asked for."""
     log = open_at(MemoryFiles(), config=BIG)
     append_plain(log, 2)
     append_plain(log)

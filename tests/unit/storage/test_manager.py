@@ -76,7 +76,7 @@ def test_a_new_log_has_a_folder_and_takes_records() -> None:
 
 
 def test_get_of_an_unknown_partition_makes_nothing() -> None:
-    """The call returns None and makes no folder."""
+    """A get of an unknown partition returns None and makes no folder."""
     files = MemoryFiles()
     assert manager(files).get(ONE) is None
     assert not files.exists("data/flights-0")
@@ -385,7 +385,7 @@ def test_a_start_that_is_broken_off_leaves_no_mark() -> None:
 
 @pytest.mark.parametrize("path", ["data", "data/", "./data", "deep/down/data"])
 def test_recovery_points_are_written_for_every_log(path: str) -> None:
-    """They are written in the log's own directory, however its path is written."""
+    """Recovery points are written in the log's own directory, however its path is written."""
     files = MemoryFiles()
     logs = manager(files, path)
     found = []

@@ -76,7 +76,7 @@ def test_a_transaction_runs_from_its_first_batch_to_the_marker() -> None:
 
 
 def test_a_batch_outside_of_the_open_transaction_is_refused() -> None:
-    """This holds for clients and coordinators; the error says where the transaction began."""
+    """Clients and coordinators are refused; the error says where the transaction began."""
     known = states()
     append(known, in_transaction(), 5)
     for origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR):
@@ -123,7 +123,7 @@ def test_a_marker_of_a_newer_epoch_bumps_the_epoch() -> None:
 
 
 def test_after_a_bump_only_sequence_zero_is_taken() -> None:
-    """This holds in the bumped epoch and in any after it."""
+    """Only sequence 0 is taken in the bumped epoch and in any after it."""
     known = states()
     append(known, in_transaction(0), 0)
     append(known, in_transaction(1), 1)
@@ -269,7 +269,7 @@ def test_transactions_that_end_in_any_order_are_passed_in_order_of_their_start()
 
 
 def test_the_last_stable_offset_of_an_ended_transaction() -> None:
-    """It is the start of the oldest other transaction, or the offset behind the marker."""
+    """The offset is the start of the oldest other transaction, or the one behind the marker."""
     known = states()
     first = 992342
     starts = {1: first, 2: first + 25, 3: first + 57}
@@ -307,7 +307,7 @@ def test_markers_without_records_complete_nothing() -> None:
 
 
 def test_a_transaction_is_late_when_nobody_has_ended_it_in_time() -> None:
-    """It is late five minutes after the longest timeout, until its marker comes."""
+    """A transaction is late five minutes after the longest timeout, until its marker comes."""
     known = states()
     append(known, in_transaction(producer_id=39, epoch=2), 100)
     append(known, in_transaction(producer_id=57, epoch=9), 150, timestamp=NOW + 500)

@@ -200,7 +200,7 @@ def test_a_producer_of_whom_only_a_marker_is_known_begins_at_zero() -> None:
 
 
 def test_an_idle_producer_is_forgotten_after_a_day() -> None:
-    """The broker's clock decides; then the producer may go on with any sequence."""
+    """The broker's clock counts; a forgotten producer may go on with any sequence."""
     known = states()
     append(known, sent(0, epoch=5), 1)
     known.expire(NOW + EXPIRATION_MS - 1)

@@ -191,7 +191,7 @@ def test_batches_of_a_slice_end_with_the_last_whole_one() -> None:
 
 @pytest.mark.parametrize("size", [0, 2, 4, 5, 6, 16, 17, 60, 61, 62])
 def test_a_partial_batch_at_the_end_is_not_given_out(size: int) -> None:
-    """Iteration and search end before it, whatever part of it is there."""
+    """Iteration and search end before a partial batch, whatever part of it is there."""
     log = filled(MemoryFiles())
     log.append(stamped(7)[:size])
     assert bases(log) == [0, 1, 3]
@@ -229,7 +229,7 @@ def test_reads_do_not_move_where_appends_go() -> None:
 
 
 def test_find_gives_position_and_size_of_the_batch() -> None:
-    """Any offset of the batch or of the gap before it finds it, from any position before."""
+    """Any offset of a batch, or of the gap before it, finds the batch from any position before."""
     files = MemoryFiles()
     log = filled(files)
     last = stamped(50)
@@ -282,7 +282,7 @@ def test_a_search_on_the_loop_reads_a_limited_part_of_the_file() -> None:
 
 
 def test_find_by_timestamp_gives_the_first_young_enough_batch() -> None:
-    """The answer also has the record, by timestamp and start offset, and its leader epoch."""
+    """A search by time gives the record's timestamp, the start offset and the leader epoch."""
     log = open_records_file(MemoryFiles(), NAME, create=True)
     for offset, timestamps, epoch in (
         (10, (10, 15), 0), (12, (30, 20), 1), (14, (25, 40), 2),
@@ -330,7 +330,7 @@ def test_truncate_cuts_file_and_size() -> None:
 
 
 def test_truncate_to_the_same_size_does_not_touch_the_file() -> None:
-    """Such a call does not reach the disk."""
+    """A truncation to the same size does not reach the disk."""
     files = MemoryFiles()
     log = filled(files)
     log.truncate(TOTAL)

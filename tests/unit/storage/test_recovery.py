@@ -44,7 +44,7 @@ def expected_values(count: int) -> list[bytes]:
 
 
 def test_a_new_folder_gets_an_empty_log() -> None:
-    """It begins at offset 0, or where the checkpoint says that the log starts."""
+    """The log begins at offset 0, or where the checkpoint says that it starts."""
     log = open_at(MemoryFiles())
     assert (log.start_offset, log.end_offset, log.size) == (0, 0, 0)
     log = open_at(MemoryFiles(), checkpoints=(0, 500))

@@ -66,7 +66,7 @@ def test_snapshots_go_with_their_segments(ends_empty: bool) -> None:  # noqa: FB
 
 
 def test_what_the_log_start_removes_lets_time_go_on() -> None:
-    """Both rules act in the same call; a second call finds nothing."""
+    """The log start and the age remove segments in one call; a second call finds nothing."""
     log = open_at(MemoryFiles(), config=settings(retention_ms=900))
     for delta in (100, 0, 100):
         append(log, batch(timestamps=[NOW + delta]))
@@ -286,7 +286,7 @@ def test_a_log_without_timestamps_is_as_old_as_its_files() -> None:
 
 
 def test_a_log_that_is_only_compacted_keeps_old_segments() -> None:
-    """Such a log keeps segments however old their records and files are."""
+    """A log that is only compacted keeps segments however old records and files are."""
     log = log_of(
         15, cleanup_policy="compact", retention_ms=10_000, timestamp=NOW - 20_000, retention_bytes=0
     )

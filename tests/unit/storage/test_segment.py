@@ -386,7 +386,7 @@ def test_a_preallocated_segment_is_trimmed_when_it_closes() -> None:
 
 
 def test_the_first_timestamp_is_that_of_the_first_batch() -> None:
-    """It is that batch's largest timestamp, also after a start; None in an empty segment."""
+    """The first batch's largest timestamp counts, also after a start; None if there is no batch."""
     files = MemoryFiles()
     segment = opened(files)
     seen = [segment.first_timestamp]
@@ -511,7 +511,7 @@ def test_recovery_writes_a_random_time_index_anew(seed: int) -> None:
 
 
 def test_recovery_makes_the_leader_epochs_anew() -> None:
-    """If the checkpoint is lost, they come from the batches."""
+    """If the epoch checkpoint is lost, the leader epochs come from the batches."""
     files = MemoryFiles()
     log = open_at(files)
     for epoch in (0, 1, 1, 3):
@@ -544,7 +544,7 @@ def test_recovery_cuts_where_random_damage_begins(seed: int) -> None:
 
 
 def test_recovery_makes_the_transaction_index_anew() -> None:
-    """It has aborts that began in the segment before, and no committed transactions."""
+    """The index has aborts that began in the segment before, and no committed transactions."""
     files = MemoryFiles()
     log = open_at(files)
     for producer_id in (7, 8, 9):

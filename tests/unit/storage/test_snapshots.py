@@ -131,7 +131,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_is_named_after_the_log_end() -> None:
-    """It is the only file, and has the producers."""
+    """The snapshot at the log end is the only file, and has the producers."""
     files = folder()
     known = with_snapshots(files, 2)
     assert files.list(FOLDER) == ["00000000000000000002.snapshot"]
@@ -207,7 +207,7 @@ def test_snapshots_before_an_offset_leave_service() -> None:
 
 
 def test_snapshots_of_segments_leave_service() -> None:
-    """The offset decides; the caller gets the files, to rename and delete them later."""
+    """Snapshots leave by offset; the caller gets the files, to rename and delete them later."""
     files = folder()
     known = with_snapshots(files, 5, 8)
     assert known.snapshots.remove_at([5, 6]) == [path(5, ".snapshot")]
@@ -224,7 +224,7 @@ def test_a_snapshot_that_is_gone_already_leaves_service_without_a_file() -> None
 
 
 def test_to_begin_anew_removes_all_snapshots_and_producers() -> None:
-    """The next snapshot is the first, whatever offset the log goes on with."""
+    """All snapshots go, and the next one is the first, whatever offset the log goes on with."""
     files = folder()
     known = with_snapshots(files, 2, 3)
     known.truncate_fully(0)

@@ -66,7 +66,7 @@ def check_reads(log: Log, limit: ReadLimit) -> None:
 
 
 def test_reads_of_committed_records_stop_at_the_first_open_transaction() -> None:
-    """It is the oldest one that counts, and an end counts once the high watermark has passed."""
+    """The oldest open transaction counts; its end counts once the high watermark has passed it."""
     log = new_log()
     first, second = TransactionalProducer(log, 1), TransactionalProducer(log, 2)
     first.append(5)
@@ -193,7 +193,7 @@ def test_aborts_are_noted_with_the_last_stable_offset_of_their_time() -> None:
 
 
 def test_a_follower_notes_the_same_aborts() -> None:
-    """It finds them in the batches of its leader, though all come in one append."""
+    """A follower finds the aborts in its leader's batches, though all come in one append."""
     log = new_log()
     sequences = dict.fromkeys(range(1, 5), 0)
     batches = []
@@ -270,7 +270,7 @@ def with_transaction_over_a_roll() -> Log:
 
 
 def test_the_last_stable_offset_is_not_below_the_log_start() -> None:
-    """The start may be in the middle of a segment: deleted records need no decision."""
+    """The log start may be in the middle of a segment: deleted records need no decision."""
     log = with_transaction_over_a_roll()
     raise_log_start(log, 5)
     assert (log.positions.last_stable, len(log.segments)) == (5, 2)

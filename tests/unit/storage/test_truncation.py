@@ -44,7 +44,7 @@ def producer(log: Log) -> KnownProducer:
 
 
 def test_a_truncation_at_or_behind_the_end_changes_nothing() -> None:
-    """Such a truncation changes neither records nor files."""
+    """A truncation at or behind the end changes neither records nor files."""
     files = MemoryFiles()
     log = filled(files, 10)
     before = len(files.operations)
@@ -55,7 +55,7 @@ def test_a_truncation_at_or_behind_the_end_changes_nothing() -> None:
 
 @pytest.mark.parametrize("count", [10, 20])
 def test_a_log_that_was_truncated_takes_as_many_records_again(count: int) -> None:
-    """Size and offsets are as at first after a cut in the middle, to nothing, or of segments."""
+    """After a cut in the middle, to nothing, or of segments, size and offsets are as at first."""
     log = filled(MemoryFiles(), count, config=settings(segment_bytes=10 * SIZE))
     sizes = [each.size for each in log.batches(0)]
     old_bases = bases(log)
@@ -167,7 +167,7 @@ def test_without_snapshots_producers_are_known_from_the_batches() -> None:
 
 
 def test_a_snapshot_of_a_roll_has_what_was_before_the_batch_that_rolled() -> None:
-    """It stays valid when the batch that rolled the segment is truncated."""
+    """The snapshot stays valid when the batch that rolled the segment is truncated."""
     files = MemoryFiles()
     log = open_at(files, config=settings(segment_bytes=100))
     produced(log, 0)
@@ -180,7 +180,7 @@ def test_a_snapshot_of_a_roll_has_what_was_before_the_batch_that_rolled() -> Non
 
 
 def test_the_high_watermark_follows_the_end_back() -> None:
-    """It moves back with the end, does not move by an append, and never passes the end."""
+    """The high watermark moves back with the end, not by an append, and never passes the end."""
     log = open_at(MemoryFiles())
     positions = log.positions
     append_plain(log, 3)

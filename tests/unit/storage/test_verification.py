@@ -76,7 +76,7 @@ def test_the_entry_of_a_producer_is_used_until_its_batch_is_in_the_log() -> None
 
 
 def test_an_entry_takes_a_lower_sequence_or_a_newer_epoch() -> None:
-    """It never goes back to an older epoch; its guard stays the same throughout."""
+    """An entry never goes back to an older epoch; its guard stays the same throughout."""
     known = states()
     guards, seen = [], []
     for sequence, epoch in ((1, 0), (0, 0), (3, 0), (2, 1), (0, 0)):
@@ -172,7 +172,7 @@ def test_a_marker_ends_what_is_being_verified() -> None:
 
 
 def test_without_verification_a_transaction_begins_and_its_entry_goes() -> None:
-    """It was turned off between the question and the append."""
+    """Verification was turned off between the question and the append."""
     log = verifying()
     assert begin(log) is not None
     log.producers.verifications.is_required = False
@@ -183,7 +183,7 @@ def test_without_verification_a_transaction_begins_and_its_entry_goes() -> None:
 
 @pytest.mark.parametrize("shown", [None, OTHER_GUARD])
 def test_a_batch_without_its_guard_begins_nothing(shown: VerificationGuard | None) -> None:
-    """It may have been under way when verification was turned on; it comes again with one."""
+    """The batch may have been under way when verification was turned on; a retry has a guard."""
     log = open_at(MemoryFiles())
     log.producers.verifications.is_required = True
     with pytest.raises(InvalidTransactionStateError):

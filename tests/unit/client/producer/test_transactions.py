@@ -436,7 +436,7 @@ def test_an_end_of_an_abort_that_is_refused_is_fatal() -> None:
 
 
 def test_a_batch_of_unknown_fate_bumps_the_epoch_at_the_abort() -> None:
-    """It may be in the log, so the numbers go on in a new epoch."""
+    """The batch may be in the log, so the numbers go on in a new epoch."""
     life = Life().initialized().begun(T0)
     life.manager.sequences.completed(life.sent(T0), 0)
     late = life.sent(T0)

@@ -216,7 +216,7 @@ def flip(house: House, position: int) -> None:
 def test_a_damaged_log_stops_no_other_and_is_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is logged with file and position, and retried after growing pauses."""
+    """The damage is logged with file and position, and retried after growing pauses."""
     house = House()
     keyed(house.open(), "ab" * 20)
     flip(house, 65)
@@ -448,7 +448,7 @@ def _at(log: Log, data: bytearray) -> memoryview:
 
 
 def test_statistics_tell_the_longest_round_and_the_fullest_map() -> None:
-    """They are zero before the first round; a log that cannot be cleaned is counted."""
+    """The figures are zero before the first round; a log that cannot be cleaned is counted."""
     house = House()
     assert house.cleaner.statistics() == CleanerStatistics()
     keyed(house.open(), "abcdefghij" * 8)

@@ -79,7 +79,7 @@ def test_there_is_no_entry_beyond_those_in_use(number: int) -> None:
     ],
 )  # fmt: skip
 def test_the_first_entry_from_a_position_on(position: int, found: tuple[int, int] | None) -> None:
-    """It bounds the offsets of what stands before that position; behind the last there is none."""
+    """The entry bounds the offsets before a position; behind the last entry there is none."""
     assert filled(MemoryFiles()).first_from(position) == found
     assert opened(MemoryFiles()).first_from(position) is None
 

@@ -57,7 +57,7 @@ def test_there_is_no_entry_beyond_those_in_use(number: int) -> None:
 
 
 def test_an_empty_index_finds_nothing() -> None:
-    """The answer is (-1, base offset) for any timestamp."""
+    """An empty index answers (-1, base offset) to any timestamp."""
     assert opened(MemoryFiles()).lookup(100) == (-1, 100)
 
 
@@ -122,7 +122,7 @@ def test_the_last_slot_is_kept_for_the_roll() -> None:
 
 
 def test_an_empty_index_ends_with_nothing() -> None:
-    """Its last entry is (-1, base offset)."""
+    """The last entry of an empty index is (-1, base offset)."""
     assert opened(MemoryFiles()).last == (-1, 100)
 
 

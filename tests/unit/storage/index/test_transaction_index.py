@@ -224,7 +224,7 @@ def test_a_failed_entry_does_not_count() -> None:
 
 
 def test_synced_entries_survive_the_loss_of_the_machine() -> None:
-    """The directory is synced for the new name, as a log does it."""
+    """Synced entries survive once the directory is synced for the new name, as a log does it."""
     files = MemoryFiles()
     index = opened(files)
     index.sync()
