@@ -32,7 +32,7 @@ class FatalError(TailraceError):
 
 
 class CorruptionError(TailraceError):
-    """Bytes that are not what was written, with the place where they stand.
+    """Bytes differ from those that were written; the error has their place.
 
     Raised instead of returning data (promise 3 in docs/ARCHITECTURE.md).
     """

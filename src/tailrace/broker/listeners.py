@@ -62,7 +62,9 @@ def plan_addresses(
         )
     if not listening:
         if len(faults) == count:
-            faults.append("listeners: none is for clients; give one, such as PLAINTEXT://:9092")
+            faults.append(
+                "listeners: no listener is for clients; add one, such as PLAINTEXT://:9092"
+            )
         return ("", 0), None
     listener = listening[0]
     chosen = [each for each in told if each.name == listener.name] if len(told) > 1 else told

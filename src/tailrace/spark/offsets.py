@@ -125,7 +125,7 @@ def _misfits(bound: Bound, extents: Mapping[TopicPartition, Extent]) -> list[str
     if forgotten:
         faults.append(f"every partition needs one; missing: {', '.join(forgotten)}")
     if foreign:
-        faults.append(f"not among what is read: {', '.join(foreign)}")
+        faults.append(f"not selected: {', '.join(foreign)}")
     kind = "TIMESTAMP" if bound.option.endswith("ByTimestamp") else "START"
     return [
         f"[KAFKA_{kind}_OFFSET_DOES_NOT_MATCH_ASSIGNED] {bound.option}: {fault}" for fault in faults

@@ -53,7 +53,11 @@ def test_clients_are_sent_to_the_listener_of_that_name(
         ("OUTSIDE://:9092", "", "wants encryption or a login; only PLAINTEXT"),
         ("THERE://:9092", "", "does not say what THERE is; add THERE:PLAINTEXT"),
         ("PLAINTEXT://:1,INSIDE://:2", "", "PLAINTEXT://:1, INSIDE://:2 are 2; keep one"),
-        ("CONTROLLER://:9093", "", "none is for clients; give one, such as PLAINTEXT://:9092"),
+        (
+            "CONTROLLER://:9093",
+            "",
+            "no listener is for clients; add one, such as PLAINTEXT://:9092",
+        ),
         ("PLAINTEXT://host", "", "'host' is not HOST:PORT"),
         ("PLAINTEXT://:1", "nowhere", "advertised.listeners: 'nowhere' is not HOST:PORT"),
         ("PLAINTEXT://:1", "INSIDE://a:1,INSIDE://b:1", "which of INSIDE://a:1, INSIDE://b:1"),

@@ -84,9 +84,9 @@ def test_every_partition_needs_an_offset_and_every_offset_a_partition() -> None:
         f"[KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED] {fault}"
         for fault in (
             "startingOffsets: every partition needs one; missing: a-1",
-            "startingOffsets: not among what is read: b-0",
+            "startingOffsets: not selected: b-0",
             "endingOffsets: every partition needs one; missing: a-0, a-1",
-            "endingOffsets: not among what is read: c",
+            "endingOffsets: not selected: c",
         )
     ]
 

@@ -78,7 +78,7 @@ class Manifest:
                 raise FatalError(f"{path}: its format is {form}; this version reads {self._form}")
             if digest != _digest(content):
                 raise CorruptionError(
-                    "it is not what was written, as its digest says; put a copy of it back",
+                    "the digest of its content does not match; put a copy of the file back",
                     path=path,
                 )
             self._take(content)

@@ -87,7 +87,7 @@ def find_arrived(
         if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
             raise FatalError(
                 f"topic {partition.topic!r} sets its own timestamps, so those of the source are "
-                "lost; set its message.timestamp.type to CreateTime, and delete what was sent"
+                "lost; set its message.timestamp.type to CreateTime, and delete the sent records"
             )
         is_gap = False
         next_sequence = batch.last_sequence + 1
@@ -98,7 +98,7 @@ def find_arrived(
             f"{partition} has lost records since offset {start}, to retention or compaction, and "
             "it is not known whether some were of an interrupted replay; let it keep all while a "
             "replay runs (retention.ms=-1, retention.bytes=-1, cleanup.policy=delete), delete "
-            "what was sent, and begin again with another offset map"
+            "the sent records, and begin again with another offset map"
         )
     return Arrived(
         next_sequence=next_sequence,

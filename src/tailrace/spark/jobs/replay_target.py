@@ -199,7 +199,7 @@ class BrokerTarget:
         if answer.log_append_time_ms not in {NO_TIMESTAMP, sent.max_timestamp}:
             raise FatalError(
                 f"topic {partition.topic!r} sets its own timestamps, so those of the source are "
-                "lost; set its message.timestamp.type to CreateTime, and delete what was sent"
+                "lost; set its message.timestamp.type to CreateTime, and delete the sent records"
             )
         sent.placed(answer.base_offset)
 
