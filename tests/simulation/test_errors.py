@@ -608,7 +608,7 @@ def test_what_was_put_into_a_producer_is_closed_with_it(timeout: float | None) -
 
 
 def test_what_was_put_into_a_producer_of_threads_is_closed_with_it() -> None:
-    """The same, by the producer's own thread, before `close` returns."""
+    """The producer's own thread closes them all before `close` returns."""
     watching, serializing = Closing(), Closing()
     producer = Producer(
         bootstrap_servers="127.0.0.1:1",

@@ -115,7 +115,7 @@ def test_retention_comes_at_its_interval(configs: dict[str, str], kept: int) -> 
 
 
 def test_flush_ms_acts_by_default() -> None:
-    """Within a second of its time, where Kafka's default scheduler would never come by."""
+    """A flush comes within a second of its time; Kafka's default scheduler never comes by."""
 
     async def scenario(outside: Outside) -> None:
         settings = {"log.initial.task.delay.ms": "0"}

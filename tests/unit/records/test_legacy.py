@@ -299,7 +299,7 @@ NESTED = LegacyMessage(1, 0, None, compressed(Codec.GZIP, write_legacy(GOOD), 1)
     ],
 )
 def test_what_no_writer_makes_is_refused(data: bytes, rule: str) -> None:
-    """Though its checksum is right; the error has the rule and the position."""
+    """An entry with a right checksum is refused too; the error has the rule and the position."""
     before = write_legacy(GOOD)
     reader = read_all_batches(memoryview(before + data))
     next(reader)

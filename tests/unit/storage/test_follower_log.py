@@ -100,7 +100,7 @@ def test_too_small_a_limit_cuts_the_next_batch() -> None:
 
 
 def test_a_gap_at_the_end_of_a_segment_is_read_from_the_next() -> None:
-    """Though the first one has the largest base offset below."""
+    """The read goes to the next segment, though the first has the largest base offset below."""
     log = open_at(MemoryFiles(), config=settings(segment_bytes=150))
     follow(log, replicated(0, b"a"))
     log.roll(5)

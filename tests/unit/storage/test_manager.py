@@ -545,7 +545,7 @@ def test_a_manager_closes_with_a_deletion_delay_of_zero() -> None:
 
 
 def test_a_folder_of_another_topic_id_is_set_aside() -> None:
-    """Under a -stray name, with all that is in it; whatever else is there is found."""
+    """The folder gets a -stray name and keeps its files; all other folders are found."""
     files = MemoryFiles()
     first = manager(files, "a", "b")
     for partition in (ONE, TWO, TopicPartition("flights", 1)):

@@ -209,7 +209,7 @@ def test_old_segments_go_once_they_are_replicated() -> None:
 
 
 def test_no_high_watermark_lets_a_segment_behind_it_go() -> None:
-    """Whatever it is, the first segment left holds it or begins there."""
+    """The first segment left holds the high watermark or begins there, whatever it is."""
     log = log_of(100, retention_ms=999, timestamp=NOW - 1000)
     assert len(log.segments) > 5
     for high_watermark in range(101):

@@ -598,7 +598,7 @@ def test_a_failure_outside_of_a_transaction_is_fatal() -> None:
 
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_a_transaction_is_ongoing_until_its_end(is_commit: bool) -> None:  # noqa: FBT001
-    """From begin to the answer of EndTxn, also in a failed one."""
+    """A transaction is ongoing from begin to the answer of EndTxn, even if it has failed."""
     life = Life().initialized()
     assert not is_ongoing(life)
     life.begun(T0)
