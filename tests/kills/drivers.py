@@ -46,9 +46,6 @@ EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 WORKER: Final = "-m pyspark.daemon pyspark.worker"
 """The command of a Python worker that runs tasks, and of the daemon that it was forked from."""
 
-JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that is killed soon has no time for its best code."""
-
 AGAIN: Final = 0.3
 """Probability that a driver which goes on after a kill is killed again."""
 
@@ -84,6 +81,7 @@ class Driver:
     """A process that runs jobs of `runs`, one at a time, on a master of Spark's."""
 
     def __init__(self, folder: Path, master: str) -> None:
+        java_options = f"{os.environ['JDK_JAVA_OPTIONS']} -Djava.io.tmpdir={folder}"
         # A cluster in one process writes its logs into Spark's own directory.
         home = folder / "spark"
         home.mkdir(parents=True)
@@ -108,7 +106,7 @@ class Driver:
                     "SPARK_HOME": str(home),
                     "SPARK_LOCAL_DIRS": str(folder),
                     "SPARK_LOCAL_IP": "127.0.0.1",
-                    "JDK_JAVA_OPTIONS": f"{JVM_OPTIONS} -Djava.io.tmpdir={folder}",
+                    "JDK_JAVA_OPTIONS": java_options,
                 },
                 start_new_session=True,
             )

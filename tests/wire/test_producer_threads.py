@@ -272,7 +272,7 @@ def check(is_closed):
             failed += 1
     receipts.clear()
 
-for _ in range(2000):
+for _ in range(1000):
     try:
         is_armed = True
         signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, longest_s))

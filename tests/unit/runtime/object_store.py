@@ -32,6 +32,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     objects: ClassVar[Mapping[str, bytes]]
     protocol_version = "HTTP/1.1"
+    # A head and a body are two packets; the second would wait 40 ms for the client's answer.
+    disable_nagle_algorithm = True
 
     def do_HEAD(self) -> None:
         self._object()

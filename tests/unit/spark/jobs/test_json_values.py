@@ -48,7 +48,7 @@ def test_what_is_not_one_object_of_the_type_is_told(value: bytes) -> None:
     assert bad[0].reason
 
 
-@given(st.lists(st.sampled_from([*GOOD, *BAD, None]), max_size=12), st.integers(0, 3))
+@given(st.lists(st.sampled_from([*GOOD, *BAD, None]), max_size=6), st.integers(0, 3))
 def test_every_row_is_judged_by_itself(values: list[bytes | None], start: int) -> None:
     """A chunk gives for each value what the value gives alone, also when it is a slice."""
     whole = pa.array(values, pa.binary()).slice(start)
