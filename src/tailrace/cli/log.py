@@ -218,6 +218,8 @@ def repair(
             with progress("examining", files, found) as step:
                 plan = plan_repair(files, found, OnDamage(on_damage), progress=step)
             _tell_plan(plan, as_json=as_json, is_dry=is_dry)
+            if is_dry and not as_json and plan.record_counts.set_aside:
+                click.echo("with --on-damage skip the sound records stay in the log")
             if salvage is not None:
                 _salvage(files, plan, to=salvage)
             if not is_dry:

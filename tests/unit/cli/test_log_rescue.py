@@ -134,3 +134,11 @@ def test_salvage_writes_unproven_records_beside_the_log(data: Path, tmp_path: Pa
     assert found[0]["file"] == str(log)
     assert f"salvage: {len(found)} unproven records of 1 damaged ranges" in result.stderr
     assert log.read_bytes() == before
+
+
+def test_a_dry_repair_names_the_option_that_keeps_sound_records(data: Path) -> None:
+    """A cut takes sound records with it, and the last line says how to keep them."""
+    damage(data)
+    hint = "with --on-damage skip the sound records stay in the log"
+    assert run("repair", "--data", data).stdout.splitlines()[-1] == hint
+    assert hint not in run("repair", "--data", data, "--on-damage", "skip").stdout
