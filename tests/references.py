@@ -25,8 +25,8 @@ import click
 from tailrace.broker.config import OWN_SETTINGS, TOPIC_DEFAULT_SETTINGS
 from tailrace.broker.foreign import IGNORED_PREFIXES, describe_ignored
 from tailrace.cli import commands
+from tailrace.client.producer.config import PRODUCER_SETTINGS
 from tailrace.client.producer.metrics import describe_metrics
-from tailrace.client.producer.settings import PRODUCER_SETTINGS
 from tailrace.config import describe_settings
 from tailrace.protocol.reference import describe as describe_protocol
 from tailrace.records.schema import describe_columns

@@ -120,15 +120,14 @@ class RunningBroker:
             limits=config.connection_limits,
         )
         self._schedules = [
-            Schedule(self._housekeeping(directory).jobs(config.intervals))
-            for directory in logs.directories
+            Schedule(self._housekeeping(directory).jobs(config)) for directory in logs.directories
         ]
         # Compaction can take hours, so it is a task of its own and not a job of the schedule.
         self._tasks = [asyncio.ensure_future(self._load_kernels_when_worth_it())]
-        if config.cleaner_backoff_ms is not None:
+        if config.is_cleaner_enabled:
             self._tasks += [
                 asyncio.ensure_future(self._clean(config.cleaner_backoff_ms))
-                for _ in range(config.cleaner.thread_count)
+                for _ in range(config.cleaner_thread_count)
             ]
         logs.on_failure = self._directory_failed
         # Abort the compaction of a topic whose policy no longer contains `compact`.

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from tailrace.broker.config import Intervals
+from tailrace.broker.config import BrokerConfig
 from tailrace.errors import StorageError
 from tailrace.replication.waiting import Signal
 from tailrace.runtime.clock import Clock
@@ -87,18 +87,22 @@ class Housekeeping:
         self._clock = clock
         self._cleaner = cleaner
 
-    def jobs(self, intervals: Intervals) -> list[PeriodicJob]:
+    def jobs(self, config: BrokerConfig) -> list[PeriodicJob]:
         """Every job, with its interval from the settings."""
         timed = (
-            ("checkpoint", intervals.checkpoint_ms, self.checkpoint),
-            ("log_start_checkpoint", intervals.log_start_checkpoint_ms, self.checkpoint_log_starts),
-            ("flush", intervals.flush_check_ms, self.flush_due),
-            ("retention", intervals.retention_check_ms, self.delete_old_segments),
-            ("producer_expiry", intervals.producer_check_ms, self.expire_producers),
+            ("checkpoint", config.checkpoint_interval_ms, self.checkpoint),
+            (
+                "log_start_checkpoint",
+                config.start_checkpoint_interval_ms,
+                self.checkpoint_log_starts,
+            ),
+            ("flush", config.flush_check_interval_ms, self.flush_due),
+            ("retention", config.retention_check_interval_ms, self.delete_old_segments),
+            ("producer_expiry", config.producer_check_interval_ms, self.expire_producers),
         )
         delayed = [
             PeriodicJob(
-                name=name, delay_ms=intervals.initial_delay_ms, interval_ms=interval_ms, work=work
+                name=name, delay_ms=config.initial_delay_ms, interval_ms=interval_ms, work=work
             )
             for name, interval_ms, work in timed
         ]

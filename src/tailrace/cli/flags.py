@@ -13,7 +13,7 @@ from typing import Final
 
 from tailrace.errors import ConfigError, DirectoryError, FatalError
 from tailrace.spark.options import names
-from tailrace.spark.options.parse import CLIENT_SETTINGS
+from tailrace.spark.options.parse import CLIENT_OPTIONS
 
 _FLAGS: Final = {
     "path": "--data",
@@ -31,7 +31,7 @@ _FLAGS: Final = {
 """Flags by the arguments of jobs and the options of the source."""
 
 _OPTIONS: Final = {
-    name.lower(): name for name in (*names.KNOWN, *CLIENT_SETTINGS, *names.HARMLESS, *names.REFUSED)
+    name.lower(): name for name in (*names.KNOWN, *CLIENT_OPTIONS, *names.HARMLESS, *names.REFUSED)
 }
 
 _PLAIN_WORDS: Final = frozenset({"path", "paths", "columns"})

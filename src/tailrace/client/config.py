@@ -1,22 +1,22 @@
-"""`ClientConfig`: the parsed settings that all clients share, and the part that connections need.
+"""`ClientConfig`: the settings that all clients share, and the part of them that connections need.
 
-Names may be written dotted or with underscores. `settings` explains each.
+Names, defaults and ranges are Kafka's; times are ms, sizes bytes. Names may be written dotted or
+with underscores.
+
+Not here: settings that only a producer has; see `producer.config`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from tailrace.client.foreign import HINTS
 from tailrace.client.nodes import Credentials, NodesConfig, TlsSettings, tls_context
-from tailrace.client.settings import CONNECTION_SETTINGS, SECURITY_SETTINGS
-from tailrace.config import Setting, parse_settings, settings_texts
-from tailrace.config.settings import INT64_MAX
+from tailrace.config import field_values, parse_settings, setting, settings_of, settings_texts
+from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import ConfigError
 
-_PROTOCOLS: Final = next(
-    each.choices for each in SECURITY_SETTINGS if each.name == "security.protocol"
-)
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class BrokerAddress(NamedTuple):
@@ -29,33 +29,135 @@ class BrokerAddress(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ClientConfig:
-    """Settings of a client's connections; see `CONNECTION_SETTINGS` and `SECURITY_SETTINGS`.
+    """How a client connects to its brokers: addresses, time limits, encryption and login.
 
     The producer's settings are a subclass, although this project avoids inheritance: so code that
     takes either class reads the same field names.
     """
 
-    bootstrap_servers: tuple[BrokerAddress, ...]
-    client_id: str
-    request_timeout_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-    reconnect_backoff_ms: int
-    reconnect_backoff_max_ms: int
-    connections_max_idle_ms: int
-    socket_connection_setup_timeout_ms: int
-    socket_connection_setup_timeout_max_ms: int
-    security_protocol: str
-    sasl_mechanism: str
-    sasl_username: str
-    sasl_password: str
-    ssl_truststore_location: str
-    ssl_keystore_location: str
-    ssl_key_location: str
-    ssl_key_password: str
-    ssl_endpoint_identification_algorithm: str
+    bootstrap_servers: tuple[BrokerAddress, ...] = setting(
+        "bootstrap.servers",
+        default="",
+        # Its addresses depend on security.protocol too; `typed_settings` parses them.
+        convert=lambda _: (),
+        text=(
+            "HOST:PORT of some brokers, with commas between; the client learns the others from "
+            "them. `PLAINTEXT://HOST:PORT` is accepted if `security.protocol` is the same."
+        ),
+    )
+    client_id: str = setting(
+        "client.id",
+        default="",
+        text="The name in a broker's logs and quotas; that of a producer is `producer-N` if empty.",
+    )
+    request_timeout_ms: int = setting(
+        "request.timeout.ms",
+        default=30000,
+        low=0,
+        high=INT32_MAX,
+        text="How long a broker may take to answer before the connection is closed.",
+    )
+    retry_backoff_ms: int = setting(
+        "retry.backoff.ms",
+        default=100,
+        low=0,
+        high=INT64_MAX,
+        text="Pause before the first retry; doubled for each further one.",
+    )
+    retry_backoff_max_ms: int = setting(
+        "retry.backoff.max.ms",
+        default=1000,
+        low=0,
+        high=INT64_MAX,
+        text="Longest pause between retries.",
+    )
+    reconnect_backoff_ms: int = setting(
+        "reconnect.backoff.ms",
+        default=50,
+        low=0,
+        high=INT64_MAX,
+        text="Pause before connecting again; doubled for each failure.",
+    )
+    reconnect_backoff_max_ms: int = setting(
+        "reconnect.backoff.max.ms",
+        default=1000,
+        low=0,
+        high=INT64_MAX,
+        text="Longest pause between attempts to connect.",
+    )
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms",
+        default=540000,
+        low=-1,
+        high=INT64_MAX,
+        text="Close a connection that was unused for so long; -1 never.",
+    )
+    socket_connection_setup_timeout_ms: int = setting(
+        "socket.connection.setup.timeout.ms",
+        default=10000,
+        low=1,
+        high=INT64_MAX,
+        text="How long a connection may take to be opened; doubled for each failure.",
+    )
+    socket_connection_setup_timeout_max_ms: int = setting(
+        "socket.connection.setup.timeout.max.ms",
+        default=30000,
+        low=1,
+        high=INT64_MAX,
+        text="Longest time for opening a connection.",
+    )
+    security_protocol: str = setting(
+        "security.protocol",
+        default="PLAINTEXT",
+        choices=_PROTOCOLS,
+        text="Whether connections are encrypted (SSL), and whether the client logs in (SASL).",
+    )
+    sasl_mechanism: str = setting(
+        "sasl.mechanism",
+        default="PLAIN",
+        choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        text="How the client logs in.",
+    )
+    sasl_username: str = setting("sasl.username", default="", text="The user's name, for SASL.")
+    sasl_password: str = setting(
+        "sasl.password",
+        default="",
+        text="The user's password, for SASL; never logged.",
+    )
+    ssl_truststore_location: str = setting(
+        "ssl.truststore.location",
+        default="",
+        text=(
+            "PEM file with the authorities that brokers' certificates are checked against; "
+            "the system's if empty."
+        ),
+    )
+    ssl_keystore_location: str = setting(
+        "ssl.keystore.location",
+        default="",
+        text=(
+            "PEM file with the client's certificate chain, and its key unless "
+            "`ssl.key.location` has it."
+        ),
+    )
+    ssl_key_location: str = setting(
+        "ssl.key.location",
+        default="",
+        text="PEM file with the client's private key.",
+    )
+    ssl_key_password: str = setting(
+        "ssl.key.password",
+        default="",
+        text="Password of the private key; never logged.",
+    )
+    ssl_endpoint_identification_algorithm: str = setting(
+        "ssl.endpoint.identification.algorithm",
+        default="https",
+        choices=("https", ""),
+        text="Check that a broker's certificate has the host's name (https), or not (empty).",
+    )
 
     def __repr__(self) -> str:
         shown = (
@@ -63,6 +165,10 @@ class ClientConfig:
             for each in fields(self)
         )
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+CLIENT_SETTINGS = settings_of(ClientConfig)
+"""The settings of every client."""
 
 
 def parse_client_config(given: Mapping[str, object]) -> ClientConfig:
@@ -73,33 +179,31 @@ def parse_client_config(given: Mapping[str, object]) -> ClientConfig:
             each other; all of them at once.
     """
     faults: list[str] = []
-    typed = typed_settings(
-        (*CONNECTION_SETTINGS, *SECURITY_SETTINGS), settings_texts(given), faults=faults
-    )
+    typed = typed_settings(ClientConfig, settings_texts(given), faults=faults)
     if faults:
         raise ConfigError(faults)
     return ClientConfig(**typed)
 
 
 def typed_settings(
-    declared: Iterable[Setting], texts: Mapping[str, str], *, faults: list[str]
+    config: type[ClientConfig], texts: Mapping[str, str], *, faults: list[str]
 ) -> dict[str, Any]:
-    """Every declared setting by its name with underscores, the brokers as addresses.
+    """The values of the fields of `config`.
 
     Faults of single values and pairs that the declared ranges do not cover are added to `faults`.
 
     Raises:
         ConfigError: unknown names and values out of range, all of them.
     """
-    values = parse_settings(declared, texts, hints=HINTS)
-    typed: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
+    values = parse_settings(settings_of(config), texts, hints=HINTS)
+    typed = field_values(config, values)
     try:
         typed["bootstrap_servers"] = parse_bootstrap(
-            str(values["bootstrap.servers"]), security_protocol=str(values["security.protocol"])
+            str(values["bootstrap.servers"]), security_protocol=typed["security_protocol"]
         )
     except ConfigError as error:
         faults += [each.removeprefix("kafka.") for each in error.faults]
-    if str(values["security.protocol"]).startswith("SASL") and not values["sasl.username"]:
+    if typed["security_protocol"].startswith("SASL") and not typed["sasl_username"]:
         faults.append("sasl.username: must be given with this security.protocol")
     return typed
 

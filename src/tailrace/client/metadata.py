@@ -53,8 +53,8 @@ class ClusterReader:
     ) -> None:
         """Connect on the first request, not here.
 
-        `settings` are Kafka's, those of `CONNECTION_SETTINGS` and `SECURITY_SETTINGS`; a
-        `client.id` or `request.timeout.ms` there overrides the argument.
+        `settings` are Kafka's, those of `ClientConfig`; a `client.id` or `request.timeout.ms`
+        there overrides the argument.
 
         Raises:
             ConfigError: `bootstrap` is not a list like `host1:9092,host2:9092`, or a setting is

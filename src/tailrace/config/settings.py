@@ -1,20 +1,35 @@
 """Declarations of settings (name, default, range, text) and their parser.
 
-Names are Kafka's; our own start with `tailrace.`. Each default is only in its declaration. Values
-are strings (from a properties file, a CreateTopics request, a command line), and are parsed to int,
-float, bool, str or tuple of str. An unknown name is a fault, the first ones with a suggestion. All
-faults of one call are reported together.
+A setting is declared once, as a field of the dataclass that holds its value:
+
+    node_id: int = setting("node.id", default=1, low=0, text="Number of this broker.")
+    is_durable: bool = setting(
+        "durability", default="os", convert=lambda text: text == "sync", text="What acks=all means."
+    )
+
+`settings_of` gives the declarations of a class, from which parser, messages and documents follow;
+`field_values` gives the values of its fields.
+
+Names are Kafka's; our own start with `tailrace.`. Values are strings (from a properties file, a
+CreateTopics request, a command line), and are parsed to int, float, bool, str or tuple of str. An
+unknown name is a fault, the first ones with a suggestion. All faults of one call are reported
+together.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
 from tailrace.errors import ConfigError
 
 Value = int | float | bool | str | tuple[str, ...]
-T = TypeVar("T", int, float)
+Number = TypeVar("Number", int, float)
+V = TypeVar("V", bound=Value)
+T = TypeVar("T")
+K = TypeVar("K")
 
 INT64_MAX = 9223372036854775807
 INT32_MAX = 2147483647
@@ -35,7 +50,7 @@ _KINDS: Final[Mapping[type[Value], Literal["int", "float", "bool", "string", "li
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Setting:
     """The declaration of one setting."""
 
@@ -111,7 +126,7 @@ class Setting:
             return f"{self.low} to {self.high}"
         return "" if self.low is None else f"{self.low} or more"
 
-    def _in_range(self, text: str, number: type[T], *, wanted: str) -> T:
+    def _in_range(self, text: str, number: type[Number], *, wanted: str) -> Number:
         try:
             # Python accepts `1_000` and `nan`; Kafka does not.
             value = number(text if "_" not in text else "")
@@ -130,49 +145,128 @@ class Setting:
             raise ValueError(f"{self.name}: {text!r} is not one of {self.range_text}")
 
 
+_METADATA: Final = "setting"
+
+
+class Rules(TypedDict, total=False):
+    """The parts of a `Setting` that most settings do without."""
+
+    low: float
+    high: float
+    choices: tuple[str, ...]
+    is_allowed: Callable[[Value], bool]
+    rule_text: str
+    broker_name: str
+    is_topic_only: bool
+    is_stored_only: bool
+
+
+_Declared = tuple[tuple[Setting, ...], Callable[..., Any] | None]
+"""The settings of a field, and what makes its value from theirs; None: it is that of the one."""
+
+
+@overload
+def setting(name: str, *, default: V, text: str, **rules: Unpack[Rules]) -> V: ...
+@overload
+def setting(
+    name: str, *, default: V, text: str, convert: Callable[[V], T], **rules: Unpack[Rules]
+) -> T: ...
+def setting(
+    name: str,
+    *,
+    default: Value,
+    text: str,
+    convert: Callable[[Any], Any] | None = None,
+    **rules: Unpack[Rules],
+) -> Any:
+    """A dataclass field with the value of the setting that is declared here; see `Setting`.
+
+    `convert` makes the field's value from the setting's, for every value that the rules allow.
+    """
+    declared = Setting(name=name, default=default, text=text, **rules)
+    return dataclasses.field(
+        default=default if convert is None else convert(default),
+        metadata={_METADATA: ((declared,), convert)},
+    )
+
+
+def settings_by_key(declared: Mapping[K, Setting]) -> Mapping[K, Any]:
+    """A dataclass field with the values of settings that follow from another table, by its keys."""
+
+    def by_key(*values: Value) -> dict[K, Value]:
+        return dict(zip(declared, values, strict=True))
+
+    return dataclasses.field(
+        default_factory=lambda: by_key(*(each.default for each in declared.values())),
+        metadata={_METADATA: (tuple(declared.values()), by_key)},
+    )
+
+
+@cache
+def _declarations(config: type) -> tuple[tuple[str, _Declared], ...]:
+    return tuple(
+        (each.name, each.metadata[_METADATA])
+        for each in dataclasses.fields(config)
+        if _METADATA in each.metadata
+    )
+
+
+def settings_of(config: type) -> tuple[Setting, ...]:
+    """The settings that the fields of a dataclass declare, in their order."""
+    return tuple(each for _, (settings, _) in _declarations(config) for each in settings)
+
+
+def field_values(config: type, values: Mapping[str, Value]) -> dict[str, Any]:
+    """The fields of a dataclass that declare settings, with their values.
+
+    `values` has a value for each of the settings, by its name; others are passed over.
+    """
+    return {
+        name: values[settings[0].name]
+        if convert is None
+        else convert(*(values[each.name] for each in settings))
+        for name, (settings, convert) in _declarations(config)
+    }
+
+
 def parse_settings(
     declared: Iterable[Setting],
     given: Mapping[str, str],
     *,
     hints: Mapping[str, str] = MappingProxyType({}),
     others: Iterable[str] = (),
+    faults: list[str] | None = None,
 ) -> dict[str, Value]:
     """Every declared setting with its given or default value, by name.
 
     `hints` say what to give instead of names that are known to be none. `others` are names that
-    may have been meant, besides those declared.
+    may have been meant, besides those declared. Unknown names and invalid values are added to
+    `faults`, if that is given, and the settings then have their defaults.
 
     Raises:
-        ConfigError: all unknown names and invalid values.
+        ConfigError: all unknown names and invalid values, without `faults`.
     """
-    known = {setting.name: setting for setting in declared}
-    values = {name: setting.default for name, setting in known.items()}
-    faults, searched = [], 0
+    known = {each.name: each for each in declared}
+    values = {name: each.default for name, each in known.items()}
+    found, searched = [], 0
     for name, text in given.items():
-        setting = known.get(name)
-        if setting is None:
+        known_setting = known.get(name)
+        if known_setting is None:
             hint = hints.get(name, "")
             if not hint and searched < SUGGESTIONS_MAX:
                 searched += 1
                 hint = _suggestion(name, (*known, *others))
-            faults.append(f"{name}: no such setting{'; ' * bool(hint)}{hint}")
+            found.append(f"{name}: no such setting{'; ' * bool(hint)}{hint}")
             continue
         try:
-            values[name] = setting.parse(text)
+            values[name] = known_setting.parse(text)
         except ValueError as fault:
-            faults.append(str(fault))
-    if faults:
-        raise ConfigError(faults)
+            found.append(str(fault))
+    if faults is not None:
+        faults += found
+    elif found:
+        raise ConfigError(found)
     return values
-
-
-def named_fields(config: type[Any], values: Mapping[str, Value]) -> dict[str, Any]:
-    """The fields of a dataclass that are named as settings, with their values.
-
-    `segment.bytes` is the field `segment_bytes`. Fields with other names are left to the caller.
-    """
-    given = {name.replace(".", "_"): value for name, value in values.items()}
-    return {each.name: given[each.name] for each in fields(config) if each.name in given}
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
@@ -187,12 +281,12 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
 def describe_settings(declared: Iterable[Setting], title: str = "setting") -> str:
     """A Markdown table of the settings, for docs/configuration.md and docs/spark.md."""
     lines = [f"| {title} | default | allowed | what it does |", "|---|---|---|---|"]
-    for setting in declared:
-        text = setting.text
-        if setting.is_stored_only:
+    for each in declared:
+        text = each.text
+        if each.is_stored_only:
             text += " *(kept and reported; no effect yet)*"
         lines.append(
-            f"| `{setting.name}` | {setting.format(setting.default) or '(none)'} "
-            f"| {setting.range_text} | {text} |"
+            f"| `{each.name}` | {each.format(each.default) or '(none)'} "
+            f"| {each.range_text} | {text} |"
         )
     return "\n".join(lines) + "\n"

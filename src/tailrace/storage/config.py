@@ -13,8 +13,11 @@ from tailrace.config.settings import (
     INT64_MAX,
     Setting,
     Value,
-    named_fields,
+    field_values,
     parse_settings,
+    setting,
+    settings_by_key,
+    settings_of,
 )
 from tailrace.errors import ConfigError
 from tailrace.model import CleanupPolicy, Codec, TimestampType
@@ -42,6 +45,12 @@ _CODECS: Mapping[str, Codec | None] = {
 }
 """The values of compression.type."""
 
+_TIMESTAMP_TYPES = {
+    "CreateTime": TimestampType.CREATE_TIME,
+    "LogAppendTime": TimestampType.LOG_APPEND_TIME,
+}
+"""The values of message.timestamp.type."""
+
 
 def level_setting(label: str, levels: Levels) -> Setting:
     """The topic setting for the level of a codec."""
@@ -58,261 +67,236 @@ def level_setting(label: str, levels: Levels) -> Setting:
     )
 
 
-TOPIC_SETTINGS: tuple[Setting, ...] = (
-    Setting(
-        name="segment.bytes",
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LogConfig:
+    """The settings of one topic: every topic setting of Apache Kafka 4.3, with Kafka's limits.
+
+    One limit differs: `segment.bytes` may be as small as Kafka allows only for
+    `internal.segment.bytes`, a setting for Kafka's own tests.
+    """
+
+    segment_bytes: int = setting(
+        "segment.bytes",
         default=1073741824,
         low=BATCH_HEADER_BYTES,
         high=INT32_MAX,
         text="Bytes of log after which a segment is closed and a new one begun.",
         broker_name="log.segment.bytes",
-    ),
-    Setting(
-        name="segment.ms",
+    )
+    segment_ms: int = setting(
+        "segment.ms",
         default=7 * DAY_MS,
         low=1,
         broker_name="log.roll.ms",
         text="Milliseconds after which a segment is closed even if it has room.",
-    ),
-    Setting(
-        name="segment.jitter.ms",
+    )
+    segment_jitter_ms: int = setting(
+        "segment.jitter.ms",
         default=0,
         low=0,
         broker_name="log.roll.jitter.ms",
         text="Most by which segment.ms is shortened at random.",
-    ),
-    Setting(
-        name="segment.index.bytes",
+    )
+    segment_index_bytes: int = setting(
+        "segment.index.bytes",
         default=10485760,
         low=4,
         high=INT32_MAX,
+        convert=lambda size: max(size, INDEX_BYTES_MIN),
         text="Bytes preallocated for each index of the segment that takes writes; at least 24.",
         broker_name="log.index.size.max.bytes",
-    ),
-    Setting(
-        name="index.interval.bytes",
+    )
+    index_interval_bytes: int = setting(
+        "index.interval.bytes",
         default=4096,
         low=0,
         high=INT32_MAX,
         text="Bytes of log between two index entries.",
         broker_name="log.index.interval.bytes",
-    ),
-    Setting(
-        name="max.message.bytes",
+    )
+    max_message_bytes: int = setting(
+        "max.message.bytes",
         default=1048588,
         low=0,
         high=INT32_MAX,
         text="Largest batch that is taken, in bytes as sent (compressed).",
         broker_name="message.max.bytes",
-    ),
-    Setting(
-        name="cleanup.policy",
+    )
+    cleanup_policies: frozenset[CleanupPolicy] = setting(
+        "cleanup.policy",
         default=("delete",),
         choices=("delete", "compact"),
+        convert=lambda names: frozenset(map(CleanupPolicy, names)),
         text="How old segments make room: whole segments by age and size, or record by record, all "
         "but the last of each key. Under compact a record must have a key.",
         broker_name="log.cleanup.policy",
-    ),
-    Setting(
-        name="message.timestamp.type",
+    )
+    timestamp_type: TimestampType = setting(
+        "message.timestamp.type",
         default="CreateTime",
-        choices=("CreateTime", "LogAppendTime"),
+        choices=tuple(_TIMESTAMP_TYPES),
         broker_name="log.message.timestamp.type",
+        convert=_TIMESTAMP_TYPES.__getitem__,
         text="Whether records keep the producer's timestamp or get the broker's.",
-    ),
-    Setting(
-        name="message.timestamp.before.max.ms",
+    )
+    timestamp_before_ms_max: int = setting(
+        "message.timestamp.before.max.ms",
         default=INT64_MAX,
         low=0,
         text="How far a record's timestamp may lie before the broker's clock, in milliseconds.",
         broker_name="log.message.timestamp.before.max.ms",
-    ),
-    Setting(
-        name="message.timestamp.after.max.ms",
+    )
+    timestamp_after_ms_max: int = setting(
+        "message.timestamp.after.max.ms",
         default=3600000,
         low=0,
         text="How far a record's timestamp may lie after the broker's clock, in milliseconds.",
         broker_name="log.message.timestamp.after.max.ms",
-    ),
-    Setting(
-        name="retention.ms",
+    )
+    retention_ms: int = setting(
+        "retention.ms",
         default=7 * DAY_MS,
         low=-1,
         broker_name="log.retention.ms",
         text="Age in milliseconds at which a segment may go; -1 for never.",
-    ),
-    Setting(
-        name="retention.bytes",
+    )
+    retention_bytes: int = setting(
+        "retention.bytes",
         default=-1,
         broker_name="log.retention.bytes",
         text="Bytes per partition above which the oldest segments may go; below 0 for no limit.",
-    ),
-    Setting(
-        name="flush.messages",
+    )
+    flush_messages: int = setting(
+        "flush.messages",
         default=INT64_MAX,
         low=1,
         text="Records after which the log is flushed to the device.",
         broker_name="log.flush.interval.messages",
-    ),
-    Setting(
-        name="flush.ms",
+    )
+    flush_ms: int = setting(
+        "flush.ms",
         default=INT64_MAX,
         low=0,
         text="Milliseconds after which the log is flushed to the device.",
         broker_name="log.flush.interval.ms",
-    ),
-    Setting(
-        name="delete.retention.ms",
+    )
+    delete_retention_ms: int = setting(
+        "delete.retention.ms",
         default=DAY_MS,
         low=0,
         text="How long compaction keeps tombstones.",
         broker_name="log.cleaner.delete.retention.ms",
-    ),
-    Setting(
-        name="min.compaction.lag.ms",
+    )
+    min_compaction_lag_ms: int = setting(
+        "min.compaction.lag.ms",
         default=0,
         low=0,
         text="Age below which compaction leaves a record alone.",
         broker_name="log.cleaner.min.compaction.lag.ms",
-    ),
-    Setting(
-        name="max.compaction.lag.ms",
+    )
+    max_compaction_lag_ms: int = setting(
+        "max.compaction.lag.ms",
         default=INT64_MAX,
         low=1,
         text="Age at which a record must have been compacted.",
         broker_name="log.cleaner.max.compaction.lag.ms",
-    ),
-    Setting(
-        name="min.cleanable.dirty.ratio",
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        "min.cleanable.dirty.ratio",
         default=0.5,
         low=0,
         high=1,
         text="Share of uncompacted bytes from which a log is compacted.",
         broker_name="log.cleaner.min.cleanable.ratio",
-    ),
-    Setting(
-        name="file.delete.delay.ms",
+    )
+    file_delete_delay_ms: int = setting(
+        "file.delete.delay.ms",
         default=60000,
         low=0,
         text="How long a removed segment stays on disk under another name.",
         broker_name="log.segment.delete.delay.ms",
-    ),
-    Setting(
-        name="compression.type",
+    )
+    codec: Codec | None = setting(
+        "compression.type",
         default="producer",
         choices=tuple(_CODECS),
+        convert=_CODECS.__getitem__,
         text="Codec that stored batches have; `producer` keeps what was sent.",
-    ),
-    *(level_setting(codec.label, levels) for codec, levels in LEVELS.items()),
-    Setting(
-        name="min.insync.replicas",
+    )
+    compression_levels: Mapping[Codec, int] = settings_by_key(
+        {codec: level_setting(codec.label, levels) for codec, levels in LEVELS.items()}
+    )
+    min_insync_replicas: int = setting(
+        "min.insync.replicas",
         default=1,
         low=1,
         is_stored_only=True,
         text="Replicas that must have a record before acks=all is answered.",
-    ),
-    Setting(
-        name="unclean.leader.election.enable",
+    )
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable",
         default=False,
         is_stored_only=True,
         text="Whether a replica that lags may become leader.",
-    ),
-    Setting(
-        name="preallocate",
+    )
+    is_preallocated: bool = setting(
+        "preallocate",
         default=False,
         text="Whether a new segment's log file gets its full size at once.",
         broker_name="log.preallocate",
-    ),
-    Setting(
-        name="remote.storage.enable",
+    )
+    remote_storage_enable: bool = setting(
+        "remote.storage.enable",
         default=False,
         is_allowed=lambda is_enabled: not is_enabled,
         rule_text="false, because this broker has no tiered storage",
         is_topic_only=True,
         text="Whether old segments go to tiered storage. This broker has none.",
-    ),
-    Setting(
-        name="local.retention.ms",
+    )
+    local_retention_ms: int = setting(
+        "local.retention.ms",
         default=-2,
         low=-2,
         is_stored_only=True,
         broker_name="log.local.retention.ms",
         text="Age at which a segment may go that tiered storage has; -2 for retention.ms.",
-    ),
-    Setting(
-        name="local.retention.bytes",
+    )
+    local_retention_bytes: int = setting(
+        "local.retention.bytes",
         default=-2,
         low=-2,
         is_stored_only=True,
         broker_name="log.local.retention.bytes",
         text="Bytes above which segments may go that tiered storage has; -2 for retention.bytes.",
-    ),
-    Setting(
-        name="remote.log.copy.disable",
+    )
+    remote_log_copy_disable: bool = setting(
+        "remote.log.copy.disable",
         default=False,
         is_stored_only=True,
         is_topic_only=True,
         text="Whether nothing more is copied to tiered storage.",
-    ),
-    Setting(
-        name="remote.log.delete.on.disable",
+    )
+    remote_log_delete_on_disable: bool = setting(
+        "remote.log.delete.on.disable",
         default=False,
         is_stored_only=True,
         is_topic_only=True,
         text="Whether tiered data goes when tiered storage is turned off.",
-    ),
-    *(
-        Setting(
-            name=f"{role}.replication.throttled.replicas",
-            default=(),
-            is_allowed=_are_replicas,
-            rule_text="*, or a list of PARTITION:BROKER",
-            is_stored_only=True,
-            is_topic_only=True,
-            text=f"Replicas whose {role} keeps to a rate.",
-        )
-        for role in ("leader", "follower")
-    ),
-)
-"""Every topic setting of Apache Kafka 4.3, with Kafka's limits. One differs: `segment.bytes` may be
-as small as Kafka allows only for `internal.segment.bytes`, a setting for Kafka's own tests."""
-
-BROKER_DEFAULTED = tuple(setting for setting in TOPIC_SETTINGS if not setting.is_topic_only)
-"""The settings whose default is a broker setting."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig:
-    """The settings of one topic that its logs act on.
-
-    A field that is named as its setting (`segment_bytes`) is filled from it; see `log_config`.
-    """
-
-    segment_bytes: int
-    segment_ms: int
-    segment_jitter_ms: int
-    segment_index_bytes: int
-    index_interval_bytes: int
-    max_message_bytes: int
-    cleanup_policies: frozenset[CleanupPolicy]
-    retention_ms: int
-    """-1: no limit."""
-    retention_bytes: int
-    """-1: no limit."""
-    delete_retention_ms: int
-    min_compaction_lag_ms: int
-    max_compaction_lag_ms: int
-    min_cleanable_dirty_ratio: float
-    file_delete_delay_ms: int
-    flush_messages: int
-    flush_ms: int
-    codec: Codec | None
-    """The codec of stored batches; None keeps the producer's."""
-    compression_levels: Mapping[Codec, int]
-    is_preallocated: bool
-    timestamp_type: TimestampType
-    timestamp_before_ms_max: int
-    timestamp_after_ms_max: int
+    )
+    throttled_replicas: Mapping[str, tuple[str, ...]] = settings_by_key(
+        {
+            role: Setting(
+                name=f"{role}.replication.throttled.replicas",
+                default=(),
+                is_allowed=_are_replicas,
+                rule_text="*, or a list of PARTITION:BROKER",
+                is_stored_only=True,
+                is_topic_only=True,
+                text=f"Replicas whose {role} keeps to a rate.",
+            )
+            for role in ("leader", "follower")
+        }
+    )
 
     @property
     def is_compacted(self) -> bool:
@@ -335,6 +319,12 @@ class LogConfig:
         return self.segment_ms
 
 
+TOPIC_SETTINGS = settings_of(LogConfig)
+
+BROKER_DEFAULTED = tuple(each for each in TOPIC_SETTINGS if not each.is_topic_only)
+"""The settings whose default is a broker setting."""
+
+
 def topic_values(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, Value]:
     """Every topic setting: what the topic was given, else the broker's, else Kafka's default.
 
@@ -351,33 +341,8 @@ def log_config(given: Mapping[str, str], defaults: Mapping[str, str] | None = No
         ConfigError: unknown names and values out of range, all of them; or, if each is right by
             itself, two that contradict each other.
     """
-    values = topic_values(given, defaults or {})
-
-    def number(name: str) -> int:
-        value = values[name]
-        assert isinstance(value, int)
-        return value
-
-    policies = values["cleanup.policy"]
-    assert isinstance(policies, tuple)
-    low, high = number("min.compaction.lag.ms"), number("max.compaction.lag.ms")
+    config = LogConfig(**field_values(LogConfig, topic_values(given, defaults or {})))
+    low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms
     if high < low:
         raise ConfigError([f"max.compaction.lag.ms is {high}, below min.compaction.lag.ms, {low}"])
-    is_append_time = values["message.timestamp.type"] == "LogAppendTime"
-    named = named_fields(LogConfig, values)
-    named["segment_index_bytes"] = max(named["segment_index_bytes"], INDEX_BYTES_MIN)
-    return LogConfig(
-        **named,
-        cleanup_policies=frozenset(CleanupPolicy(policy) for policy in policies),
-        codec=_CODECS[str(values["compression.type"])],
-        compression_levels={
-            codec: number(level_setting(codec.label, levels).name)
-            for codec, levels in LEVELS.items()
-        },
-        is_preallocated=values["preallocate"] is True,
-        timestamp_type=TimestampType.LOG_APPEND_TIME
-        if is_append_time
-        else TimestampType.CREATE_TIME,
-        timestamp_before_ms_max=number("message.timestamp.before.max.ms"),
-        timestamp_after_ms_max=number("message.timestamp.after.max.ms"),
-    )
+    return config

@@ -8,9 +8,8 @@ import pytest
 
 from tailrace.client.config import parse_bootstrap, parse_client_config
 from tailrace.client.foreign import HINTS
-from tailrace.client.producer.config import parse_producer_config
+from tailrace.client.producer.config import PRODUCER_SETTINGS, parse_producer_config
 from tailrace.client.producer.producer import Producer
-from tailrace.client.producer.settings import PRODUCER_SETTINGS
 from tailrace.errors import ConfigError
 
 OURS = {each.name for each in PRODUCER_SETTINGS}

@@ -1,6 +1,7 @@
 """`ProducerConfig`: the settings of one producer, parsed and checked against each other.
 
-Names may be written dotted or with underscores. `settings` explains each.
+Names, defaults and ranges are Kafka's; times are ms, sizes bytes. Names may be written dotted or
+with underscores.
 """
 
 import logging
@@ -10,9 +11,8 @@ from itertools import count
 from typing import Any, Final
 
 from tailrace.client.config import ClientConfig, typed_settings
-from tailrace.client.producer.settings import PRODUCER_SETTINGS
-from tailrace.config import settings_texts
-from tailrace.config.settings import INT32_MAX
+from tailrace.config import setting, settings_of, settings_texts
+from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import ConfigError
 from tailrace.model import Acks, Codec
 from tailrace.records.codecs import LEVELS
@@ -23,30 +23,168 @@ _IDEMPOTENT_IN_FLIGHT_MAX: Final = 5
 _numbers = count(1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ProducerConfig(ClientConfig):
-    """Settings of one producer, checked against each other; see `PRODUCER_SETTINGS`."""
+    """Settings of one producer, checked against each other."""
 
-    metadata_max_age_ms: int
-    metadata_recovery_strategy: str
-    acks: Acks
-    enable_idempotence: bool
-    retries: int
-    max_in_flight_requests_per_connection: int
-    batch_size: int
-    linger_ms: int
-    buffer_memory: int
-    max_block_ms: int
-    max_request_size: int
-    delivery_timeout_ms: int
-    compression_type: Codec
-    compression_level: int | None
-    partitioner_adaptive_partitioning_enable: bool
-    partitioner_availability_timeout_ms: int
-    partitioner_ignore_keys: bool
-    metadata_max_idle_ms: int
-    transactional_id: str | None
-    transaction_timeout_ms: int
+    metadata_max_age_ms: int = setting(
+        "metadata.max.age.ms",
+        default=300000,
+        low=0,
+        high=INT64_MAX,
+        text="Refresh the metadata of topics and leaders at least this often.",
+    )
+    metadata_recovery_strategy: str = setting(
+        "metadata.recovery.strategy",
+        default="rebootstrap",
+        choices=("none", "rebootstrap"),
+        text="rebootstrap: use bootstrap.servers again if no known broker can be reached.",
+    )
+    acks: Acks = setting(
+        "acks",
+        default="all",
+        choices=("all", "-1", "1", "0"),
+        convert=lambda text: Acks(-1 if text == "all" else int(text)),
+        text=(
+            "Which replicas must have a batch before it is acknowledged: all in sync (all, -1), "
+            "the leader (1), none (0)."
+        ),
+    )
+    enable_idempotence: bool = setting(
+        "enable.idempotence",
+        default=True,
+        text="Write each record exactly once and in order, however often it has to be sent.",
+    )
+    retries: int = setting(
+        "retries",
+        default=INT32_MAX,
+        low=0,
+        high=INT32_MAX,
+        text="How often a batch is sent again; `delivery.timeout.ms` is the better bound.",
+    )
+    max_in_flight_requests_per_connection: int = setting(
+        "max.in.flight.requests.per.connection",
+        default=5,
+        low=1,
+        high=INT32_MAX,
+        text=(
+            "Unanswered requests per connection at a time; idempotence keeps the order with at "
+            "most 5."
+        ),
+    )
+    batch_size: int = setting(
+        "batch.size",
+        default=1000000,
+        low=0,
+        high=INT32_MAX,
+        convert=lambda size: max(1, size),
+        text=(
+            "Bytes up to which a batch is filled. A batch takes memory only as it grows, so the "
+            "default can be larger than Kafka's 16384."
+        ),
+    )
+    linger_ms: int = setting(
+        "linger.ms",
+        default=5,
+        low=0,
+        high=INT64_MAX,
+        text=(
+            "How long a batch waits for more records. It is sent earlier if a caller waits for a "
+            "receipt."
+        ),
+    )
+    buffer_memory: int = setting(
+        "buffer.memory",
+        default=33554432,
+        low=0,
+        high=INT64_MAX,
+        text=(
+            "Bytes of memory for records that are not acknowledged yet; `send` waits when it "
+            "is full."
+        ),
+    )
+    max_block_ms: int = setting(
+        "max.block.ms",
+        default=60000,
+        low=0,
+        high=INT64_MAX,
+        text="How long `send` may wait for memory and for metadata.",
+    )
+    max_request_size: int = setting(
+        "max.request.size",
+        default=1048576,
+        low=0,
+        high=INT32_MAX,
+        text="Largest request, and so the largest record too.",
+    )
+    delivery_timeout_ms: int = setting(
+        "delivery.timeout.ms",
+        default=120000,
+        low=0,
+        high=INT32_MAX,
+        text="Longest time from `send` until a record is acknowledged or fails.",
+    )
+    compression_type: Codec = setting(
+        "compression.type",
+        default="none",
+        choices=tuple(codec.label for codec in Codec),
+        convert=lambda label: Codec[label.upper()],
+        text="Codec of the batches.",
+    )
+    compression_level: int | None = setting(
+        "compression.level",
+        default=-1,
+        low=min(levels.low for levels in LEVELS.values()),
+        high=max(levels.high for levels in LEVELS.values()),
+        convert=lambda level: None if level == -1 else level,
+        text="Compression level of the codec ("
+        + "; ".join(f"{codec.label}: {levels}" for codec, levels in LEVELS.items())
+        + "); -1 for the codec's default.",
+    )
+    partitioner_adaptive_partitioning_enable: bool = setting(
+        "partitioner.adaptive.partitioning.enable",
+        default=True,
+        text="Prefer partitions with short queues for records without a key.",
+    )
+    partitioner_availability_timeout_ms: int = setting(
+        "partitioner.availability.timeout.ms",
+        default=0,
+        low=0,
+        high=INT64_MAX,
+        text=(
+            "Avoid the partitions of a broker that has taken no request for so long, for records "
+            "without a key; 0 never."
+        ),
+    )
+    partitioner_ignore_keys: bool = setting(
+        "partitioner.ignore.keys",
+        default=False,
+        text="Choose the partition as if records had no key.",
+    )
+    metadata_max_idle_ms: int = setting(
+        "metadata.max.idle.ms",
+        default=300000,
+        low=5000,
+        high=INT64_MAX,
+        text="Forget the metadata of a topic to which nothing was sent for so long.",
+    )
+    transactional_id: str | None = setting(
+        "transactional.id",
+        default="",
+        convert=lambda text: text or None,
+        text="Identifies the producer across restarts; needed for transactions.",
+    )
+    transaction_timeout_ms: int = setting(
+        "transaction.timeout.ms",
+        default=60000,
+        low=1,
+        high=INT32_MAX,
+        text="The coordinator aborts a transaction that stays open for longer.",
+    )
+
+
+PRODUCER_SETTINGS = settings_of(ProducerConfig)
+"""All settings of a producer."""
 
 
 def parse_producer_config(
@@ -63,15 +201,11 @@ def parse_producer_config(
     """
     texts = settings_texts(given, more)
     faults: list[str] = []
-    typed = typed_settings(PRODUCER_SETTINGS, texts, faults=faults)
-    typed["acks"] = Acks(-1 if typed["acks"] == "all" else int(typed["acks"]))
-    typed["compression_type"] = Codec[typed["compression_type"].upper()]
-    _settle_level(typed, faults)
-    typed["transactional_id"] = typed["transactional_id"] or None
+    typed = typed_settings(ProducerConfig, texts, faults=faults)
+    _check_level(typed["compression_type"], typed["compression_level"], faults)
     typed["client_id"] = (
         typed["client_id"] or f"producer-{typed['transactional_id'] or next(_numbers)}"
     )
-    typed["batch_size"] = max(1, typed["batch_size"])
     _settle_idempotence(typed, texts, faults)
     _settle_delivery(typed, texts, faults)
     if faults:
@@ -79,11 +213,8 @@ def parse_producer_config(
     return ProducerConfig(**typed)
 
 
-def _settle_level(typed: dict[str, Any], faults: list[str]) -> None:
-    codec, level = typed["compression_type"], typed["compression_level"]
-    if level == -1:
-        typed["compression_level"] = None
-    elif codec in LEVELS and level not in LEVELS[codec]:
+def _check_level(codec: Codec, level: int | None, faults: list[str]) -> None:
+    if level is not None and codec in LEVELS and level not in LEVELS[codec]:
         faults.append(f"compression.level: {level} is no level of {codec.label} ({LEVELS[codec]})")
 
 

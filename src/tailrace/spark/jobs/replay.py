@@ -31,8 +31,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace import kernels
+from tailrace.client.config import CLIENT_SETTINGS
 from tailrace.client.producer.config import parse_producer_config
-from tailrace.client.settings import CONNECTION_SETTINGS, SECURITY_SETTINGS
 from tailrace.errors import ConfigError, StorageError, TailraceError
 from tailrace.kernels.encoding import ENCODING
 from tailrace.kernels.loading import CACHED_KERNEL_RECORDS
@@ -63,7 +63,7 @@ FORMAT: Final = "tailrace.replay/1"
 ARCHIVE: Final = "archive"
 """Option that names an archive to read, in place of the source's `path` or broker."""
 
-_CONNECTION: Final = frozenset(each.name for each in (*CONNECTION_SETTINGS, *SECURITY_SETTINGS))
+_CONNECTION: Final = frozenset(each.name for each in CLIENT_SETTINGS)
 _USED: Final = _CONNECTION | {
     "batch.size", "max.request.size", "compression.type", "compression.level",
 }  # fmt: skip

@@ -11,8 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from tailrace.client.config import parse_client_config
-from tailrace.client.settings import CONNECTION_SETTINGS, SECURITY_SETTINGS
+from tailrace.client.config import CLIENT_SETTINGS, parse_client_config
 from tailrace.errors import ConfigError
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.spark.limits import RateLimits
@@ -30,9 +29,7 @@ from tailrace.spark.options.values import (
     Topics,
 )
 
-CLIENT_SETTINGS = {
-    f"kafka.{setting.name}": setting.name for setting in (*CONNECTION_SETTINGS, *SECURITY_SETTINGS)
-}
+CLIENT_OPTIONS = {f"kafka.{each.name}": each.name for each in CLIENT_SETTINGS}
 """Options for the client of brokers, and the names of its settings."""
 
 
@@ -74,7 +71,7 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Sourc
 
 
 def _check_names(read: GivenOptions) -> None:
-    known = {name.lower(): name for name in (*names.KNOWN, *CLIENT_SETTINGS)}
+    known = {name.lower(): name for name in (*names.KNOWN, *CLIENT_OPTIONS)}
     for name in read.values:
         if name in known or name in names.HARMLESS:
             continue
@@ -89,7 +86,7 @@ def _check_names(read: GivenOptions) -> None:
 def _client_settings(read: GivenOptions) -> dict[str, str]:
     found = {"client.id": "tailrace-spark"} | {
         setting: value
-        for option, setting in CLIENT_SETTINGS.items()
+        for option, setting in CLIENT_OPTIONS.items()
         if (value := read.text(option)) is not None
     }
     if read.text("kafka.bootstrap.servers"):

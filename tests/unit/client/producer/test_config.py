@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.client.producer.config import ProducerConfig, parse_producer_config
-from tailrace.client.producer.settings import PRODUCER_SETTINGS
+from tailrace.client.producer.config import PRODUCER_SETTINGS, ProducerConfig, parse_producer_config
 from tailrace.errors import ConfigError
 from tailrace.model import Acks, Codec
 
