@@ -30,7 +30,7 @@ from tailrace.client.producer.metrics import describe_metrics
 from tailrace.config import describe_settings
 from tailrace.protocol.reference import describe as describe_protocol
 from tailrace.records.schema import describe_columns
-from tailrace.spark.options.names import OPTIONS as SOURCE_OPTIONS
+from tailrace.spark.options.values import OPTIONS as SOURCE_OPTIONS
 from tailrace.storage.config import TOPIC_SETTINGS
 from tests import figures, scenarios
 

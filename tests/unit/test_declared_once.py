@@ -6,7 +6,7 @@ docs/ARCHITECTURE.md says which file has which table; each test here adds a row 
 import ast
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -23,12 +23,14 @@ from tailrace.cli import SUBCOMMANDS, commands
 from tailrace.client.config import CLIENT_SETTINGS, ClientConfig
 from tailrace.client.producer.config import PRODUCER_SETTINGS, ProducerConfig
 from tailrace.config import (
+    Setting,
     describe_settings,
     field_values,
     parse_settings,
     setting,
     settings_of,
 )
+from tailrace.config.settings import settings_by_key, settings_together
 from tailrace.errors import ConfigError
 from tailrace.protocol.apis import APIS, SPOKEN, Api, ApiKey
 from tailrace.reading.columns import arrow_schema, check_columns
@@ -42,6 +44,7 @@ from tailrace.records.schema import (
     describe_columns,
     names_added_by,
 )
+from tailrace.spark.options.values import OPTIONS, SourceOptions
 from tailrace.spark.source import COLUMNS, spark_types
 from tailrace.storage.config import TOPIC_SETTINGS, LogConfig, level_setting
 
@@ -87,9 +90,12 @@ def test_every_declared_column_is_read() -> None:
         assert check_columns([column.value]) == (column.value,)
 
 
+DAYS = ("monday", "sunday")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NapConfig:
-    """A config with two declared settings, and a field besides."""
+    """A config with each kind of declaration."""
 
     nap_ms: int = setting("nap.ms", default=5, low=1, high=9, text="How long to sleep.")
     is_deep: bool = setting(
@@ -99,18 +105,25 @@ class NapConfig:
         convert=lambda text: text == "deep",
         text="How to sleep.",
     )
-    other: str = "x"
+    naps: Mapping[str, int] = settings_by_key(
+        {day: Setting(name=f"{day}.naps", default=1, text=f"Naps on {day}.") for day in DAYS}
+    )
+    place: str = settings_together(
+        Setting(name="house", default="", text="Where."),
+        Setting(name="tree", default="", text="Or under which tree."),
+    )
 
 
 def test_a_field_of_a_setting_gives_its_value_its_error_and_its_document() -> None:
     """One declaration gives the typed field with its default, the parser, errors, and document."""
     declared = settings_of(NapConfig)
     for texts, config in (
-        ({}, NapConfig()),
-        ({"nap.ms": " 7 "}, NapConfig(nap_ms=7)),
-        ({"nap.kind": "deep"}, NapConfig(is_deep=True)),
+        ({}, NapConfig(place="x")),
+        ({"nap.ms": " 7 "}, NapConfig(place="x", nap_ms=7)),
+        ({"nap.kind": "deep"}, NapConfig(place="x", is_deep=True)),
     ):
-        assert NapConfig(**field_values(NapConfig, parse_settings(declared, texts))) == config
+        values = parse_settings(declared, texts)
+        assert NapConfig(**field_values(NapConfig, values), place="x") == config
     with pytest.raises(ConfigError, match=r"nap.ms: 10 is out of range \(1 to 9\)"):
         parse_settings(declared, {"nap.ms": "10"})
     with pytest.raises(ConfigError, match=r"nap.m: no such setting; did you mean nap.ms\?"):
@@ -120,16 +133,29 @@ def test_a_field_of_a_setting_gives_its_value_its_error_and_its_document() -> No
     assert "| `nap.kind` | light | light, deep | How to sleep. |" in document
 
 
-def test_a_line_in_a_config_is_a_setting_of_the_broker_a_client_and_a_topic() -> None:
-    """The tables of settings are those that the fields of each config class declare."""
+def test_a_field_of_several_settings_declares_each() -> None:
+    """Settings by key fill their field; settings together are parsed, and leave theirs out."""
+    declared = settings_of(NapConfig)
+    assert [each.name for each in declared[2:]] == ["monday.naps", "sunday.naps", "house", "tree"]
+    values = parse_settings(declared, {"sunday.naps": "2", "tree": "oak"})
+    assert field_values(NapConfig, values)["naps"] == {"monday": 1, "sunday": 2}
+    assert "place" not in field_values(NapConfig, values)
+    assert values["tree"] == "oak"
+
+
+def test_fields_are_the_settings_of_broker_topic_client_and_source() -> None:
+    """The table of each config class is what its fields declare."""
     assert settings_of(BrokerConfig) == OWN_SETTINGS
     assert settings_of(LogConfig) == TOPIC_SETTINGS
+    assert settings_of(SourceOptions) == OPTIONS
     assert settings_of(ClientConfig) == CLIENT_SETTINGS
     assert settings_of(ProducerConfig) == PRODUCER_SETTINGS
     assert PRODUCER_SETTINGS[: len(CLIENT_SETTINGS)] == CLIENT_SETTINGS
 
 
-@pytest.mark.parametrize("config", [BrokerConfig, LogConfig, ClientConfig, ProducerConfig])
+@pytest.mark.parametrize(
+    "config", [BrokerConfig, LogConfig, ClientConfig, ProducerConfig, SourceOptions]
+)
 def test_each_setting_is_declared_by_one_field(config: type) -> None:
     """No two fields of a config declare the same setting."""
     names = [each.name for each in settings_of(config)]

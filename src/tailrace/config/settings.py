@@ -162,7 +162,7 @@ class Rules(TypedDict, total=False):
 
 
 _Declared = tuple[tuple[Setting, ...], Callable[..., Any] | None]
-"""The settings of a field, and what makes its value from theirs; None: it is that of the one."""
+"""The settings of a field, and what makes its value from theirs; None: `field_values` does not."""
 
 
 @overload
@@ -186,7 +186,7 @@ def setting(
     declared = Setting(name=name, default=default, text=text, **rules)
     return dataclasses.field(
         default=default if convert is None else convert(default),
-        metadata={_METADATA: ((declared,), convert)},
+        metadata={_METADATA: ((declared,), convert or _same)},
     )
 
 
@@ -200,6 +200,15 @@ def settings_by_key(declared: Mapping[K, Setting]) -> Mapping[K, Any]:
         default_factory=lambda: by_key(*(each.default for each in declared.values())),
         metadata={_METADATA: (tuple(declared.values()), by_key)},
     )
+
+
+def settings_together(*declared: Setting) -> Any:  # noqa: ANN401 - as dataclasses.field
+    """A dataclass field whose value follows from several settings; `field_values` leaves it out."""
+    return dataclasses.field(metadata={_METADATA: (declared, None)})
+
+
+def _same(value: V) -> V:
+    return value
 
 
 @cache
@@ -219,13 +228,13 @@ def settings_of(config: type) -> tuple[Setting, ...]:
 def field_values(config: type, values: Mapping[str, Value]) -> dict[str, Any]:
     """The fields of a dataclass that declare settings, with their values.
 
-    `values` has a value for each of the settings, by its name; others are passed over.
+    `values` has a value for each of the settings, by its name; others are passed over. Fields of
+    `settings_together` are left to the caller.
     """
     return {
-        name: values[settings[0].name]
-        if convert is None
-        else convert(*(values[each.name] for each in settings))
+        name: convert(*(values[each.name] for each in settings))
         for name, (settings, convert) in _declarations(config)
+        if convert is not None
     }
 
 

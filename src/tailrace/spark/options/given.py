@@ -9,10 +9,10 @@ goes on and all faults of one call are reported together.
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from tailrace.config import Value
-from tailrace.spark.options.names import OPTIONS
+from tailrace.config import parse_settings
+from tailrace.spark.options.values import OPTIONS
 
 _DURATION = re.compile(r"(\d{1,15})\s*(ms|s|m|min|h|d)?")
 
@@ -21,16 +21,24 @@ _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d":
 milliseconds."""
 
 
-_DECLARED: Final = {each.name: each for each in OPTIONS}
-
-
 class GivenOptions:
     """The options of one `load()`, by name in any case."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        self.values = {name.lower(): value for name, value in given.items()}
-        """Values by the name in lower case."""
+        self.texts = {name.lower(): value for name, value in given.items()}
+        """Values as they were given, by the name in lower case."""
         self.faults: list[str] = []
+        self.values = parse_settings(
+            OPTIONS,
+            {
+                each.name: text.lower() if each.choices else text
+                for each in OPTIONS
+                if (text := self.text(each.name)) is not None
+                and (text.strip() or each.kind == "int")
+            },
+            faults=self.faults,
+        )
+        """The parsed value of each declared option, or its default."""
 
     def fault(self, name: str, rule: str) -> None:
         """Remember what is wrong with an option."""
@@ -38,7 +46,7 @@ class GivenOptions:
 
     def text(self, name: str) -> str | None:
         """The value as it was given, or None."""
-        return self.values.get(name.lower())
+        return self.texts.get(name.lower())
 
     def named(self, names: tuple[str, ...]) -> list[str]:
         """The names that were given."""
@@ -54,20 +62,9 @@ class GivenOptions:
             self.fault(name, f"{text!r} is not a list like a,b")
         return words
 
-    def value(self, name: str) -> Value:
-        """The parsed value of a declared option, or its default."""
-        setting, text = _DECLARED[name], self.text(name)
-        if text is None or (setting.kind != "int" and not text.strip()):
-            return setting.default
-        try:
-            return setting.parse(text.lower() if setting.choices else text)
-        except ValueError as fault:
-            self.faults.append(str(fault))
-            return setting.default
-
     def number(self, name: str) -> int:
         """The value of an option that is a whole number."""
-        return int(str(self.value(name)))
+        return int(str(self.values[name]))
 
     def number_or_none(self, name: str) -> int | None:
         """A whole number, or None if it was not given."""
@@ -75,7 +72,7 @@ class GivenOptions:
 
     def duration_ms(self, name: str) -> int:
         """A time such as `15m`, `10s` or `500ms`, in milliseconds."""
-        text = str(self.value(name))
+        text = str(self.values[name])
         found = _DURATION.fullmatch(text.strip().lower())
         if found is None:
             self.fault(name, f"{text!r} is not a time like 15m, 10s or 500ms")

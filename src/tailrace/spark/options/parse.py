@@ -9,11 +9,12 @@ Invariant: all faults of one call are reported together, before Spark starts a j
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tailrace.client.config import CLIENT_SETTINGS, parse_client_config
+from tailrace.config import field_values
 from tailrace.errors import ConfigError
-from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.model import TopicPartition
 from tailrace.spark.limits import RateLimits
 from tailrace.spark.options import names
 from tailrace.spark.options.bounds import parse_bound
@@ -40,12 +41,10 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Sourc
         ConfigError: unknown names, bad values and conflicts, all of them.
     """
     read = GivenOptions(given)
-    _check_names(read)
-    bootstrap = read.text("kafka.bootstrap.servers")
-    directories = _directories(read)
+    read.faults[:0] = _name_faults(read.texts)
     options = SourceOptions(
-        directories=directories,
-        bootstrap=bootstrap,
+        **field_values(SourceOptions, read.values),
+        directories=_directories(read),
         selection=_selection(read),
         starting=parse_bound(
             read,
@@ -54,14 +53,8 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Sourc
             refused=None if is_stream else LATEST,
         ),
         ending=_ending(read, is_stream=is_stream),
-        starts_at_latest=read.value("startingOffsetsByTimestampStrategy") == "latest",
         columns=_columns(read),
-        isolation=_isolation(read),
-        fails_on_data_loss=read.value("failOnDataLoss") is True,
-        corruption_report=_corruption_report(read, is_broker=bootstrap is not None),
-        task_count_min=read.number("minPartitions"),
-        task_records_max=read.number("maxRecordsPerPartition"),
-        task_bytes_max=read.number("maxBytesPerPartition"),
+        corruption_report=_corruption_report(read),
         limits=_limits(read),
         client_settings=_client_settings(read),
     )
@@ -70,17 +63,19 @@ def parse_options(given: Mapping[str, str], *, is_stream: bool = False) -> Sourc
     return options
 
 
-def _check_names(read: GivenOptions) -> None:
+def _name_faults(given: Iterable[str]) -> list[str]:
     known = {name.lower(): name for name in (*names.KNOWN, *CLIENT_OPTIONS)}
-    for name in read.values:
+    faults = []
+    for name in given:
         if name in known or name in names.HARMLESS:
             continue
         if name in names.REFUSED:
-            read.fault(name, names.REFUSED[name])
+            faults.append(f"{name}: {names.REFUSED[name]}")
         else:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {known[close[0]]}?" if close else ""
-            read.fault(name, f"no such option{hint}")
+            faults.append(f"{name}: no such option{hint}")
+    return faults
 
 
 def _client_settings(read: GivenOptions) -> dict[str, str]:
@@ -173,8 +168,8 @@ def _ending(read: GivenOptions, *, is_stream: bool) -> Bound:
 
 def _columns(read: GivenOptions) -> tuple[str, ...]:
     known = (*names.COLUMNS, *names.HEADERS, *names.METADATA)
-    headers = names.HEADERS if read.value("includeHeaders") else ()
-    metadata = names.METADATA if read.value("includeMetadata") else ()
+    headers = names.HEADERS if read.values["includeHeaders"] else ()
+    metadata = names.METADATA if read.values["includeMetadata"] else ()
     chosen = read.words("columns")
     for name in chosen:
         if name and name not in known:
@@ -182,19 +177,15 @@ def _columns(read: GivenOptions) -> tuple[str, ...]:
     return chosen or (*names.COLUMNS, *headers, *metadata)
 
 
-def _isolation(read: GivenOptions) -> IsolationLevel:
-    return IsolationLevel[str(read.value("kafka.isolation.level")).upper()]
-
-
-def _corruption_report(read: GivenOptions, *, is_broker: bool) -> str | None:
+def _corruption_report(read: GivenOptions) -> str | None:
     report = read.text("corruptionReport")
-    if read.value("onCorruption") == "fail":
+    if read.values["onCorruption"] == "fail":
         if report is not None:
             read.fault("corruptionReport", "it is written only with onCorruption=skip")
         return None
     if not report:
         read.fault("corruptionReport", "onCorruption=skip needs a directory for what it skips")
-    if is_broker:
+    if read.values["kafka.bootstrap.servers"]:
         read.fault("onCorruption", "only files can be searched for what is sound behind damage")
     return report
 

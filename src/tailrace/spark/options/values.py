@@ -1,12 +1,15 @@
-"""The parsed options of the source, as frozen values."""
+"""The options of the source, declared by the fields of the frozen value that has them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from tailrace.config import Setting, setting, settings_of
+from tailrace.config.settings import INT64_MAX, settings_together
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.spark.limits import RateLimits
+from tailrace.spark.planning import TASKS_MAX
 
 
 class PointKind(Enum):
@@ -75,25 +78,194 @@ Selection: TypeAlias = Topics | Pattern | Partitions
 class SourceOptions:
     """The logs to read and the range to read of them."""
 
-    directories: tuple[str, ...]
-    """Data directories, as paths or URIs; none: there is a broker."""
-    bootstrap: str | None
-    """Addresses of brokers; None: there are directories."""
-    selection: Selection
-    starting: Bound
-    ending: Bound
-    starts_at_latest: bool
-    """Whether a starting timestamp newer than all records gives no records instead of an error."""
-    columns: tuple[str, ...]
+    directories: tuple[str, ...] = settings_together(
+        Setting(
+            name="path",
+            default="",
+            text="A data directory of Kafka or Tailrace: a local path, or any URI that pyarrow's "
+            "file systems open: `s3://…`, `gs://…`, `hdfs://…`.",
+        ),
+        Setting(
+            name="paths",
+            default="",
+            text='Several of them, as a JSON list; `load(["a", "b"])` gives it too.',
+        ),
+    )
+    """As paths or URIs; none: there is a broker."""
+    bootstrap: str | None = setting(
+        "kafka.bootstrap.servers",
+        default="",
+        convert=lambda text: text or None,
+        text="Or brokers. Every setting of a client may be given with the prefix `kafka.`: "
+        "`kafka.security.protocol`, `kafka.sasl.*`, `kafka.ssl.*`, "
+        "`kafka.request.timeout.ms`, …",
+    )
+    selection: Selection = settings_together(
+        Setting(
+            name="subscribe",
+            default="",
+            text="Topics: `a,b`.",
+        ),
+        Setting(
+            name="subscribePattern",
+            default="",
+            text="A regular expression for the whole name, which Kafka's internal topics and "
+            "metadata log never match.",
+        ),
+        Setting(
+            name="assign",
+            default="",
+            text='Partitions: `{"a": [0, 1]}`.',
+        ),
+    )
+    starting: Bound = settings_together(
+        Setting(
+            name="startingOffsets",
+            default="",
+            text="`earliest`, the default of a batch; `latest`, the default of a stream; or "
+            '`{"a": {"0": 23, "1": -2}, "b": "earliest"}`, where -2 is the earliest and -1 '
+            "the latest.",
+        ),
+        Setting(
+            name="startingTimestamp",
+            default=0,
+            low=0,
+            high=INT64_MAX,
+            text="ms since 1970, for all partitions. If given, it overrides the option by "
+            "partition, and that overrides offsets.",
+        ),
+        Setting(
+            name="startingOffsetsByTimestamp",
+            default="",
+            text='ms by partition: `{"a": {"0": 1700000000000}}`.',
+        ),
+    )
+    starts_at_latest: bool = setting(
+        "startingOffsetsByTimestampStrategy",
+        default="error",
+        choices=("error", "latest"),
+        convert=lambda text: text == "latest",
+        text="If no record is that new: an error, or the end of the log.",
+    )
+    ending: Bound = settings_together(
+        Setting(
+            name="endingOffsets",
+            default="",
+            text="As `startingOffsets`; `latest` by default. A stream has no end.",
+        ),
+        Setting(
+            name="endingTimestamp",
+            default=0,
+            low=0,
+            high=INT64_MAX,
+            text="As `startingTimestamp`.",
+        ),
+        Setting(
+            name="endingOffsetsByTimestamp",
+            default="",
+            text="As `startingOffsetsByTimestamp`.",
+        ),
+    )
+    columns: tuple[str, ...] = settings_together(
+        Setting(
+            name="columns",
+            default="",
+            text="`offset,value`: only these, in this order; other columns are not decoded.",
+        ),
+        Setting(
+            name="includeHeaders",
+            default=False,
+            text="Adds the column `headers`.",
+        ),
+        Setting(
+            name="includeMetadata",
+            default=False,
+            text="Adds the columns of metadata; see below.",
+        ),
+    )
     """The declared schema, in its order."""
-    isolation: IsolationLevel
-    fails_on_data_loss: bool
-    corruption_report: str | None
+    fails_on_data_loss: bool = setting(
+        "failOnDataLoss",
+        default=True,
+        text="`true`: deleted offsets fail the query. `false`: they are skipped, and no "
+        "record comes twice.",
+    )
+    corruption_report: str | None = settings_together(
+        Setting(
+            name="onCorruption",
+            default="fail",
+            choices=("fail", "skip"),
+            text="`fail` with file, position and offset; or `skip` to the next sound batch of a "
+            "file.",
+        ),
+        Setting(
+            name="corruptionReport",
+            default="",
+            text="The directory for what is skipped: a line of JSON for each piece.",
+        ),
+    )
     """The directory that gets a list of what is damaged and left out; None: damage is an error."""
-    task_count_min: int
-    task_records_max: int
-    task_bytes_max: int
-    limits: RateLimits
+    task_count_min: int = setting(
+        "minPartitions",
+        default=1,
+        low=1,
+        high=TASKS_MAX,
+        text="At least so many tasks.",
+    )
+    task_records_max: int = setting(
+        "maxRecordsPerPartition",
+        default=INT64_MAX,
+        low=1,
+        high=INT64_MAX,
+        text="Most records of a task.",
+    )
+    task_bytes_max: int = setting(
+        "maxBytesPerPartition",
+        default=INT64_MAX,
+        low=1,
+        high=INT64_MAX,
+        text="Most bytes of a task.",
+    )
+    limits: RateLimits = settings_together(
+        Setting(
+            name="maxOffsetsPerTrigger",
+            default=INT64_MAX,
+            low=1,
+            high=INT64_MAX,
+            text="Most offsets in a micro-batch; see below.",
+        ),
+        Setting(
+            name="minOffsetsPerTrigger",
+            default=1,
+            low=1,
+            high=INT64_MAX,
+            text="Offsets that a micro-batch waits for.",
+        ),
+        Setting(
+            name="maxBytesPerTrigger",
+            default=INT64_MAX,
+            low=1,
+            high=INT64_MAX,
+            text="Most bytes in a micro-batch.",
+        ),
+        Setting(
+            name="maxTriggerDelay",
+            default="15m",
+            text="How long a micro-batch waits for `minOffsetsPerTrigger`: `15m`, `10s` or "
+            "`500ms`.",
+        ),
+    )
     """Limits of a stream's micro-batches; a batch has none."""
+    isolation: IsolationLevel = setting(
+        "kafka.isolation.level",
+        default="read_uncommitted",
+        choices=("read_uncommitted", "read_committed"),
+        convert=lambda text: IsolationLevel[text.upper()],
+        text="`read_committed` also from files, by their transaction indexes.",
+    )
     client_settings: Mapping[str, str] = field(repr=False)
     """Settings of the client of brokers by Kafka's names; there may be a password among them."""
+
+
+OPTIONS: Final = settings_of(SourceOptions)
+"""Options that do something; those of the client of brokers come in addition."""
