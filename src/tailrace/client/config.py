@@ -12,8 +12,15 @@ from typing import Any, NamedTuple
 
 from tailrace.client.foreign import HINTS
 from tailrace.client.nodes import Credentials, NodesConfig, TlsSettings, tls_context
-from tailrace.config import field_values, parse_settings, setting, settings_of, settings_texts
-from tailrace.config.settings import INT32_MAX, INT64_MAX
+from tailrace.config import (
+    Setting,
+    field_values,
+    parse_settings,
+    setting,
+    settings_of,
+    settings_texts,
+)
+from tailrace.config.settings import INT32_MAX, INT64_MAX, settings_together
 from tailrace.errors import ConfigError
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -37,15 +44,14 @@ class ClientConfig:
     takes either class reads the same field names.
     """
 
-    bootstrap_servers: tuple[BrokerAddress, ...] = setting(
-        "bootstrap.servers",
-        default="",
-        # Its addresses depend on security.protocol too; `typed_settings` parses them.
-        convert=lambda _: (),
-        text=(
-            "HOST:PORT of some brokers, with commas between; the client learns the others from "
-            "them. `PLAINTEXT://HOST:PORT` is accepted if `security.protocol` is the same."
-        ),
+    bootstrap_servers: tuple[BrokerAddress, ...] = settings_together(
+        # An address may name a protocol, which has to be that of security.protocol.
+        Setting(
+            name="bootstrap.servers",
+            default="",
+            text="HOST:PORT of some brokers, with commas between; the client learns the others "
+            "from them. `PLAINTEXT://HOST:PORT` is accepted if `security.protocol` is the same.",
+        )
     )
     client_id: str = setting(
         "client.id",

@@ -203,7 +203,10 @@ def settings_by_key(declared: Mapping[K, Setting]) -> Mapping[K, Any]:
 
 
 def settings_together(*declared: Setting) -> Any:  # noqa: ANN401 - as dataclasses.field
-    """A dataclass field whose value follows from several settings; `field_values` leaves it out."""
+    """A dataclass field whose value follows from several settings.
+
+    `field_values` leaves it out, because only its caller knows what they mean together.
+    """
     return dataclasses.field(metadata={_METADATA: (declared, None)})
 
 

@@ -96,6 +96,18 @@ def test_a_name_that_is_far_too_long_gets_no_suggestion() -> None:
     assert "did you mean" not in caught.value.faults[0]
 
 
+def test_faults_can_be_collected() -> None:
+    """With a list for faults nothing is raised, and a bad value is replaced by the default."""
+    faults = ["before"]
+    values = parse_settings(DECLARED, {"segment.bytes": "5", "ratio": "1", "zz": ""}, faults=faults)
+    assert (values["segment.bytes"], values["ratio"]) == (100, 1.0)
+    assert faults == [
+        "before",
+        "segment.bytes: 5 is out of range (10 to 200)",
+        "zz: no such setting",
+    ]
+
+
 def test_the_reference_has_a_line_for_each_setting() -> None:
     """With default, range, and a note where it has no effect."""
     text = describe_settings(DECLARED)

@@ -263,6 +263,14 @@ def test_damage_is_skipped_in_files_only_and_never_in_silence() -> None:
 BROKER = {"subscribe": "a", "kafka.bootstrap.servers": "h:1"}
 
 
+def test_an_empty_list_of_brokers_beside_directories_is_no_broker() -> None:
+    """As if the option was not given: what is skipped in files is accepted."""
+    options = parsed(
+        **{"kafka.bootstrap.servers": "", "onCorruption": "skip", "corruptionReport": "report"}
+    )
+    assert (options.bootstrap, options.corruption_report) == (None, "report")
+
+
 def test_settings_of_the_client_are_kept_under_kafkas_names() -> None:
     """Without the prefix; none of them shows where the options are printed."""
     secret = {
