@@ -7,6 +7,7 @@ import pytest
 
 from tailrace import AsyncProducer
 from tailrace.client.producer.metrics import METRICS
+from tailrace.spark.environment import PYSPARK_NEWEST, PYSPARK_OLDEST, PYSPARK_RANGE
 from tailrace.spark.options import names
 from tailrace.spark.sink_options import COLUMNS as SINK_COLUMNS
 from tailrace.testing import virtual_runtime
@@ -47,6 +48,16 @@ def test_links_and_paths_lead_somewhere(path: Path) -> None:
         assert (path.parent / target).exists(), target
     for named in re.findall(r"`((?:src|tests|docs|benchmarks)/[\w./-]+)`", text):
         assert (ROOT / named).exists(), named
+
+
+def test_the_range_of_pyspark_is_the_same_everywhere() -> None:
+    """README, docs/spark.md and the extra of the package have the oldest and the newest version."""
+    (oldest, newest), next_minor = (PYSPARK_OLDEST, PYSPARK_NEWEST), PYSPARK_NEWEST[1] + 1
+    assert f"{oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}" == PYSPARK_RANGE
+    for path in (ROOT / "README.md", DOCS / "spark.md"):
+        assert f"PySpark {PYSPARK_RANGE}" in " ".join(path.read_text().split()), path
+    extra = f'"pyspark>={oldest[0]}.{oldest[1]},<{newest[0]}.{next_minor}"'
+    assert extra in (ROOT / "pyproject.toml").read_text()
 
 
 def test_commands_of_the_readme_are_targets() -> None:

@@ -1,4 +1,4 @@
-"""Checks for a PySpark that is new enough, and sets the Python of Spark's workers.
+"""What Spark needs of this machine: a supported PySpark, and a Python for its workers.
 
 Spark starts its Python workers as `python3` from PATH unless PYSPARK_PYTHON says otherwise. For a
 program that was started as `/path/venv/bin/python program.py` that is another Python, which has
@@ -12,6 +12,7 @@ Invariant: a Python that the user has chosen, by PYSPARK_PYTHON or `spark.pyspar
 import os
 import subprocess
 import sys
+import warnings
 from typing import TYPE_CHECKING, Final
 
 from tailrace.errors import FatalError
@@ -22,12 +23,22 @@ if TYPE_CHECKING:
 PYSPARK_OLDEST: Final = (4, 0)
 """The first version with data sources in Python."""
 
+PYSPARK_NEWEST: Final = (4, 3)
+"""The newest version that the tests run with."""
+
+PYSPARK_RANGE: Final = "4.0 to 4.3"
+"""From the oldest to the newest, as the messages and the documentation say it."""
+
+_INSTALL: Final = "pip install 'pyspark>=4.0,<4.4'"
+
 PROBE_SECONDS_MAX: Final = 30
 """A Python that has not imported the package by then counts as one that cannot."""
 
 
 def check_pyspark() -> None:
     """Raise if there is no PySpark, or one without data sources in Python.
+
+    Warns of a version that is newer than `PYSPARK_NEWEST`, once in a process.
 
     Raises:
         FatalError: the message says which version is there and what to install.
@@ -40,15 +51,22 @@ def check_pyspark() -> None:
 
 
 def check_pyspark_version(version: str) -> None:
-    """Raise if a version of PySpark has no data sources in Python.
+    """Raise if a version of PySpark has no data sources in Python; warn if it is not tested.
 
     Raises:
         FatalError: it is older than 4.0.
     """
-    if tuple(int(number) for number in version.split(".")[:2]) < PYSPARK_OLDEST:
+    given = tuple(int(number) for number in version.split(".")[:2])
+    if given < PYSPARK_OLDEST:
         raise FatalError(
-            f"tailrace needs PySpark 4.0 or later, and this is PySpark {version}. "
-            "Run: pip install --upgrade 'pyspark>=4.0'"
+            f"tailrace needs PySpark {PYSPARK_RANGE}, and this is PySpark {version}. "
+            f"Run: {_INSTALL}"
+        )
+    if given > PYSPARK_NEWEST:
+        warnings.warn(
+            f"tailrace is tested with PySpark {PYSPARK_RANGE}, and this is PySpark {version}, "
+            f"which may work. If it does not, run: {_INSTALL}",
+            stacklevel=2,
         )
 
 

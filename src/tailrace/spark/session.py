@@ -62,7 +62,7 @@ def session(
     as far as Spark can change them and with the format registered as by `install`.
 
     Raises:
-        FatalError: there is no Java that this PySpark runs on, or no PySpark of 4.0 or later.
+        FatalError: there is no Java that this PySpark runs on, no PySpark, or one older than 4.0.
 
     Example:
         >>> spark = session(settings={"spark.driver.memory": "4g"})

@@ -54,13 +54,25 @@ def test_an_old_pyspark_is_refused_in_one_sentence(version: str) -> None:
     with pytest.raises(FatalError) as caught:
         check_pyspark_version(version)
     assert str(caught.value) == (
-        f"tailrace needs PySpark 4.0 or later, and this is PySpark {version}. "
-        "Run: pip install --upgrade 'pyspark>=4.0'"
+        f"tailrace needs PySpark 4.0 to 4.3, and this is PySpark {version}. "
+        "Run: pip install 'pyspark>=4.0,<4.4'"
     )
 
 
-@pytest.mark.parametrize("version", ["4.0.0", "4.3.0", "4.4.0.dev1", "5.0.0"])
-def test_a_new_pyspark_is_taken(version: str) -> None:
-    """Every version since 4.0 is taken."""
+@pytest.mark.parametrize("version", ["4.0.0", "4.0.5", "4.1.4", "4.2.1", "4.3.0", "4.3.1.dev1"])
+def test_a_supported_pyspark_is_taken_without_a_word(version: str) -> None:
+    """Every version from 4.0 to 4.3, the one that runs these tests among them."""
     check_pyspark_version(version)
     check_pyspark()
+
+
+@pytest.mark.parametrize("version", ["4.4.0", "4.4.0.dev1", "4.10.0", "5.0.0"])
+def test_a_newer_pyspark_is_taken_with_a_warning(version: str) -> None:
+    """It says which versions are tested, and the command that installs one of them."""
+    with pytest.warns(UserWarning, match="is tested with") as caught:
+        check_pyspark_version(version)
+    [warning] = caught
+    assert str(warning.message) == (
+        f"tailrace is tested with PySpark 4.0 to 4.3, and this is PySpark {version}, which may "
+        "work. If it does not, run: pip install 'pyspark>=4.0,<4.4'"
+    )
