@@ -68,9 +68,10 @@ def install(spark: "SparkSession") -> "SparkSession":
         _ship(spark)
     check_pyspark()
     # Spark asks the class for its name, so PySpark's modules are needed from here on.
+    from tailrace.spark.pyspark_versions import register_source
     from tailrace.spark.source import TailraceDataSource
 
-    spark.dataSource.register(TailraceDataSource)
+    register_source(spark, TailraceDataSource)
     return spark
 
 

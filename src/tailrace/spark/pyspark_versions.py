@@ -1,7 +1,8 @@
 """Differences between the supported versions of PySpark.
 
     4.0   data sources in Python; Arrow writers for batches; `latestOffset()` has no arguments
-    4.1   Arrow writers for streams; a plan of a source is kept for the queries of its DataFrame
+    4.1   Arrow writers for streams; a plan of a source is kept for the queries of its DataFrame;
+          a format that Spark has found by itself can be registered
     4.2   `latestOffset(start, limit)`, read limits, `SupportsTriggerAvailableNow`
     4.3   nothing new for a data source
 
@@ -13,8 +14,13 @@ Invariant: no other module uses a name of PySpark that one of these versions lac
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
+from pyspark.errors import AnalysisException
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -56,6 +62,16 @@ except ImportError:
         """A stream reader that Spark tells about `Trigger.AvailableNow`; older ones do not."""
 
 
+def register_source(spark: "SparkSession", source: type[DataSource]) -> None:
+    """Register a format in a session, unless the session has found it by itself."""
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as error:
+        # Spark 4.0 refuses to register what it has found; later versions replace it.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+
+
 __all__ = [
     "HAS_READ_LIMITS",
     "DataSourceStreamArrowWriter",
@@ -63,4 +79,5 @@ __all__ = [
     "ReadLimit",
     "ReadMaxRows",
     "SupportsTriggerAvailableNow",
+    "register_source",
 ]
