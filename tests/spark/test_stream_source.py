@@ -218,7 +218,8 @@ def test_a_first_batch_that_failed_is_read_again_as_it_was(stream: Stream) -> No
     assert "the sink is full" in stream.failure(startingOffsets='{"t": {"0": 15}}')
     write_numbered(stream.data, T1, limit=5)
     stream.sink.fails_at = None
-    again = stream.run(startingOffsets="latest")
+    # PySpark 4.0 and 4.1 end a run with the batch that had failed.
+    again = stream.run(startingOffsets="latest") + stream.run(startingOffsets="latest")
     assert again == [span(15, 20), span(15, 20), span(20, 30) + span(0, 5, T1)]
 
 
@@ -425,7 +426,6 @@ def send(bootstrap: str, topic: str, *, count: int, value: bytes = b"") -> None:
         producer.flush()
 
 
-@needs_4_2
 @pytest.mark.wire
 def test_a_broker_is_streamed_like_a_directory(
     spark: SparkSession, tmp_path: Path, bootstrap: str
@@ -437,19 +437,35 @@ def test_a_broker_is_streamed_like_a_directory(
     send(bootstrap, "orders", count=100)
     assert stream.run() == [span(0, 100, orders)]
     send(bootstrap, "orders", count=50)
-    assert stream.run(maxOffsetsPerTrigger="40") == [
-        span(100, 140, orders),
-        span(140, 150, orders),
-    ]
+    assert stream.run() == [span(100, 150, orders)]
     query = stream.start(stream.load(), processingTime="0 seconds")
     try:
         for first in (150, 160):
             send(bootstrap, "orders", count=10)
             query.processAllAvailable()
             assert stream.sink.take() == [span(first, first + 10, orders)]
-        assert query.lastProgress["sources"][0]["latestOffset"] == '{"orders": {"0": 170, "1": 0}}'
+        [source] = query.lastProgress["sources"]
+        if HAS_READ_LIMITS:
+            assert source["latestOffset"] == '{"orders": {"0": 170, "1": 0}}'
     finally:
         query.stop()
+
+
+@needs_4_2
+@pytest.mark.wire
+def test_a_limit_divides_what_a_broker_has(
+    spark: SparkSession, tmp_path: Path, bootstrap: str
+) -> None:
+    """Also in the second run, which takes the end of the first from the checkpoint."""
+    create_topic(bootstrap, "limited", partition_count=2)
+    stream = Brokered(spark, tmp_path, bootstrap, "limited")
+    limited = TopicPartition("limited", 0)
+    for first in (0, 50):
+        send(bootstrap, "limited", count=50)
+        assert stream.run(maxOffsetsPerTrigger="40") == [
+            span(first, first + 40, limited),
+            span(first + 40, first + 50, limited),
+        ]
 
 
 @needs_4_2
