@@ -113,16 +113,17 @@ def test_damage_is_skipped_on_request_and_reported(spark: SparkSession, tmp_path
 def test_a_segment_that_goes_between_plan_and_task_is_noticed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The second query of a DataFrame reads by the plan of the first one."""
+    """A DataFrame that is collected again reads by the plan of the first time."""
     first = write_numbered(tmp_path, T0, limit=50)
     write_numbered(tmp_path, T0, first=50, limit=80)
     strict = load(spark, tmp_path)
     lenient = load(spark, tmp_path, failOnDataLoss="false")
-    assert (strict.count(), lenient.count()) == (80, 80)
+    # `count` would be planned anew by PySpark 4.0.
+    assert (len(strict.collect()), len(lenient.collect())) == (80, 80)
     first.unlink()
     with pytest.raises(PySparkException, match=r"KAFKA_DATA_LOSS\.COULD_NOT_READ_OFFSET_RANGE"):
-        strict.count()
-    assert offsets(lenient) == list(range(50, 80))
+        strict.collect()
+    assert sorted(row["offset"] for row in lenient.collect()) == list(range(50, 80))
 
 
 def test_times_and_offsets_can_be_mixed(spark: SparkSession, tmp_path: Path) -> None:
