@@ -30,6 +30,15 @@ BANNED_WORDS = re.compile("|".join(rf"\b{left}{right}\b" for left, right in (
 HOSTS = re.compile(r"\b(?:[a-z0-9-]+\.)+(?:org|com|net|dev)\b")
 """Names on the internet; of registries and mirrors, for one, the tree knows nothing."""
 HOSTS_ALLOWED = re.compile(r"(?:^|\.)(?:apache|example)\.(?:org|com)$")
+STARTS = {
+    "create_task", "ensure_future", "run_coroutine_threadsafe", "call_soon", "call_later",
+    "call_at", "add_reader", "add_writer", "watch_reads", "watch_writes", "start", "submit",
+    "Popen", "open", "pipe", "socket", "create_server", "create_connection", "listen", "connect",
+}  # fmt: skip
+"""Names of functions and methods that begin work, or open something that has to be closed."""
+STARTING = {"Producer", "AsyncProducer"}
+"""Kafka's KafkaProducer begins with its constructor too, and so do the other clients in Python:
+code that moves here calls no `start`."""
 PLACES = {str(ROOT), str(Path.home())}
 """Paths of this checkout and of the user's home, on any machine on which the tests run."""
 
@@ -109,6 +118,42 @@ def test_modules_classes_and_functions_are_within_budget() -> None:
             if isinstance(node, ast.ClassDef) and len(own_methods(node)) > CLASS_METHODS_MAX:
                 too_large.append(at(path, node))
     assert too_large == []
+
+
+def starts_in(function: Function, methods: dict[str, Function]) -> Iterator[str]:
+    """What a function starts or opens, also by methods of its own class, without inner functions.
+
+    Methods that were looked at are removed from `methods`.
+    """
+    left: list[ast.AST] = list(function.body)
+    while left:
+        node = left.pop()
+        if isinstance(node, Function | ast.Lambda):
+            continue
+        left += ast.iter_child_nodes(node)
+        match node:
+            case ast.Call(func=ast.Attribute(ast.Name("self"), name)) if name in methods:
+                yield from starts_in(methods.pop(name), methods)
+            case ast.Call(func=ast.Name(name) | ast.Attribute(attr=name)) if name in STARTS:
+                yield name
+            case _:
+                pass
+
+
+def test_constructors_start_and_open_nothing() -> None:
+    """To make an object begins no work; a method `start`, an `open` or a `with` block does."""
+    starting = []
+    for path in SOURCES:
+        for node in nodes(path):
+            if isinstance(node, ast.ClassDef) and node.name not in STARTING:
+                methods = {each.name: each for each in methods_in(node)}
+                for name in ("__init__", "__post_init__"):
+                    if name in methods:
+                        constructor = methods.pop(name)
+                        starting += [
+                            f"{at(path, node)} {each}" for each in starts_in(constructor, methods)
+                        ]
+    assert starting == []
 
 
 def test_parameters_are_few_and_named() -> None:

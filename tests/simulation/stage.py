@@ -144,6 +144,7 @@ def stage(*, nodes: int = 1, partitions: int = 2, seed: int = 0) -> Iterator[Sta
     """A cluster with a topic `t`."""
     with virtual_runtime(seed=seed) as outside:
         cluster = ScriptedCluster(outside, nodes=nodes)
+        cluster.start()
         cluster.create_topic("t", partitions=partitions)
         yield Stage(outside, cluster)
 

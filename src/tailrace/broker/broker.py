@@ -57,7 +57,7 @@ WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
 
 
 class RunningBroker:
-    """A broker that accepts requests, on the running event loop; `start_broker` creates it."""
+    """A broker on one event loop, which accepts requests from `start` on; see `start_broker`."""
 
     def __init__(
         self,
@@ -122,17 +122,28 @@ class RunningBroker:
         self._schedules = [
             Schedule(self._housekeeping(directory).jobs(config)) for directory in logs.directories
         ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Open the port and begin the background tasks.
+
+        Raises:
+            ListenError: the address cannot be used; nothing was started.
+        """
+        self._server.start()
+        self.logs.on_failure = self._directory_failed
+        # Abort the compaction of a topic whose policy no longer contains `compact`.
+        self.replicas.on_compaction_end = self.cleaner.abort
+        self.replicas.on_rolled = self._flushes.ask_rolled
+        for schedule in self._schedules:
+            schedule.start()
         # Compaction can take hours, so it is a task of its own and not a job of the schedule.
         self._tasks = [asyncio.ensure_future(self._load_kernels_when_worth_it())]
-        if config.is_cleaner_enabled:
+        backoff_ms, cleaner = self.config.cleaner_backoff_ms, self.config.cleaner
+        if backoff_ms is not None:
             self._tasks += [
-                asyncio.ensure_future(self._clean(config.cleaner_backoff_ms))
-                for _ in range(config.cleaner_thread_count)
+                asyncio.ensure_future(self._clean(backoff_ms)) for _ in range(cleaner.thread_count)
             ]
-        logs.on_failure = self._directory_failed
-        # Abort the compaction of a topic whose policy no longer contains `compact`.
-        replicas.on_compaction_end = self.cleaner.abort
-        replicas.on_rolled = self._flushes.ask_rolled
 
     @property
     def endpoint(self) -> tuple[str, int]:
@@ -353,6 +364,7 @@ async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
             controller=controller,
             replicas=replicas,
         )
+        broker.start()
         broker.resume_moves(moves)
     except BaseException:
         logs.abandon()

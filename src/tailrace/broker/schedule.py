@@ -42,17 +42,22 @@ class PeriodicJob:
 
 
 class Schedule:
-    """Runs jobs one after the other until `stop`."""
+    """Runs jobs one after the other, from `start` until `stop`."""
 
     def __init__(self, jobs: Sequence[PeriodicJob]) -> None:
         self._jobs = jobs
         self._stopped = Signal()
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to count the delays of the jobs, on the running event loop."""
         self._running = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
         """Begin no more jobs, and wait for the running one."""
         self._stopped.fire()
-        await self._running
+        if self._running is not None:
+            await self._running
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

@@ -60,7 +60,7 @@ class Brokers:
         self,
         config: ClientConfig,
         *,
-        open_network: Callable[[], WaitingNetwork] = PollingNetwork,
+        open_network: Callable[[], WaitingNetwork] = PollingNetwork.open,
         monotonic: Callable[[], float] = time.monotonic,
         chance: random.Random | None = None,
     ) -> None:

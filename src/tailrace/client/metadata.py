@@ -47,7 +47,7 @@ class ClusterReader:
         settings: Mapping[str, object] | None = None,
         client_id: str = "tailrace",
         timeout_ms: int = REQUEST_TIMEOUT_MS,
-        open_network: Callable[[], WaitingNetwork] = PollingNetwork,
+        open_network: Callable[[], WaitingNetwork] = PollingNetwork.open,
         monotonic: Callable[[], float] = time.monotonic,
         chance: random.Random | None = None,
     ) -> None:

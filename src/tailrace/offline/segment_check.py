@@ -84,19 +84,16 @@ class SegmentWalk(Protocol):
 
 
 class SegmentCheck:
-    """A walk that looks at every byte; see the module.
-
-    Raises:
-        OSError: the log file cannot be opened; FileNotFoundError if a broker has just deleted it.
-    """
+    """A walk that looks at every byte; see the module. `open` makes it."""
 
     def __init__(
         self,
         files: Files,
         segment: SegmentFiles,
+        log: File,
         *,
         following: int | None,
-        progress: Progress = lambda _: None,
+        progress: Progress,
     ) -> None:
         self.is_complete = True
         self.has_grown = False
@@ -105,12 +102,30 @@ class SegmentCheck:
         """Base offset of the next segment; None: this one takes the appends."""
         self._progress = progress
         self._files = files
-        self._opened: list[File] = []
-        self._log = self._open(segment.path)
+        self._log = log
+        self._opened = [log]
         self._next_offset = segment.base_offset
         """No batch may begin below it."""
         self._end = 0
         """Position behind the last batch so far."""
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        segment: SegmentFiles,
+        *,
+        following: int | None,
+        progress: Progress = lambda _: None,
+    ) -> "SegmentCheck":
+        """A check of this segment; `following` is the base offset of the next one, if any.
+
+        Raises:
+            OSError: the log file cannot be opened; FileNotFoundError if a broker has just deleted
+                it.
+        """
+        log = files.open(segment.path, read_only=True)
+        return cls(files, segment, log, following=following, progress=progress)
 
     def walk(self) -> Iterator[Finding | CheckedBatch | CheckedRun]:
         """Every batch, damaged ones too, with the rules that do not hold."""
@@ -226,18 +241,15 @@ class SegmentCheck:
             return f"offset {last} is more than {INT32_MAX} above the segment's base"
         return None
 
-    def _open(self, path: str) -> File:
-        file = self._files.open(path, read_only=True)
-        self._opened.append(file)
-        return file
-
     def _open_index(self, suffix: str) -> tuple[str, File | None]:
         """Path and file; a missing index is in order, since a broker writes it anew."""
         path = self._segment.sibling(suffix)
         try:
-            return path, self._open(path)
+            file = self._files.open(path, read_only=True)
         except FileNotFoundError:
             return path, None
+        self._opened.append(file)
+        return path, file
 
 
 def _with_next(

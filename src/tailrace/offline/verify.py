@@ -308,4 +308,4 @@ def _orphans(files: Files, found: PartitionFiles) -> Iterator[Finding]:
 def _open_check(
     files: Files, segment: SegmentFiles, following: int | None, *, progress: Progress
 ) -> SegmentCheck:
-    return SegmentCheck(files, segment, following=following, progress=progress)
+    return SegmentCheck.open(files, segment, following=following, progress=progress)

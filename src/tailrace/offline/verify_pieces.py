@@ -53,7 +53,7 @@ def check_segment(
     """Look at every byte of a segment; `following` is the base offset of the next one, if any."""
     load_kernels_for(segment.size)
     try:
-        check = SegmentCheck(files, segment, following=following, progress=progress)
+        check = SegmentCheck.open(files, segment, following=following, progress=progress)
     except OSError as error:
         return SegmentReport(base_offset=segment.base_offset, is_open=False, error=error)
     limit = FindingLimit()
@@ -92,7 +92,10 @@ def join_segments(
 
     def open_segment(segment: SegmentFiles, following: int | None) -> "_Headers":
         del following
-        return _Headers(files, segment, reports[segment.base_offset])
+        report = reports[segment.base_offset]
+        if report.error is not None and not report.is_open:
+            raise report.error
+        return _Headers(files.open(segment.path, read_only=True), segment, report)
 
     return verify_partition(files, found, open_segment=open_segment)
 
@@ -100,13 +103,11 @@ def join_segments(
 class _Headers:
     """A walk over headers, which repeats what a report says."""
 
-    def __init__(self, files: Files, segment: SegmentFiles, report: SegmentReport) -> None:
-        if report.error is not None and not report.is_open:
-            raise report.error
+    def __init__(self, log: File, segment: SegmentFiles, report: SegmentReport) -> None:
         self.is_complete, self.has_grown = report.is_complete, report.has_grown
         self._path = segment.path
         self._report = report
-        self._log: File = files.open(segment.path, read_only=True)
+        self._log = log
 
     def walk(self) -> Iterator[Finding | CheckedBatch]:
         """The batches that the check has come to, with its findings before them."""

@@ -97,7 +97,7 @@ class JudgeTail(Protocol):
 
 
 class LogReader:
-    """The batches of one partition between two offsets."""
+    """The batches of one partition between two offsets; `open_log_reader` makes it."""
 
     def __init__(
         self,
@@ -112,12 +112,11 @@ class LogReader:
         self.start_offset = 0
         """The first offset that may be read."""
         self.end_offset = 0
-        """The offset behind the last whole batch when the log was opened."""
+        """The offset behind the last whole batch at the time of `open`."""
         self.files = files
         self.folder = folder
         self._given_start = log_start_offset
         self._judge_tail = judge_tail
-        self._open()
 
     def batches(self, start_offset: int, limit_offset: int) -> Iterator[Batch]:
         """Every batch with an offset of the range; as `stored_runs`."""
@@ -348,8 +347,13 @@ class LogReader:
             file.close()
         return None
 
-    def _open(self) -> None:
-        """List the segments and find both ends of the log, from one consistent listing."""
+    def open(self) -> None:
+        """List the segments and find both ends of the log, from one consistent listing.
+
+        Raises:
+            CorruptionError: the log cannot be read up to its end.
+            OSError: the folder is not there or may not be read.
+        """
         found, _ = list_segment_files(self.files, self.folder)
         for _ in range(TRIES_MAX):
             failure: Stale | None = None
@@ -450,12 +454,14 @@ def open_log_reader(
         CorruptionError: the log cannot be read up to its end.
         OSError: the folder is not there or may not be read.
     """
-    return LogReader(
+    reader = LogReader(
         files=files,
         folder=folder,
         log_start_offset=log_start_offset,
         judge_tail=judge_tail,
     )
+    reader.open()
+    return reader
 
 
 def partition_folders(files: Files, data_directory: str) -> dict[TopicPartition, str]:

@@ -238,7 +238,7 @@ class KernelSocket:
 
 
 class KernelListener:
-    """A listening TCP socket on the running event loop."""
+    """A listening TCP socket on the running event loop, which accepts from `start` on."""
 
     def __init__(
         self, listening: socket.socket, accepted: Callable[[AcceptedSocket], None]
@@ -248,7 +248,10 @@ class KernelListener:
         self._is_paused = False
         self._loop = asyncio.get_running_loop()
         self.host, self.port = listening.getsockname()[:2]
-        self._loop.add_reader(listening.fileno(), self._accept)
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._watch()
 
     def _accept(self) -> None:
         for _ in range(ACCEPTED_AT_ONCE):
@@ -434,7 +437,9 @@ class SocketNetwork:
         except OSError as error:
             listening.close()
             raise _listen_error(host, port, error) from error
-        return KernelListener(listening, accepted)
+        listener = KernelListener(listening, accepted)
+        listener.start()
+        return listener
 
 
 def without_front(buffers: list[Buffer], size: int) -> list[Buffer]:

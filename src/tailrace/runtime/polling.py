@@ -33,24 +33,17 @@ threads may wait. Python's `poll` can do neither; `select` can if it is woken fo
 
 
 class PollingNetwork:
-    """Outgoing connections whose callbacks run inside of `run`.
+    """Outgoing connections whose callbacks run inside of `run`; `open` makes one.
 
     All methods but `wake` and `call_soon_threadsafe` must be called by one thread at a time. A
     socket may be closed between `wait` and `run`: its callbacks are removed, and a newer socket
     with the same descriptor gets a spurious callback.
     """
 
-    def __init__(self) -> None:
-        self._alarm, self._bell = os.pipe()
-        """A byte written to the bell ends a `wait`."""
-        try:
-            os.set_blocking(self._alarm, False)
-            self._selector = _Selector()
-            self._selector.register(self._alarm, selectors.EVENT_READ)
-        except OSError:  # no descriptor is left
-            os.close(self._alarm)
-            os.close(self._bell)
-            raise
+    def __init__(self, selector: selectors.BaseSelector, *, alarm: int, bell: int) -> None:
+        self._selector = selector
+        self._alarm, self._bell = alarm, bell
+        """What is written to the bell ends a `wait`."""
         self._is_closed = False
         self._readers: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Callable[[], None]] = {}
@@ -58,6 +51,24 @@ class PollingNetwork:
         self._is_woken = False
         self._closing = threading.Lock()
         """Prevents a name lookup that ends late from writing to a closed descriptor."""
+
+    @classmethod
+    def open(cls) -> "PollingNetwork":
+        """A network with no connections yet; `close` releases its descriptors.
+
+        Raises:
+            OSError: no descriptor is left.
+        """
+        alarm, bell = os.pipe()
+        try:
+            os.set_blocking(alarm, False)
+            selector = _Selector()
+            selector.register(alarm, selectors.EVENT_READ)
+        except OSError:
+            os.close(alarm)
+            os.close(bell)
+            raise
+        return cls(selector, alarm=alarm, bell=bell)
 
     def connect(
         self, host: str, port: int, done: Callable[[Socket | OSError], None], *, first: int = 0

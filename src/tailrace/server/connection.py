@@ -32,7 +32,10 @@ OUTPUT_BUFFERS_MAX: Final = 64
 
 
 class Connection:
-    """Reads, dispatches and answers until the peer closes or sends an invalid request."""
+    """Reads, dispatches and answers until the peer closes or sends an invalid request.
+
+    It reads from `start_reading` on.
+    """
 
     def __init__(
         self,
@@ -70,7 +73,12 @@ class Connection:
         """Whether responses wait for room in the kernel's buffer, or for a device."""
         self._loop = asyncio.get_running_loop()
         self._active_at = self._loop.time()
-        self._read_more()
+
+    def start_reading(self) -> None:
+        """Read requests as they arrive; does nothing while the socket is read."""
+        if not self._is_reading:
+            self._is_reading = True
+            self._socket.watch_reads(self._on_readable)
 
     @property
     def peer(self) -> str:
@@ -110,11 +118,6 @@ class Connection:
         self._share.end()
         self._on_close(self)
 
-    def _read_more(self) -> None:
-        if not self._is_reading:
-            self._is_reading = True
-            self._socket.watch_reads(self._on_readable)
-
     def _pause(self) -> None:
         if self._is_reading:
             self._is_reading = False
@@ -127,7 +130,7 @@ class Connection:
         share = self._share
         is_waiting = self._is_blocked or share.is_waiting or share.is_queued
         if self._answering is None and not is_waiting:
-            self._read_more()
+            self.start_reading()
         else:
             self._pause()
 

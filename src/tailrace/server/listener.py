@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.runtime.network import AcceptedSocket, Network
+from tailrace.runtime.network import AcceptedSocket, Listener, Network
 from tailrace.server.connection import Connection
 from tailrace.server.dispatch import Dispatcher
 from tailrace.server.memory import ReceiveTurns, RequestMemory
@@ -34,7 +34,7 @@ class ServerStatistics:
 
 
 class Server:
-    """Accepts connections and owns them until they end."""
+    """Accepts connections from `start` on, and owns them until they end."""
 
     def __init__(
         self,
@@ -48,6 +48,8 @@ class Server:
         memory_bytes_max: int,
         limits: ConnectionLimits,
     ) -> None:
+        self._network = network
+        self._address = address
         self._dispatcher = dispatcher
         self._sending = ResponseSender(read_from_device)
         self._frame_bytes_max = frame_bytes_max
@@ -60,18 +62,33 @@ class Server:
         """Connections whose clients have closed; to be closed here."""
         self._refused: Counter[str] = Counter()
         """Refused connections by address, since the last check."""
-        self._listener = network.listen(*address, self._accepted)
+        self._listener: Listener | None = None
+        """The open port; None before `start`."""
+        self._sweeping: asyncio.Handle | None = None
+
+    def start(self) -> None:
+        """Open the port, on the running event loop; connections are accepted from now on.
+
+        Raises:
+            ListenError: the address cannot be used; nothing was started.
+        """
+        self._listener = self._network.listen(*self._address, self._accepted)
         self._sweeping = self._sweep_later()
 
     @property
     def host(self) -> str:
-        """The address that is listened on."""
-        return self._listener.host
+        """The address that is listened on, after `start`."""
+        return self._open_port.host
 
     @property
     def port(self) -> int:
-        """The port in use, also if port 0 was given."""
-        return self._listener.port
+        """The port in use after `start`, also if port 0 was given."""
+        return self._open_port.port
+
+    @property
+    def _open_port(self) -> Listener:
+        assert self._listener is not None, "the server was not started"
+        return self._listener
 
     def statistics(self) -> ServerStatistics:
         """Connections and memory right now."""
@@ -82,9 +99,11 @@ class Server:
         )
 
     def close(self) -> None:
-        """Accept no more and end every connection."""
-        self._listener.close()
-        self._sweeping.cancel()
+        """Accept no more and end every connection; does nothing before `start`."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         for connection in tuple(self._connections):
             connection.close()
 
@@ -141,12 +160,12 @@ class Server:
             return
         if self._quotas.is_full:
             logger.warning("connections_full count=%d", len(self._connections) + 1)
-            self._listener.pause()
+            self._open_port.pause()
 
         def ended(connection: Connection) -> None:
             self._connections.discard(connection)
             self._quotas.give_back(address)
-            self._listener.resume()
+            self._open_port.resume()
 
         connection = Connection(
             socket,
@@ -159,4 +178,5 @@ class Server:
             on_close=ended,
         )
         self._connections.add(connection)
+        connection.start_reading()
         logger.debug("connection_opened peer=%s", connection.peer)

@@ -2,6 +2,7 @@
 
     with virtual_runtime() as outside:
         cluster = ScriptedCluster(outside, nodes=3)
+        cluster.start()
         cluster.create_topic("t", partitions=4)
         cluster.script.add(ApiKey.PRODUCE, FaultKind.CUT_AFTER)
         ...a client with bootstrap.servers=cluster.bootstrap...
@@ -72,7 +73,10 @@ class Channel:
         self._swapped: bytes = b""
         self._is_busy = False
         self._is_lost = False
-        socket.watch_reads(self._readable)
+
+    def start(self) -> None:
+        """Begin to read requests."""
+        self._socket.watch_reads(self._readable)
 
     def close(self) -> None:
         """End the connection."""
@@ -190,7 +194,6 @@ class ScriptedNode:
         self.channels: list[Channel] = []
         self._listener: Listener | None = None
         self.port = 0
-        self.revive()
 
     @property
     def is_alive(self) -> bool:
@@ -198,7 +201,7 @@ class ScriptedNode:
         return self._listener is not None
 
     def revive(self) -> None:
-        """Accept connections again, on the same port as before."""
+        """Accept connections; again on the same port as before, if there was one."""
         if self._listener is None:
             self._listener = self.cluster.outside.network.listen(
                 self.cluster.host, self.port, self._accepted
@@ -216,11 +219,13 @@ class ScriptedNode:
 
     def _accepted(self, socket: Socket) -> None:
         self.channels = [each for each in self.channels if each.is_open]
-        self.channels.append(Channel(self, socket))
+        channel = Channel(self, socket)
+        self.channels.append(channel)
+        channel.start()
 
 
 class ScriptedCluster:
-    """Nodes 1 to `nodes`, their topics, and their faults."""
+    """Nodes 1 to `nodes`, their topics, and their faults; nodes accept connections from `start`."""
 
     def __init__(self, outside: Outside, *, nodes: int = 1, host: str = "node") -> None:
         self.outside = outside
@@ -248,6 +253,11 @@ class ScriptedCluster:
         self.sent: list[SentBatch] = []
         """Every received batch, in order."""
         self.nodes = {number: ScriptedNode(self, number) for number in range(1, nodes + 1)}
+
+    def start(self) -> None:
+        """Start all nodes."""
+        for node in self.nodes.values():
+            node.revive()
 
     @property
     def bootstrap(self) -> str:

@@ -86,25 +86,30 @@ class Proxy:
     """
 
     def __init__(self, target: str, *, port: int = 0) -> None:
-        """Forwards to `target`, a `host:port`; port 0 takes any free one.
+        """Will forward to `target`, a `host:port`, in a `with` block; port 0 takes any free one.
 
         A client's connection is closed at once if the target refuses.
         """
         host, _, number = target.rpartition(":")
         self._target = host, int(number)
-        self._listener = socket.create_server(("127.0.0.1", port))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        """`host:port`, for `bootstrap.servers` and advertised listeners."""
+        self._port = port
+        self._listener: socket.socket
+        self.address = ""
+        """`host:port` in the `with` block, for `bootstrap.servers` and advertised listeners."""
         self._rules: dict[Direction, tuple[Action, frozenset[int] | None]] = {}
         self._connections: set[_Connection] = set()
         self._changed = asyncio.Event()
         """Set when the rules change, and then replaced by a new event."""
         self._disturbed_count = 0
         self._disturbed = threading.Condition()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+        self._loop: asyncio.AbstractEventLoop
+        self._thread: threading.Thread
 
     def __enter__(self) -> Self:
+        self._listener = socket.create_server(("127.0.0.1", self._port))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
         self._thread.start()
         self._on_loop(lambda: None)
         return self

@@ -33,7 +33,9 @@ def real_cluster(*, nodes: int = 1) -> Iterator[ScriptedCluster]:
     async def start() -> ScriptedCluster:
         # A cluster uses only these two attributes of `Outside`.
         outside = cast("Outside", SimpleNamespace(loop=loop, network=SocketNetwork()))
-        return ScriptedCluster(outside, nodes=nodes, host="127.0.0.1")
+        cluster = ScriptedCluster(outside, nodes=nodes, host="127.0.0.1")
+        cluster.start()
+        return cluster
 
     async def stop() -> None:
         for node in cluster.nodes.values():

@@ -173,6 +173,7 @@ def test_a_job_that_breaks_is_told_and_comes_again(caplog: pytest.LogCaptureFixt
                 PeriodicJob(name="works", delay_ms=500, interval_ms=2000, work=works),
             ]
         )
+        schedule.start()
         await outside.pass_time(4.9)
         await schedule.stop()
         await outside.pass_time(5)
@@ -195,6 +196,7 @@ def test_a_stop_waits_for_the_job_at_hand() -> None:
             done.append("ended")
 
         schedule = Schedule([PeriodicJob(name="slow", delay_ms=0, interval_ms=0, work=slow)])
+        schedule.start()
         await outside.pass_time(1)
         await schedule.stop()
         return done
@@ -202,6 +204,24 @@ def test_a_stop_waits_for_the_job_at_hand() -> None:
     with virtual_runtime() as outside:
         assert outside.run(scenario(outside)) == ["begun", "ended"]
         assert outside.loop.time() == pytest.approx(10)
+
+
+def test_a_schedule_that_was_not_started_runs_nothing() -> None:
+    """Its jobs wait for `start`, and it may be stopped all the same."""
+
+    async def scenario(outside: Outside) -> list[str]:
+        done: list[str] = []
+
+        async def works() -> None:
+            done.append("worked")
+
+        schedule = Schedule([PeriodicJob(name="works", delay_ms=0, interval_ms=0, work=works)])
+        await outside.pass_time(10)
+        await schedule.stop()
+        return done
+
+    with virtual_runtime() as outside:
+        assert outside.run(scenario(outside)) == []
 
 
 def test_a_device_that_hangs_delays_no_other_directory() -> None:

@@ -33,6 +33,7 @@ def stage(*, nodes: int = 2, batches: int = 6) -> Iterator[tuple[ReadableCluster
     """A cluster whose `flights-0` has batches of ten records, and a reader."""
     with waiting_world() as (outside, network):
         cluster = ReadableCluster(outside, nodes=nodes)
+        cluster.start()
         for _ in range(batches):
             cluster.flights.write(10)
         client = reader(outside, network, cluster.bootstrap)

@@ -16,7 +16,7 @@ TIME_LIMIT_S = 20.0
 @pytest.fixture
 def network() -> Iterator[PollingNetwork]:
     """A network that is closed again."""
-    network = PollingNetwork()
+    network = PollingNetwork.open()
     yield network
     network.close()
 

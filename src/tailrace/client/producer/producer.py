@@ -81,7 +81,7 @@ class Producer(BaseProducer):
         **more_settings: object,
     ) -> None:
         config = parse_producer_config(settings, more_settings)
-        network = PollingNetwork()
+        network = PollingNetwork.open()
         self._driver = ThreadDriver(network)
         try:
             engine = Engine(
