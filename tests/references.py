@@ -17,6 +17,7 @@ Not here: what those documents say besides; people write that.
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -87,21 +88,47 @@ def metrics() -> str:
         + "\n## Statistics\n\nWhat `statistics()` of an object returns: a frozen value, of the "
         "moment in which it is called.\n\n| object | value | what it is |\n|---|---|---|\n"
         + "".join(sorted(statistics()))
+        + "\nWhat these values have:\n\n| value | field | type | what it is |\n|---|---|---|---|\n"
+        + "".join(
+            f"| `{value}` | `{figure}` | `{kind}` | {said} |\n"
+            for value, figure, kind, said in sorted(figures_of_statistics(), key=lambda row: row[0])
+        )
     )
+
+
+def figures_of_statistics() -> Iterator[tuple[str, str, str, str]]:
+    """The fields of each value that `statistics` returns: value, field, type, docstring."""
+    for _, owner in _classes():
+        if not owner.name.endswith("Statistics"):
+            continue
+        for field, after in pairwise([*owner.body, ast.Pass()]):
+            if isinstance(field, ast.AnnAssign):
+                match after:
+                    case ast.Expr(ast.Constant(str(text))):
+                        said = " ".join(text.split())
+                    case _:
+                        said = ""
+                kind = ast.unparse(field.annotation)
+                yield owner.name, ast.unparse(field.target), kind.replace("|", "\\|"), said
+
+
+def _classes() -> Iterator[tuple[Path, ast.ClassDef]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        for each in ast.walk(ast.parse(path.read_text())):
+            if isinstance(each, ast.ClassDef):
+                yield path, each
 
 
 def statistics() -> Iterator[str]:
     """A row for each class with a method `statistics`."""
-    for path in SOURCE.rglob("*.py"):
-        tree = ast.parse(path.read_text())
-        for owner in (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)):
-            for method in owner.body:
-                if isinstance(method, ast.FunctionDef) and method.name == "statistics":
-                    assert method.returns is not None
-                    value = ast.unparse(method.returns).strip("'")
-                    said = (ast.get_docstring(method) or "").splitlines()[0]
-                    where = path.relative_to(SOURCE)
-                    yield f"| `{owner.name}` in `{where}` | `{value}` | {said} |\n"
+    for path, owner in _classes():
+        for method in owner.body:
+            if isinstance(method, ast.FunctionDef) and method.name == "statistics":
+                assert method.returns is not None
+                value = ast.unparse(method.returns).strip("'")
+                said = (ast.get_docstring(method) or "").splitlines()[0]
+                where = path.relative_to(SOURCE)
+                yield f"| `{owner.name}` in `{where}` | `{value}` | {said} |\n"
 
 
 def cli() -> str:

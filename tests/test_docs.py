@@ -11,7 +11,7 @@ from tailrace.spark.environment import PYSPARK_NEWEST, PYSPARK_OLDEST, PYSPARK_R
 from tailrace.spark.options import names
 from tailrace.spark.sink_options import COLUMNS as SINK_COLUMNS
 from tailrace.testing import virtual_runtime
-from tests.references import DOCS, REFERENCES, ROOT
+from tests.references import DOCS, REFERENCES, ROOT, figures_of_statistics
 
 MARKDOWN = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
@@ -31,6 +31,12 @@ def test_every_metric_is_explained() -> None:
 
     with virtual_runtime() as outside:
         assert outside.run(names()) == set(METRICS)
+
+
+def test_every_figure_of_statistics_is_explained() -> None:
+    """Each has a sentence, from which docs/metrics.md is made, with its unit if it has one."""
+    silent = [f"{value}.{figure}" for value, figure, _, said in figures_of_statistics() if not said]
+    assert silent == []
 
 
 def test_every_option_of_spark_is_explained() -> None:

@@ -67,11 +67,15 @@ class LogStatistics:
     """A log as it stood when it was last looked at."""
 
     partition: TopicPartition
+    """Topic and number."""
     folder: str
+    """Path of the partition's folder."""
     earliest_offset: int
+    """The first offset that can be read."""
     latest_offset: int
-    """Offset behind the last record that the isolation level lets be read."""
+    """The offset after the last that the isolation level lets be read."""
     segment_count: int
+    """Segments of the log."""
     size_bytes: int
     """Size of the log files, up to the last whole batch."""
     skipped_count: int

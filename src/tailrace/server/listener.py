@@ -27,6 +27,7 @@ class ServerStatistics:
     """Connections and memory of a server at one moment."""
 
     connection_count: int
+    """Open connections."""
     buffered_bytes: int
     """Memory for requests that are not completely received."""
     claimed_bytes: int

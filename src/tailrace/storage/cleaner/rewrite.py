@@ -47,12 +47,17 @@ class CleaningStatistics:
     """Counts of a round so far."""
 
     map_bytes_read: int
+    """Bytes read by the first pass, which puts keys in the map."""
     map_records_read: int
+    """Records read by the first pass."""
     bytes_read: int
-    """Bytes read by the second pass, as `records_read`."""
+    """Bytes read by the second pass, which writes the new segments."""
     bytes_written: int
+    """Bytes in the new segments."""
     records_read: int
+    """Records read by the second pass."""
     records_written: int
+    """Records in the new segments."""
     unkeyed_records: int
     """Records that were removed because they have no key."""
     unmapped_records: int
