@@ -83,3 +83,18 @@ def test_a_partition_that_is_not_there_is_told_soon(tmp_path: Path) -> None:
         receipt = producer.send("flights", b"JFK", partition=9)
         said = str(receipt.exception(5))
         assert said.startswith("partition: topic flights has no partition 9, it has 0 alone; ")
+
+
+def test_statistics_are_those_of_the_running_broker(tmp_path: Path) -> None:
+    """A program on another thread gets one value for all of it; without a broker there is none."""
+    broker = Broker(tmp_path, auto_create_topics_enable=True, num_partitions=3)
+    with pytest.raises(RuntimeError, match="use it in a with block"):
+        broker.statistics()
+    with broker:
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send("flights", b"JFK").result()
+            nodes = producer.statistics().nodes.nodes.values()
+            found = broker.statistics()
+        assert found.replicas.partition_count == found.logs.log_count == 3
+        assert found.server.connection_count == sum(each.is_ready for each in nodes)
+        assert list(found.schedules) == [str(tmp_path)]

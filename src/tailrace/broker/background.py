@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tailrace.broker.broker import RunningBroker, start_broker
+from tailrace.broker.broker import BrokerStatistics, RunningBroker, start_broker
 from tailrace.broker.config import broker_config
 from tailrace.config import settings_texts
 from tailrace.errors import kind_of
@@ -57,6 +57,21 @@ class Broker:
         if self._running is None:
             raise RuntimeError("the broker is not running; use it in a with block")
         return self._running.bootstrap_servers
+
+    def statistics(self) -> BrokerStatistics:
+        """The statistics of all parts of the broker; looks at every segment of every log.
+
+        Raises:
+            RuntimeError: the broker is not running.
+        """
+        running, loop = self._running, self._loop
+        if running is None or loop is None:
+            raise RuntimeError("the broker is not running; use it in a with block")
+
+        async def look() -> BrokerStatistics:
+            return running.statistics()
+
+        return asyncio.run_coroutine_threadsafe(look(), loop).result()
 
     def __enter__(self) -> Self:
         self.start()

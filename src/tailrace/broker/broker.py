@@ -15,12 +15,14 @@ import logging
 import socket
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from tailrace import kernels
 from tailrace.broker.cleaning import clean_regularly
 from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
 from tailrace.broker.loading import Loading
-from tailrace.broker.schedule import Housekeeping, Schedule
+from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
 from tailrace.broker.wiring import find_handlers
 from tailrace.cluster.changes import TopicChanges
 from tailrace.cluster.controller import Controller
@@ -31,21 +33,26 @@ from tailrace.kernels.loading import load_beside
 from tailrace.model import TopicPartition
 from tailrace.records.codecs import limit_output
 from tailrace.replication.device_reads import DeviceReads
-from tailrace.replication.flushes import Flushes
-from tailrace.replication.moves import PartitionMoves
-from tailrace.replication.replicas import Replicas
+from tailrace.replication.flushes import Flushes, FlushStatistics
+from tailrace.replication.moves import MovesStatistics, PartitionMoves
+from tailrace.replication.replicas import Replicas, ReplicaStatistics
 from tailrace.replication.validation import BatchValidation
 from tailrace.runtime import Runtime
 from tailrace.server.dispatch import Dispatcher
 from tailrace.server.listener import Server, ServerStatistics
-from tailrace.storage.cleaner.worker import CleaningJob, LogCleaner, Throttle
+from tailrace.storage.cleaner.worker import (
+    CleanerStatistics,
+    CleaningJob,
+    LogCleaner,
+    Throttle,
+)
 from tailrace.storage.directories import (
     LogDirectory,
     UnusableDirectoryError,
     open_log_directories,
 )
 from tailrace.storage.directory_logs import DirectoryLogs
-from tailrace.storage.manager import LogManager
+from tailrace.storage.manager import LogManager, LogManagerStatistics
 from tailrace.storage.moving import settle_futures
 
 logger = logging.getLogger(__name__)
@@ -54,6 +61,26 @@ KERNEL_CHECK_S = 1.0
 """Interval at which a broker checks whether compiled kernels are worth loading."""
 
 WILDCARDS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStatistics:
+    """A whole broker at one moment, by its parts."""
+
+    server: ServerStatistics
+    """Connections, and memory for requests."""
+    replicas: ReplicaStatistics
+    """Partitions, served or offline."""
+    logs: LogManagerStatistics
+    """Logs and log directories."""
+    cleaner: CleanerStatistics
+    """Rounds of compaction."""
+    moves: MovesStatistics
+    """Moves of partitions to other log directories."""
+    flushes: FlushStatistics
+    """Flushes to the devices."""
+    schedules: Mapping[str, ScheduleStatistics]
+    """Periodic jobs, by the path of the log directory; read only."""
 
 
 class RunningBroker:
@@ -119,9 +146,10 @@ class RunningBroker:
             memory_bytes_max=config.request_memory_bytes_max,
             limits=config.connection_limits,
         )
-        self._schedules = [
-            Schedule(self._housekeeping(directory).jobs(config)) for directory in logs.directories
-        ]
+        self._schedules = {
+            directory.path: Schedule(self._housekeeping(directory).jobs(config.intervals))
+            for directory in logs.directories
+        }
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -135,7 +163,7 @@ class RunningBroker:
         # Abort the compaction of a topic whose policy no longer contains `compact`.
         self.replicas.on_compaction_end = self.cleaner.abort
         self.replicas.on_rolled = self._flushes.ask_rolled
-        for schedule in self._schedules:
+        for schedule in self._schedules.values():
             schedule.start()
         # Compaction can take hours, so it is a task of its own and not a job of the schedule.
         self._tasks = [asyncio.ensure_future(self._load_kernels_when_worth_it())]
@@ -160,9 +188,19 @@ class RunningBroker:
         host, port = self.endpoint
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def statistics(self) -> ServerStatistics:
-        """Connections and memory of the broker's server right now."""
-        return self._server.statistics()
+    def statistics(self) -> BrokerStatistics:
+        """The statistics of all parts of the broker; looks at every segment of every log."""
+        return BrokerStatistics(
+            server=self._server.statistics(),
+            replicas=self.replicas.statistics(),
+            logs=self.logs.statistics(),
+            cleaner=self.cleaner.statistics(),
+            moves=self.moves.statistics(),
+            flushes=self._flushes.statistics(),
+            schedules=MappingProxyType(
+                {path: each.statistics() for path, each in self._schedules.items()}
+            ),
+        )
 
     def resume_moves(self, moves: Mapping[TopicPartition, DirectoryLogs]) -> None:
         """Begin the moves again that the last stop or a crash has interrupted."""
@@ -190,7 +228,7 @@ class RunningBroker:
                 logger.error("task_failed reason=%r", result)
         await self._changes.finish()
         await self.moves.stop()
-        await asyncio.gather(*(schedule.stop() for schedule in self._schedules))
+        await asyncio.gather(*(schedule.stop() for schedule in self._schedules.values()))
         await self._flushes.finish()
         try:
             await self._runtime.threads.run(self.logs.close)

@@ -9,8 +9,9 @@ The cleaner is not one of these jobs, because it can run for hours.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tailrace.broker.config import BrokerConfig
 from tailrace.errors import StorageError
@@ -41,6 +42,32 @@ class PeriodicJob:
     work: Callable[[], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatistics:
+    """The runs of one periodic job since its schedule was started."""
+
+    run_count: int = 0
+    """Runs that have ended, in whichever way."""
+    failure_count: int = 0
+    """Runs that an unexpected error has ended; a device that refuses is not counted here."""
+    seconds_max: float = 0.0
+    """Duration of the longest run, in seconds."""
+    late_seconds_max: float = 0.0
+    """Longest time that a run began after it was due, because other jobs were running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleStatistics:
+    """The periodic jobs of one log directory at one moment."""
+
+    jobs: Mapping[str, JobStatistics]
+    """By the name of the job; read only."""
+    running_job: str | None
+    """The name of the job that runs now."""
+    running_seconds: float
+    """For how many seconds it has been running; 0 if none is."""
+
+
 class Schedule:
     """Runs jobs one after the other, from `start` until `stop`."""
 
@@ -48,6 +75,9 @@ class Schedule:
         self._jobs = jobs
         self._stopped = Signal()
         self._running: asyncio.Task[None] | None = None
+        self._statistics = {job.name: JobStatistics() for job in jobs}
+        self._current: tuple[PeriodicJob, float] | None = None
+        """The job that runs, and the loop's time at which it began."""
 
     def start(self) -> None:
         """Begin to count the delays of the jobs, on the running event loop."""
@@ -59,6 +89,18 @@ class Schedule:
         if self._running is not None:
             await self._running
 
+    def statistics(self) -> ScheduleStatistics:
+        """The runs of each job since the start, and the job that runs now."""
+        name, seconds = None, 0.0
+        if self._current is not None:
+            job, began = self._current
+            name, seconds = job.name, asyncio.get_running_loop().time() - began
+        return ScheduleStatistics(
+            jobs=MappingProxyType(dict(self._statistics)),
+            running_job=name,
+            running_seconds=seconds,
+        )
+
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         due = {job.name: loop.time() + job.delay_ms / 1000 for job in self._jobs}
@@ -66,12 +108,23 @@ class Schedule:
             job = min(self._jobs, key=lambda job: due[job.name])
             if await self._stopped.wait_until(due[job.name]):
                 return
+            began, is_failure = loop.time(), False
+            self._current = job, began
             try:
                 await job.work()
             except Exception:
                 # Continue with all jobs, also with this one: its next run may succeed.
                 logger.exception("job_failed name=%s", job.name)
-            due[job.name] = loop.time() + job.interval_ms / 1000
+                is_failure = True
+            ended = loop.time()
+            known, self._current = self._statistics[job.name], None
+            self._statistics[job.name] = JobStatistics(
+                run_count=known.run_count + 1,
+                failure_count=known.failure_count + is_failure,
+                seconds_max=max(known.seconds_max, ended - began),
+                late_seconds_max=max(known.late_seconds_max, began - due[job.name]),
+            )
+            due[job.name] = ended + job.interval_ms / 1000
 
 
 class Housekeeping:

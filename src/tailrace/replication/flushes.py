@@ -56,6 +56,26 @@ class _FlushRequest:
             log.sync_rolled()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushStatistics:
+    """The flushes of a broker at one moment; totals are since it was started."""
+
+    flush_count: int
+    """Flushes that have ended; each is of one directory, and of one or several of its logs."""
+    log_count: int
+    """Logs that these have flushed, counted each time."""
+    failure_count: int
+    """How many of these logs could not be flushed."""
+    seconds_total: float
+    """Duration of all of these flushes, in seconds."""
+    seconds_max: float
+    """Duration of the longest, in seconds."""
+    running_count: int
+    """Directories in which a flush runs now."""
+    waiting_count: int
+    """Logs that wait now, for the next flush of their directory."""
+
+
 @dataclass(slots=True)
 class _DirectoryFlushes:
     """The requests for the next flush of one directory, and the task that runs it."""
@@ -71,6 +91,11 @@ class Flushes:
         self._logs = logs
         self._threads = threads
         self._directories: dict[DirectoryLogs, _DirectoryFlushes] = {}
+        self._flush_count = 0
+        self._log_count = 0
+        self._failure_count = 0
+        self._seconds_total = 0.0
+        self._seconds_max = 0.0
 
     def ask(self, log: Log, *, is_whole: bool) -> Flushed:
         """Request a flush of everything appended to a log; await the result with `shield`.
@@ -91,6 +116,19 @@ class Flushes:
         """
         self._want(log).is_rolled = True
 
+    def statistics(self) -> FlushStatistics:
+        """Flushes since the start, and logs that wait for one now."""
+        directories = self._directories.values()
+        return FlushStatistics(
+            flush_count=self._flush_count,
+            log_count=self._log_count,
+            failure_count=self._failure_count,
+            seconds_total=self._seconds_total,
+            seconds_max=self._seconds_max,
+            running_count=sum(each.task is not None for each in directories),
+            waiting_count=sum(len(each.wanted) for each in directories),
+        )
+
     async def finish(self) -> None:
         """Wait for the requested flushes."""
         for directory in tuple(self._directories.values()):
@@ -109,13 +147,21 @@ class Flushes:
         return wanted
 
     async def _run(self, home: DirectoryLogs, directory: _DirectoryFlushes) -> None:
+        loop = asyncio.get_running_loop()
         while directory.wanted:
             wanted, directory.wanted = directory.wanted, {}
+            began = loop.time()
             try:
                 failures = await self._threads.run(_flush_all(wanted))
             except Exception as unexpected:  # noqa: BLE001 - waiting requests must get an error
                 reason = f"a flush broke off: {unexpected!r}"
                 failures = dict.fromkeys(wanted, StorageError(reason))
+            seconds = loop.time() - began
+            self._flush_count += 1
+            self._log_count += len(wanted)
+            self._failure_count += len(failures)
+            self._seconds_total += seconds
+            self._seconds_max = max(self._seconds_max, seconds)
             for log, error in failures.items():
                 self._settle(home, log, error)
             for log, one in wanted.items():

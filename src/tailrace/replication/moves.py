@@ -57,6 +57,32 @@ class FolderNameError(FatalError, ValueError):
     """A topic name is too long for the `-future` folder of a copy."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveStatistics:
+    """The move of one partition at one moment."""
+
+    partition: TopicPartition
+    """The partition that moves."""
+    target: str
+    """Path of the log directory that it moves to."""
+    lag: int | None
+    """Offsets that the copy does not have yet; None while the move waits to begin the copy."""
+    copied_bytes: int
+    """Size of the batches copied since this process has begun the move."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovesStatistics:
+    """The moves of a broker at one moment; totals are since it was started."""
+
+    moving: tuple[MoveStatistics, ...]
+    """The moves in progress, in the order in which they were begun."""
+    moved_count: int
+    """Partitions that were moved."""
+    failure_count: int
+    """Moves that have ended in an error; the log has the reason."""
+
+
 @dataclass(slots=True)
 class _Moving:
     """A move in progress."""
@@ -91,6 +117,8 @@ class PartitionMoves:
         self._moving: dict[TopicPartition, _Moving] = {}
         self._turns: dict[DirectoryLogs, asyncio.Lock] = {}
         """A lock for each target directory, so that one step at a time runs on a thread."""
+        self._moved_count = 0
+        self._failure_count = 0
 
     @property
     def directories(self) -> tuple[DirectoryLogs, ...]:
@@ -101,6 +129,22 @@ class PartitionMoves:
     def left_out(self) -> Mapping[str, str]:
         """Log directories that could not be used when the broker started: path and reason."""
         return self._logs.left_out
+
+    def statistics(self) -> MovesStatistics:
+        """The moves in progress with their lag, and how many have ended since the start."""
+        return MovesStatistics(
+            moving=tuple(
+                MoveStatistics(
+                    partition=partition,
+                    target=each.target.path,
+                    lag=None if each.move is None else each.move.lag,
+                    copied_bytes=0 if each.move is None else each.move.copied_bytes,
+                )
+                for partition, each in self._moving.items()
+            ),
+            moved_count=self._moved_count,
+            failure_count=self._failure_count,
+        )
 
     def futures(self, directory: DirectoryLogs) -> list[PartitionMove]:
         """The moves whose target is this directory."""
@@ -193,10 +237,11 @@ class PartitionMoves:
             raise
         except MoveError as error:
             self._settle(moving, error)
-            _tell_failed(partition, moving.target, error)
+            self._failed(partition, moving, error)
         except (TailraceError, OSError) as error:
-            _tell_failed(partition, moving.target, error)
+            self._failed(partition, moving, error)
         except Exception:
+            self._failure_count += 1
             logger.exception("move_broke_off partition=%s", partition)
         finally:
             self._cleaner.resume(partition)
@@ -204,6 +249,13 @@ class PartitionMoves:
                 moving.move.discard()
             if self._moving.get(partition) is moving:
                 del self._moving[partition]
+
+    def _failed(self, partition: TopicPartition, moving: _Moving, error: Exception) -> None:
+        self._failure_count += 1
+        logger.error(
+            "partition_not_moved partition=%s target=%s reason=%s",
+            partition, moving.target.path, error,
+        )  # fmt: skip
 
     def _settle(self, moving: _Moving, error: MoveError) -> None:
         source = moving.source
@@ -300,6 +352,7 @@ class PartitionMoves:
         self._logs.exchange(partition, move.future, move.target)
         self._replicas.exchange(partition, move.future)
         move.hand_over()
+        self._moved_count += 1
         if refused is not None:
             raise refused
         logger.info(
@@ -320,9 +373,3 @@ class PartitionMoves:
         except asyncio.CancelledError:
             await asyncio.gather(running, return_exceptions=True)
             raise
-
-
-def _tell_failed(partition: TopicPartition, target: DirectoryLogs, error: Exception) -> None:
-    logger.error(
-        "partition_not_moved partition=%s target=%s reason=%s", partition, target.path, error
-    )

@@ -63,6 +63,8 @@ class PartitionMove:
         """The directory that the log is in."""
         self.target = target
         """The directory that it moves to."""
+        self.copied_bytes = 0
+        """Size of the batches that `copy` has copied."""
         self._prepared: tuple[int, int] | None = None
         self._is_copy_needed = False
         """Whether the copy may be the only folder that the next start finds."""
@@ -99,6 +101,7 @@ class PartitionMove:
             # The log starts inside this batch, which is copied whole.
             truncate_fully_and_start_at(self.future, error.first_offset)
             self.future.append_as_follower(data, now_ms=now_ms)
+        self.copied_bytes += len(data)
         return len(data)
 
     def _skip_to(self, end: int) -> None:

@@ -686,13 +686,13 @@ def test_the_memory_of_a_large_request_goes_back_in_slices() -> None:
             peer = connect(outside, broker)
             data = struct.pack(">ihh", size, ApiKey.PRODUCE, 3) + bytes(size - 100)
             await send_all(outside, peer, data)
-            assert broker.statistics().claimed_bytes == size
+            assert broker.statistics().server.claimed_bytes == size
             # To drop all of it at once takes more than twice as long.
             with Watchdog(outside, budget_s=0.0025) as watchdog:
                 peer.socket.close()
                 await outside.pass_time(1)
             assert watchdog.findings == []
-            assert broker.statistics().claimed_bytes == 0
+            assert broker.statistics().server.claimed_bytes == 0
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))

@@ -93,7 +93,7 @@ def test_a_length_that_lies_costs_its_sender_the_bytes() -> None:
             peer.send_bytes(struct.pack(">ih", FRAME_BYTES_MAX, ApiKey.PRODUCE) + bytes(100))
             await other.ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
             await outside.pass_time(0.1)
-            assert broker.statistics().buffered_bytes < 2 * 2**20
+            assert broker.statistics().server.buffered_bytes < 2 * 2**20
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
@@ -137,7 +137,7 @@ def test_a_cut_connection_is_forgotten() -> None:
             await other.ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
             peer.socket.cut()
             await outside.pass_time(0.1)
-            assert broker.statistics().connection_count == 1
+            assert broker.statistics().server.connection_count == 1
             await other.ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
 
     with virtual_runtime() as outside:
@@ -171,7 +171,7 @@ def test_a_silent_connection_is_closed() -> None:
                 await outside.pass_time(30)
                 await busy.ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
             assert await silent.is_closed()
-            assert broker.statistics().connection_count == 1
+            assert broker.statistics().server.connection_count == 1
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
@@ -213,7 +213,7 @@ def test_a_connection_whose_peer_has_gone_ends_while_it_is_answered() -> None:
             for number, peer in enumerate(peers):
                 (peer.socket.cut if number % 2 else peer.socket.close)()
             await outside.pass_time(11)
-            assert broker.statistics().connection_count == 1
+            assert broker.statistics().server.connection_count == 1
             assert await stays.read_frame()
 
     with virtual_runtime() as outside:

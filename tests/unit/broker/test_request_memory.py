@@ -88,7 +88,7 @@ def test_unfinished_requests_hold_no_more_than_the_pool() -> None:
         peers = [connect(outside, broker) for _ in range(16)]
         data = unfinished(4 * MIB) + bytes(3 * MIB)
         await asyncio.gather(*(send(outside, peer, data) for peer in peers))
-        held = broker.statistics()
+        held = broker.statistics().server
         assert 4 * MIB < held.claimed_bytes <= 8 * MIB
         assert held.buffered_bytes <= 8 * MIB + held.connection_count * 64 * 1024
 
@@ -141,7 +141,7 @@ def test_a_slow_client_stays_while_no_request_waits_for_memory() -> None:
             await send(outside, slow, frame[start : start + MIB // 10])
             await outside.pass_time(30)
         assert await answer
-        assert broker.statistics().claimed_bytes == 0
+        assert broker.statistics().server.claimed_bytes == 0
 
     run(scenario, SMALL_POOL)
 
@@ -157,7 +157,7 @@ def test_memory_is_given_back_when_a_client_goes() -> None:
             peer.socket.close()
         # Of a socket that is not read nobody learns that it was closed before its turn comes.
         await outside.pass_time(20)
-        assert broker.statistics().claimed_bytes == 0
+        assert broker.statistics().server.claimed_bytes == 0
 
     run(scenario, SMALL_POOL)
 
@@ -181,7 +181,7 @@ def test_a_fetch_that_waits_does_not_keep_the_memory_that_others_wait_for() -> N
         hog = connect(outside, broker)
         hog.send(ApiKey.FETCH, wide_fetch(parts=900, max_wait_ms=25_000), version=BY_NAME_FETCH)
         await outside.pass_time(1)
-        assert broker.statistics().claimed_bytes == 200_000
+        assert broker.statistics().server.claimed_bytes == 200_000
         started = outside.loop.time()
         answer = await produce(connect(outside, broker), "t", batch(bytes(100_000)))
         assert answer.error_code == 0
@@ -207,7 +207,7 @@ def test_a_slow_reader_of_an_answer_holds_no_memory_of_its_request() -> None:
         )
         peer.send(ApiKey.FETCH, request, version=BY_NAME_FETCH)
         await outside.pass_time(1)
-        assert broker.statistics().claimed_bytes == 0
+        assert broker.statistics().server.claimed_bytes == 0
         assert len(await peer.read_frame()) > MIB // 2
 
     run(scenario, SMALL_POOL)
@@ -221,10 +221,10 @@ def test_a_length_alone_reserves_no_memory_for_objects() -> None:
         start = struct.pack(">ih", 4 * MIB, ApiKey.FETCH)
         peer.send_bytes(start + bytes(INPUT_BYTES - len(start) - 1))
         await outside.pass_time(0.1)
-        assert broker.statistics().claimed_bytes == 0
+        assert broker.statistics().server.claimed_bytes == 0
         peer.send_bytes(bytes(1))
         await outside.pass_time(0.1)
-        assert broker.statistics().claimed_bytes == FIRST_BYTES
+        assert broker.statistics().server.claimed_bytes == FIRST_BYTES
         peer.socket.close()
         for parts in (900, 4000):
             peer = connect(outside, broker)
@@ -240,13 +240,13 @@ def test_a_length_alone_reserves_no_memory_for_objects() -> None:
             peer.send_bytes(frame[:-1])
             await outside.pass_time(0.1)
             is_large = len(frame) > INPUT_BYTES
-            assert broker.statistics().claimed_bytes == (len(frame) - 4 if is_large else 0)
+            assert broker.statistics().server.claimed_bytes == (len(frame) - 4 if is_large else 0)
             peer.send_bytes(frame[-1:])
             await outside.pass_time(0.1)
-            assert broker.statistics().claimed_bytes == (len(frame) - 4) * OBJECTS_FACTOR
+            assert broker.statistics().server.claimed_bytes == (len(frame) - 4) * OBJECTS_FACTOR
             peer.socket.cut()
             await outside.pass_time(30)
-            assert broker.statistics().claimed_bytes == 0
+            assert broker.statistics().server.claimed_bytes == 0
 
     run(scenario, SMALL_POOL)
 
@@ -261,10 +261,10 @@ def test_new_memory_for_many_requests_is_made_in_turns() -> None:
             for peer in peers:
                 peer.send_bytes(unfinished(4 * MIB) + bytes(INPUT_BYTES))
             turns = Slices()
-            buffered = [broker.statistics().buffered_bytes]
+            buffered = [broker.statistics().server.buffered_bytes]
             for _ in range(300):
                 await turns.rest()
-                buffered.append(broker.statistics().buffered_bytes)
+                buffered.append(broker.statistics().server.buffered_bytes)
             made = [after - before for before, after in itertools.pairwise(buffered)]
             assert sum(made) == 100 * FIRST_BYTES
             assert max(made) == FIRST_BYTES
@@ -280,7 +280,7 @@ def test_a_request_waits_for_the_memory_of_its_objects() -> None:
         holder, peer = connect(outside, broker), connect(outside, broker)
         await produce(peer, "t", batch(bytes(2000)))
         assert await send(outside, holder, unfinished(4 * MIB) + bytes(2 * MIB))
-        held = broker.statistics().claimed_bytes
+        held = broker.statistics().server.claimed_bytes
         for parts in (1900, 17_000):
             peer = connect(outside, broker)
             request = wide_fetch(parts=parts, max_wait_ms=0, offset=5)
@@ -296,7 +296,7 @@ def test_a_request_waits_for_the_memory_of_its_objects() -> None:
             await outside.pass_time(0.1)
             assert answer.done() == (held + (len(frame) - 4) * OBJECTS_FACTOR <= 8 * MIB)
             assert await answer
-        assert broker.statistics().claimed_bytes < held
+        assert broker.statistics().server.claimed_bytes < held
 
     run(scenario, SMALL_POOL)
 
@@ -329,7 +329,7 @@ def test_connections_of_a_client_that_ends_are_closed_in_turns(end: str) -> None
     """A hundred that are closed or reset at the same moment do not stop the others meanwhile."""
 
     async def scenario(outside: Outside, broker: RunningBroker) -> None:
-        before = broker.statistics().connection_count
+        before = broker.statistics().server.connection_count
         peers = [connect(outside, broker) for _ in range(100)]
         await outside.pass_time(0.1)
         for peer in peers:
@@ -337,7 +337,7 @@ def test_connections_of_a_client_that_ends_are_closed_in_turns(end: str) -> None
         counts: list[int] = []
 
         def count_in_each_turn() -> None:
-            counts.append(broker.statistics().connection_count)
+            counts.append(broker.statistics().server.connection_count)
             if counts[-1] > before:
                 asyncio.get_running_loop().call_soon(count_in_each_turn)
 
@@ -371,7 +371,7 @@ def test_at_the_limit_of_all_new_connections_wait() -> None:
 
     async def scenario(outside: Outside, broker: RunningBroker) -> None:
         await outside.pass_time(0.1)
-        room = 3 - broker.statistics().connection_count
+        room = 3 - broker.statistics().server.connection_count
         peers = [connect(outside, broker) for _ in range(room)]
         waiting = connect(outside, broker)
         answer = asyncio.ensure_future(produce(waiting, "t", batch(b"x")))

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tailrace.broker.schedule import PeriodicJob, Schedule
+from tailrace.broker.schedule import PeriodicJob, Schedule, ScheduleStatistics
 from tailrace.model import TopicPartition
 from tailrace.records.builder import BatchBuilder
 from tailrace.storage.log import Log
@@ -204,6 +204,40 @@ def test_a_stop_waits_for_the_job_at_hand() -> None:
     with virtual_runtime() as outside:
         assert outside.run(scenario(outside)) == ["begun", "ended"]
         assert outside.loop.time() == pytest.approx(10)
+
+
+def test_the_runs_of_each_job_are_counted_and_timed() -> None:
+    """Longest run, longest delay, failures, and the job that runs at the moment."""
+
+    async def scenario(outside: Outside) -> ScheduleStatistics:
+        async def slow() -> None:
+            await outside.pass_time(3)
+
+        async def breaks() -> None:
+            raise RuntimeError("broken")
+
+        schedule = Schedule(
+            [
+                PeriodicJob(name="slow", delay_ms=1000, interval_ms=4000, work=slow),
+                PeriodicJob(name="breaks", delay_ms=2000, interval_ms=60_000, work=breaks),
+            ]
+        )
+        assert schedule.statistics().running_job is None
+        schedule.start()
+        await outside.pass_time(10)
+        found = schedule.statistics()
+        await schedule.stop()
+        return found
+
+    with virtual_runtime() as outside:
+        found = outside.run(scenario(outside))
+    assert found.running_job == "slow"
+    assert found.running_seconds == pytest.approx(2)
+    slow, breaks = found.jobs["slow"], found.jobs["breaks"]
+    assert (slow.run_count, slow.failure_count) == (1, 0)
+    assert slow.seconds_max == pytest.approx(3)
+    assert (breaks.run_count, breaks.failure_count) == (1, 1)
+    assert breaks.late_seconds_max == pytest.approx(2)
 
 
 def test_a_schedule_that_was_not_started_runs_nothing() -> None:

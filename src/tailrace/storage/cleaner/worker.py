@@ -85,6 +85,8 @@ class CleanerStatistics:
     """The longest delay of a record beyond `max.compaction.lag.ms` when its round began."""
     failed_logs: int = 0
     """Logs that could not be cleaned and wait for a retry."""
+    cleaning_count: int = 0
+    """Logs that are being cleaned now."""
 
 
 @dataclass(slots=True)
@@ -307,7 +309,9 @@ class LogCleaner:
 
     def statistics(self) -> CleanerStatistics:
         """Statistics since the cleaner was created."""
-        return replace(self._statistics, failed_logs=len(self._failures))
+        return replace(
+            self._statistics, failed_logs=len(self._failures), cleaning_count=len(self._jobs)
+        )
 
     def next_job(self) -> CleaningJob | None:
         """A round over the dirtiest log that is due, or None. Owner's thread.
