@@ -18,7 +18,7 @@ from tailrace.client.nodes.errors import (
 from tailrace.client.nodes.link import Done, RequestOutcome
 from tailrace.client.nodes.nodes import Nodes
 from tailrace.client.nodes.sasl import Credentials
-from tailrace.client.nodes.state import Node, NodesConfig
+from tailrace.client.nodes.state import Node, NodesConfig, NodesStatistics, NodeStatistics
 from tailrace.client.nodes.tls import TlsSettings, tls_context
 
 __all__ = [
@@ -30,8 +30,10 @@ __all__ = [
     "MalformedAnswerError",
     "Node",
     "NodeError",
+    "NodeStatistics",
     "Nodes",
     "NodesConfig",
+    "NodesStatistics",
     "RequestOutcome",
     "RequestTimedOutError",
     "TlsSettings",

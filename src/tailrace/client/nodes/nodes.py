@@ -23,6 +23,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
+from types import MappingProxyType
 
 from tailrace.client.nodes.backoff import Backoff
 from tailrace.client.nodes.errors import (
@@ -33,7 +34,13 @@ from tailrace.client.nodes.errors import (
     UnsupportedVersionError,
 )
 from tailrace.client.nodes.link import Done, Link, RequestOutcome
-from tailrace.client.nodes.state import NEVER, Node, NodesConfig, NodeState
+from tailrace.client.nodes.state import (
+    NEVER,
+    Node,
+    NodesConfig,
+    NodesStatistics,
+    NodeState,
+)
 from tailrace.client.nodes.tls import TlsSocket
 from tailrace.protocol.apis import ApiKey, api_of
 from tailrace.protocol.fields import Message
@@ -175,6 +182,14 @@ class Nodes:
         is_refused = all(isinstance(each, AuthenticationError) for each in failures)
         return failures[0] if failures and is_refused else None
 
+    def statistics(self) -> NodesStatistics:
+        """The connections by node, with requests in flight and the reasons of failures."""
+        states = self._states.items()
+        return NodesStatistics(
+            nodes=MappingProxyType({node_id: state.statistics() for node_id, state in states}),
+            failure_count=self.failure_count,
+        )
+
     def next_deadline(self) -> float | None:
         """Return the latest time for the next `poll`; None if only a socket event needs one.
 
@@ -201,7 +216,7 @@ class Nodes:
     def close(self) -> None:
         """Close every connection; requests without an answer get a DisconnectedError."""
         for state in self._states.values():
-            self._drop(state, DisconnectedError(f"{state.node}: this client was closed"))
+            state.drop(DisconnectedError(f"{state.node}: this client was closed"))
         self._states.clear()
         self._touched.clear()
         self._wake_at = NEVER
@@ -333,7 +348,7 @@ class Nodes:
     def _fail(self, state: NodeState, error: NodeError, now: float) -> None:
         """Close a connection or connection attempt, and start the pause before the next."""
         was_ready = state.has_ready_link
-        self._drop(state, error)
+        state.drop(error)
         state.attempted_at = now
         state.retry_at = now + self._pauses.pause_s(state.failures)
         state.failures += 1
@@ -343,18 +358,6 @@ class Nodes:
         self._wake_by(state.retry_at)
         level = logging.ERROR if isinstance(error, AuthenticationError) else logging.INFO
         logger.log(level, "node_disconnected node=%s reason=%s", state.node, error)
-
-    def _drop(self, state: NodeState, error: NodeError) -> None:
-        cancel, state.cancel = state.cancel, None
-        if cancel is not None:
-            cancel()
-        link, state.link = state.link, None
-        if link is not None:
-            link.close(error)
-        arrived, state.arrived = state.arrived, None
-        if arrived is not None and not isinstance(arrived, OSError):
-            arrived.close()
-        state.retired_at = NEVER
 
 
 def _unsupported(node: Node, key: ApiKey) -> UnsupportedVersionError:

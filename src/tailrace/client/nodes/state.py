@@ -1,10 +1,10 @@
 """`NodeState`: the connection state of one node; `NodesConfig`: the settings of all connections.
 
-Not here: the changes of this state; see `nodes`.
+Not here: when this state changes; see `nodes`.
 """
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,6 +52,34 @@ class NodesConfig:
     """Credentials for SASL; None for connections without it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatistics:
+    """The connection to one node at one moment."""
+
+    node: Node
+    """Its id and address."""
+    is_ready: bool
+    """Whether there is a connection that is set up."""
+    is_connecting: bool
+    """Whether there is one that is not set up yet, or an attempt at one."""
+    in_flight_count: int
+    """Requests without a result."""
+    failure_count: int
+    """Connections and attempts that have ended since a connection was last ready."""
+    failure: str | None
+    """Why the last of these ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesStatistics:
+    """The connections of one client at one moment."""
+
+    nodes: Mapping[int, NodeStatistics]
+    """Every node that the client has ever connected to, by its id; read only."""
+    failure_count: int
+    """Connections and attempts that have ended since the client was made, idle ones too."""
+
+
 @dataclass(slots=True, eq=False)
 class NodeState:
     """The connection state of one node; it outlives single connections."""
@@ -95,6 +123,31 @@ class NodeState:
     def is_connected(self) -> bool:
         """Whether there is a connection, or an attempt at one."""
         return self.link is not None or self.cancel is not None
+
+    def statistics(self) -> NodeStatistics:
+        """The connection and its requests right now."""
+        in_flight = [] if self.link is None else self.link.in_flight
+        return NodeStatistics(
+            node=self.node,
+            is_ready=self.has_ready_link,
+            is_connecting=self.is_connected and not self.has_ready_link,
+            in_flight_count=len(in_flight),
+            failure_count=self.failures,
+            failure=None if self.failure is None else str(self.failure),
+        )
+
+    def drop(self, error: NodeError) -> None:
+        """Close the connection, or end the attempt at one; requests in flight end with `error`."""
+        cancel, self.cancel = self.cancel, None
+        if cancel is not None:
+            cancel()
+        link, self.link = self.link, None
+        if link is not None:
+            link.close(error)
+        arrived, self.arrived = self.arrived, None
+        if arrived is not None and not isinstance(arrived, OSError):
+            arrived.close()
+        self.retired_at = NEVER
 
     def unused_until(self, config: NodesConfig) -> float:
         """Return the time at which a connection with nothing in flight is to be closed."""

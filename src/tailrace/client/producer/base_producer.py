@@ -160,6 +160,7 @@ class BaseProducer:
                 buffer_total_bytes=pool.total,
                 buffer_available_bytes=pool.available,
                 waiting_count=pool.waiting,
+                nodes=self._engine.nodes.statistics(),
             )
 
     def _send(

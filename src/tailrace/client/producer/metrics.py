@@ -12,6 +12,8 @@ Invariant: `record-send-total` + `record-error-total` + records without an outco
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tailrace.client.nodes import NodesStatistics
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
@@ -94,6 +96,8 @@ class ProducerStatistics:
     """Bytes of it that no record takes."""
     waiting_count: int
     """Callers that wait for memory."""
+    nodes: NodesStatistics
+    """Connections to the brokers."""
 
 
 class Metrics:

@@ -55,6 +55,40 @@ def test_a_refused_connection_is_tried_again_after_a_pause() -> None:
         outside.run(main())
 
 
+def test_statistics_tell_the_connection_to_each_node() -> None:
+    """Ready with its requests in flight, or lost with the reason."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            node = broker.node()
+            await client.become_ready(node)
+            client.ask(node)
+            found = client.nodes.statistics().nodes[node.id]
+            assert (found.node, found.is_ready, found.is_connecting) == (node, True, False)
+            assert (found.in_flight_count, found.failure_count, found.failure) == (1, 0, None)
+            broker.channel.close()
+            await client.settle()
+            found = client.nodes.statistics().nodes[node.id]
+            assert (found.is_ready, found.in_flight_count, found.failure_count) == (False, 0, 1)
+            assert found.failure is not None
+            assert "the connection broke" in found.failure
+            assert client.nodes.statistics().failure_count == 1
+
+        outside.run(main())
+
+
+def test_statistics_tell_a_connection_that_is_being_set_up() -> None:
+    """It has begun, and is not ready."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            node = await client.half_connect(broker)
+            found = client.nodes.statistics().nodes[node.id]
+            assert (found.is_ready, found.is_connecting) == (False, True)
+
+        outside.run(main())
+
+
 def test_closing_fails_the_requests_in_flight() -> None:
     """After close no node is ready, no request is in flight, and the broker sees the end."""
     with stage() as (outside, broker, client):
