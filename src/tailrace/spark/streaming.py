@@ -22,6 +22,7 @@ batch, so what comes back, comes back for a restarted query too.
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -35,6 +36,7 @@ from tailrace.spark.progress import (
     INITIAL,
     DataLossError,
     Extents,
+    Positions,
     ends_of,
     find_backlog,
     find_shrunk,
@@ -51,7 +53,7 @@ from tailrace.spark.pyspark_versions import (
 )
 from tailrace.spark.source import TailraceReader, partitions_of, plan_ranges
 from tailrace.spark.stores import measure_ranges
-from tailrace.spark.watch import LogWatch
+from tailrace.spark.watch import LogWatch, WatchStatistics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,6 +62,31 @@ OUTAGE_SECONDS = 300
 """Longest time that a stream waits for its logs to come back."""
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamStatistics:
+    """A stream as its driver sees it at one moment; totals are since this reader was made."""
+
+    partition_count: int
+    """Partitions that the last look has found."""
+    behind_offsets_total: int | None
+    """Offsets from the end of the last planned batch to the log ends of the last look, over all
+    partitions; None before the first batch."""
+    behind_offsets_max: int | None
+    """The same of the partition that is behind most (maxOffsetsBehindLatest of Spark's Kafka
+    source)."""
+    batch_count: int
+    """Batches that were planned; one that Spark plans again after a restart counts too."""
+    batch_offsets_total: int
+    """Offsets in these batches: records, and offsets that have none."""
+    loss_count: int
+    """Ranges and partitions that were skipped because they were gone (`failOnDataLoss=false`)."""
+    seen_seconds_ago: float | None
+    """Seconds since the last look that succeeded; None before the first. It grows while the logs
+    are out of reach."""
+    looks: WatchStatistics
+    """The looks at the logs."""
 
 
 class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # PySpark is untyped here
@@ -78,6 +105,11 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._watch = LogWatch(options, clock=clock, pause=pause)
         self._target: Extents | None = None
         self._batch_at: float | None = None
+        self._planned: Positions | None = None
+        """The end of the last planned batch."""
+        self._batch_count = 0
+        self._batch_offsets_total = 0
+        self._loss_count = 0
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
         """The beginning, whatever it will turn out to be."""
@@ -147,12 +179,39 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise DataLossError(plan.losses)
         for loss in plan.losses:
             logger.warning("Skipped: [KAFKA_DATA_LOSS.%s", loss)
+        self._planned = limit
+        self._batch_count += 1
+        self._batch_offsets_total += sum(end - begin for begin, end in plan.ranges.values())
+        self._loss_count += len(plan.losses)
         tasks = plan_ranges(
             self._options,
             measure_ranges(self._watch.store, plan.ranges),
             core_count=usable_core_count(),
         )
         return partitions_of(tasks)
+
+    def statistics(self) -> StreamStatistics:
+        """How far the stream is behind its logs, and what it has planned so far.
+
+        It looks at nothing: log ends are those of the last look. PySpark has no place for this in
+        the progress of a query, which has `latestOffset` for the lag.
+        """
+        watch, planned = self._watch, self._planned
+        seen = watch.seen or {}
+        behind = None
+        if planned is not None:
+            backlog = find_backlog(planned, seen).values()
+            behind = [end - start for start, end in backlog]
+        return StreamStatistics(
+            partition_count=len(seen),
+            behind_offsets_total=None if behind is None else sum(behind),
+            behind_offsets_max=None if behind is None else max(behind, default=0),
+            batch_count=self._batch_count,
+            batch_offsets_total=self._batch_offsets_total,
+            loss_count=self._loss_count,
+            seen_seconds_ago=None if watch.seen is None else watch.clock() - watch.seen_at,
+            looks=watch.statistics(),
+        )
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The records of one task as Arrow record batches."""

@@ -20,7 +20,7 @@ from tailrace.errors import ConfigError
 from tailrace.spark.options.names import LIMITS
 from tailrace.spark.progress import INITIAL
 from tailrace.spark.pyspark_versions import ReadAllAvailable
-from tailrace.spark.streaming import TailraceStreamReader
+from tailrace.spark.streaming import StreamStatistics, TailraceStreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +50,10 @@ class StreamReaderWithoutStart(DataSourceStreamReader):  # type: ignore[misc]  #
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """The records of one task as Arrow record batches."""
         return self._reader.read(partition)
+
+    def statistics(self) -> StreamStatistics:
+        """As `TailraceStreamReader.statistics`; a batch of no offsets is not counted."""
+        return self._reader.statistics()
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the checkpoint has the offsets."""

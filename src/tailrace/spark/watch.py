@@ -15,6 +15,7 @@ Invariant: the store stays open between looks, but nothing of the last look is t
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -30,9 +31,6 @@ from tailrace.spark.stores import LogStore, open_store, single_batches
 if TYPE_CHECKING:
     from tailrace.reading.located import Skipped
 
-if TYPE_CHECKING:
-    from tailrace.reading.located import Skipped
-
 LOOK_SECONDS = 0.05
 """Shortest time from one look to the next: what a new record waits for, at most."""
 
@@ -44,6 +42,20 @@ LOSS_LOOKS = 3
 
 LOSS_PAUSE_SECONDS = 1
 """Pause between them (Spark's Kafka source: fetchOffset.retryIntervalMs)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchStatistics:
+    """The looks of a stream at its logs, since its reader was made."""
+
+    look_count: int = 0
+    """Looks, failed ones too."""
+    failure_count: int = 0
+    """Looks that an error has ended: a broker out of reach, a directory that cannot be read."""
+    seconds_total: float = 0.0
+    """Duration of all looks, in seconds."""
+    seconds_max: float = 0.0
+    """Duration of the longest look, in seconds."""
 
 
 class LogWatch:
@@ -67,11 +79,16 @@ class LogWatch:
         self._next_at = clock()
         self._there: set[TopicPartition] = set()
         self._told: list[Skipped] = []
+        self._statistics = WatchStatistics()
 
     @cached_property
     def store(self) -> LogStore:
         """The store of the logs; opened when first used, because Spark pickles unused watches."""
         return open_store(self._options)
+
+    def statistics(self) -> WatchStatistics:
+        """The looks so far, and how long they took."""
+        return self._statistics
 
     def wait_for_turn(self) -> None:
         """Pause until the next look may be taken."""
@@ -87,7 +104,7 @@ class LogWatch:
             FatalError, OSError: the broker refuses, or the directory cannot be read.
             CorruptionError: the end of a log is damaged.
         """
-        began = self.clock()
+        began, is_failure = self.clock(), True
         try:
             if self._options.directories:
                 # A directory remembers its logs as they were; a broker keeps only connections.
@@ -98,8 +115,16 @@ class LogWatch:
             self.seen = self.store.extents(chosen)
             self.seen_at = self.clock()
             self._report_damage()
+            is_failure = False
         finally:
             now = self.clock()
+            known = self._statistics
+            self._statistics = WatchStatistics(
+                look_count=known.look_count + 1,
+                failure_count=known.failure_count + is_failure,
+                seconds_total=known.seconds_total + (now - began),
+                seconds_max=max(known.seconds_max, now - began),
+            )
             self._next_at = max(began + LOOK_SECONDS, now + LOOK_REST * (now - began))
         return self.seen
 

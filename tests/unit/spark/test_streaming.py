@@ -272,6 +272,45 @@ def test_a_stream_of_committed_records_waits_for_a_transaction(tmp_path: Path) -
     assert not query.poll()
 
 
+def test_statistics_tell_how_far_a_stream_is_behind(tmp_path: Path) -> None:
+    """By the log ends of the last look, and by what was planned up to then."""
+    write_numbered(tmp_path, T0, limit=20)
+    write_numbered(tmp_path, T1, limit=5)
+    query = Query(tmp_path, maxOffsetsPerTrigger="10")
+    before = query.reader.statistics()
+    assert (before.behind_offsets_max, before.seen_seconds_ago) == (None, None)
+    read = len(query.run())
+    found = query.reader.statistics()
+    assert (found.partition_count, found.batch_count, found.batch_offsets_total) == (2, 1, read)
+    assert (found.behind_offsets_total, found.behind_offsets_max) == (25 - read, 12)
+    query.clock.pause(3)
+    while query.run():
+        pass
+    found = query.reader.statistics()
+    assert (found.behind_offsets_total, found.batch_offsets_total) == (0, 25)
+    assert found.loss_count == 0
+
+
+def test_statistics_count_looks_and_losses(tmp_path: Path) -> None:
+    """A look that fails counts, and the time since the last good one grows."""
+    write_numbered(tmp_path, T0, limit=20)
+    write_numbered(tmp_path, T1, limit=5)
+    query = Query(tmp_path, failOnDataLoss="false")
+    query.run()
+    looks = query.reader.statistics().looks.look_count
+    shutil.rmtree(tmp_path / "t-1")
+    query.run()
+    found = query.reader.statistics()
+    assert (found.loss_count, found.looks.failure_count) == (1, 0)
+    assert found.looks.look_count > looks
+    tmp_path.rename(tmp_path.with_name("gone"))
+    query.clock.pause(5)
+    query.poll()
+    found = query.reader.statistics()
+    assert found.looks.failure_count == 1
+    assert found.seen_seconds_ago == pytest.approx(5)
+
+
 def test_a_commit_and_a_stop_leave_the_reader_usable(tmp_path: Path) -> None:
     """Spark repeats commits after a restart, and stops rarely."""
     write_numbered(tmp_path, T0, limit=20)
