@@ -62,7 +62,10 @@ def opened(*paths: Path, topics: Mapping[str, Mapping[str, str]] = TOPICS) -> It
         files, [str(path) for path in paths], node_id=NODE_ID, chance=chance
     ).usable
     logs = LogManager(
-        [DirectoryLogs(files, each, clock=SystemClock(), chance=chance) for each in directories]
+        [
+            DirectoryLogs.from_checkpoints(files, each, clock=SystemClock(), chance=chance)
+            for each in directories
+        ]
     )
     try:
         for partition, topic_id in logs.find_partitions().items():

@@ -34,8 +34,9 @@ STARTS = {
     "create_task", "ensure_future", "run_coroutine_threadsafe", "call_soon", "call_later",
     "call_at", "add_reader", "add_writer", "watch_reads", "watch_writes", "start", "submit",
     "Popen", "open", "pipe", "socket", "create_server", "create_connection", "listen", "connect",
+    "load", "sink", "read_checkpoint", "read_offset_checkpoint", "list_segments", "names",
 }  # fmt: skip
-"""Names of functions and methods that begin work, or open something that has to be closed."""
+"""Names of functions and methods that begin work, open something or read files."""
 STARTING = {"Producer", "AsyncProducer"}
 """Kafka's KafkaProducer begins with its constructor too, and so do the other clients in Python:
 code that moves here calls no `start`."""

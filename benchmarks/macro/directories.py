@@ -79,7 +79,9 @@ class Directory:
         files, clock = DiskFiles(), SystemClock()
         directory = open_log_directory(files, str(path), node_id=1, new_id=ID)
         self.clock = clock
-        self.home = DirectoryLogs(files, directory, clock=clock, chance=random.Random(0))
+        self.home = DirectoryLogs.from_checkpoints(
+            files, directory, clock=clock, chance=random.Random(0)
+        )
         self.logs = LogManager([self.home])
         self.found = self.logs.find_partitions()
 

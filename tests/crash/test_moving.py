@@ -55,7 +55,7 @@ class Broker:
 
     def __init__(self, files: MemoryFiles) -> None:
         self.directories = [
-            DirectoryLogs(
+            DirectoryLogs.from_checkpoints(
                 files,
                 open_log_directory(files, path, node_id=1, new_id=uuid.UUID(int=number)),
                 clock=SetClock(),

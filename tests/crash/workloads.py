@@ -68,7 +68,9 @@ class Broker:
         self.directory: LogDirectory = open_log_directory(
             files, "data", node_id=1, new_id=uuid.UUID(int=9)
         )
-        self.logs = DirectoryLogs(files, self.directory, clock=SetClock(), chance=random.Random(0))
+        self.logs = DirectoryLogs.from_checkpoints(
+            files, self.directory, clock=SetClock(), chance=random.Random(0)
+        )
         for partition in self.logs.find_partitions():
             self.create(partition)
 

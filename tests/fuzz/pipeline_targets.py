@@ -33,7 +33,7 @@ def read_manifest(data: bytes) -> object:
     """Open a directory with such a manifest: what is taken is what was written."""
     folder = DiskFolder("/lake", MemoryFiles())
     folder.replace(f"{MANIFEST}/{0:020}.json", data)
-    found = Manifest(folder, form=_FORM)
+    found = Manifest.open(folder, form=_FORM)
     assert (found.entries, found.settings) == (_ENTRIES, {"to": "t"})
     return found
 
@@ -79,7 +79,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 def _manifest() -> bytes:
     folder = DiskFolder("/lake", MemoryFiles())
-    Manifest(folder, form=_FORM).add(_ENTRIES, settings={"to": "t"})
+    Manifest.open(folder, form=_FORM).add(_ENTRIES, settings={"to": "t"})
     return folder.read(f"{MANIFEST}/{0:020}.json")
 
 

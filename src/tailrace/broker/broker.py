@@ -349,7 +349,7 @@ def _open_directories(config: BrokerConfig, runtime: Runtime) -> tuple[str, LogM
 
 
 def _logs_of(directory: LogDirectory, config: BrokerConfig, runtime: Runtime) -> DirectoryLogs:
-    return DirectoryLogs(
+    return DirectoryLogs.from_checkpoints(
         runtime.files,
         directory,
         clock=runtime.clock,
@@ -376,8 +376,10 @@ async def start_broker(config: BrokerConfig, runtime: Runtime) -> RunningBroker:
     limit_output(config.decompressed_bytes_max)
     cluster_id, logs = _open_directories(config, runtime)
     try:
+        store = LocalStore(runtime.files, logs.directories[0].path)
         controller = Controller(
-            LocalStore(runtime.files, logs.directories[0].path),
+            store,
+            store.load(),
             chance=runtime.chance,
             defaults=config.topic_defaults,
         )

@@ -82,9 +82,14 @@ class Controller:
     """Holds the current cluster image, and changes it."""
 
     def __init__(
-        self, store: LocalStore, *, chance: random.Random, defaults: TopicDefaults
+        self,
+        store: LocalStore,
+        image: ClusterImage,
+        *,
+        chance: random.Random,
+        defaults: TopicDefaults,
     ) -> None:
-        self.image = store.load()
+        self.image = image
         self.defaults = defaults
         self._store = store
         self._chance = chance

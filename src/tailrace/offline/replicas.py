@@ -104,24 +104,30 @@ class Comparison:
 
 
 class _Log:
-    """One of the logs, batch by batch."""
+    """One of the logs, batch by batch; `open` makes it."""
 
-    def __init__(self, files: Files, folder: str) -> None:
+    def __init__(self, folder: str, start: int, walk: Iterator[StoredBatch]) -> None:
+        self.folder = folder
+        self.start = self.end = start
+        """Behind the last batch so far."""
+        self.next: _Side | None = None
+        """What comes next; None at the end."""
+        self._walk = walk
+
+    @classmethod
+    def open(cls, files: Files, folder: str) -> "_Log":
+        """The log of a partition's folder, at its first batch."""
         segments, _ = list_segments(files, folder)
         parent, _, name = folder.rstrip("/").rpartition("/")
         partition = parse_partition_directory_name(name)
-        self.folder = folder
-        self.start = segments[0].base_offset if segments else 0
+        start = segments[0].base_offset if segments else 0
         if partition is not None:
-            self.start = believed_log_start(
+            start = believed_log_start(
                 files, parent or ".", partition, folder=folder, segments=segments
             )
-        self.end = self.start
-        """Behind the last batch so far."""
-        self.next: _Side | None = None
-        """The next item of the log; None at the end."""
-        self._walk = _walk(files, folder, self.start)
-        self.advance()
+        log = cls(folder, start, _walk(files, folder, start))
+        log.advance()
+        return log
 
     def advance(self) -> None:
         """Go on to the next batch."""
@@ -188,7 +194,7 @@ def compare_logs(files: Files, folder: str, other_folder: str) -> Comparison:
     Raises:
         DirectoryError: a folder or a log file cannot be listed.
     """
-    first, second = _Log(files, folder), _Log(files, other_folder)
+    first, second = _Log.open(files, folder), _Log.open(files, other_folder)
     found = _Found()
     start = max(first.start, second.start)
     _compare_starts(first, second, found)

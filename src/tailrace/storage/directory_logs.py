@@ -43,20 +43,18 @@ After a mistaken deletion an operator can stop the broker and rename them back.
 
 
 class DirectoryLogs:
-    """Every log of one locked directory, by partition.
-
-    Raises, when made:
-        UnusableDirectoryError: its checkpoints cannot be read.
-    """
+    """Every log of one locked directory, by partition; `from_checkpoints` makes it."""
 
     def __init__(
         self,
         files: Files,
         directory: LogDirectory,
         *,
+        logs: dict[TopicPartition, Log],
+        offsets: DirectoryOffsets,
         clock: Clock,
         chance: random.Random,
-        producer_expiration_ms: int = DAY_MS,
+        producer_expiration_ms: int,
     ) -> None:
         self.removals = Removals(files)
         self.failure: str | None = None
@@ -66,9 +64,35 @@ class DirectoryLogs:
         self._clock = clock
         self._chance = chance
         self._producer_expiration_ms = producer_expiration_ms
-        self._logs: dict[TopicPartition, Log] = {}
-        self.offsets = DirectoryOffsets(directory, self._logs)
-        """The checkpoints of the directory."""
+        self._logs = logs
+        self.offsets = offsets
+        """The checkpoints of the directory, over the same logs."""
+
+    @classmethod
+    def from_checkpoints(
+        cls,
+        files: Files,
+        directory: LogDirectory,
+        *,
+        clock: Clock,
+        chance: random.Random,
+        producer_expiration_ms: int = DAY_MS,
+    ) -> "DirectoryLogs":
+        """The directory with its checkpoints, and no log open yet.
+
+        Raises:
+            UnusableDirectoryError: its checkpoints cannot be read.
+        """
+        logs: dict[TopicPartition, Log] = {}
+        return cls(
+            files,
+            directory,
+            logs=logs,
+            offsets=DirectoryOffsets.from_checkpoints(directory, logs),
+            clock=clock,
+            chance=chance,
+            producer_expiration_ms=producer_expiration_ms,
+        )
 
     def __len__(self) -> int:
         return len(self._logs)

@@ -23,31 +23,53 @@ from tailrace.storage.log import Log
 
 
 class DirectoryOffsets:
-    """The checkpoints of one log directory.
+    """The checkpoints of one log directory; `from_checkpoints` reads them."""
 
-    Raises, when made:
-        UnusableDirectoryError: they cannot be read.
-    """
-
-    def __init__(self, directory: LogDirectory, logs: Mapping[TopicPartition, Log]) -> None:
+    def __init__(
+        self,
+        directory: LogDirectory,
+        logs: Mapping[TopicPartition, Log],
+        *,
+        recovery_points: dict[TopicPartition, int],
+        log_starts: dict[TopicPartition, int] | None,
+        cleaner_offsets: dict[TopicPartition, int] | None,
+        high_watermarks: dict[TopicPartition, int],
+    ) -> None:
+        """None stands for a checkpoint that is malformed."""
         self._directory = directory
         self._logs = logs
         """The open logs; the event loop adds and removes them while a thread writes."""
         self._writing = threading.Lock()
         self._forgotten: set[TopicPartition] = set()
         self._corrected: set[TopicPartition] = set()
-        try:
-            self._recovery_points = directory.read_checkpoint(names.RECOVERY_POINTS) or {}
-            log_starts = directory.read_checkpoint(names.LOG_START_OFFSETS)
-            cleaner_offsets = directory.read_checkpoint(names.CLEANER_OFFSETS)
-            self._high_watermarks = directory.read_checkpoint(names.HIGH_WATERMARKS) or {}
-        except OSError as error:
-            raise unusable(directory.path, error) from error
+        self._recovery_points = recovery_points
+        self._high_watermarks = high_watermarks
         self._default_log_start = 0 if log_starts is not None else None
         """The log start of a log without an entry; None if the checkpoint is malformed."""
         self._log_starts = log_starts or {}
         self._is_cleaning_known = cleaner_offsets is not None
         self._cleaner_offsets = cleaner_offsets or {}
+
+    @classmethod
+    def from_checkpoints(
+        cls, directory: LogDirectory, logs: Mapping[TopicPartition, Log]
+    ) -> "DirectoryOffsets":
+        """The checkpoints as they stand in the directory.
+
+        Raises:
+            UnusableDirectoryError: they cannot be read.
+        """
+        try:
+            return cls(
+                directory,
+                logs,
+                recovery_points=directory.read_checkpoint(names.RECOVERY_POINTS) or {},
+                log_starts=directory.read_checkpoint(names.LOG_START_OFFSETS),
+                cleaner_offsets=directory.read_checkpoint(names.CLEANER_OFFSETS),
+                high_watermarks=directory.read_checkpoint(names.HIGH_WATERMARKS) or {},
+            )
+        except OSError as error:
+            raise unusable(directory.path, error) from error
 
     def found(self, partition: TopicPartition) -> tuple[int, int | None]:
         """Recovery point and log start of a log; the start is None if it cannot be read."""

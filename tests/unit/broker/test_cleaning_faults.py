@@ -46,7 +46,9 @@ def test_a_step_that_breaks_off_does_not_end_all_cleaning() -> None:
     """The log is free again, and cleaned when its time has come."""
     clock, files, threads = SetClock(), MemoryFiles(), ShortOfMemory()
     directory = open_log_directory(files, "data", node_id=1, new_id=ID)
-    logs = LogManager([DirectoryLogs(files, directory, clock=clock, chance=random.Random(0))])
+    logs = LogManager(
+        [DirectoryLogs.from_checkpoints(files, directory, clock=clock, chance=random.Random(0))]
+    )
     config = settings(cleanup_policy="compact", segment_bytes=400)
     log = logs.create(FLIGHTS, topic_id=ID, config=config)
     for number in range(40):

@@ -250,13 +250,16 @@ class Start:
             outside.files, ["a"], node_id=1, chance=outside.runtime.chance
         )
         homes = [
-            DirectoryLogs(outside.files, home, clock=outside.clock, chance=outside.runtime.chance)
+            DirectoryLogs.from_checkpoints(
+                outside.files, home, clock=outside.clock, chance=outside.runtime.chance
+            )
             for home in opened.usable
         ]
         self.logs = LogManager(homes)
         defaults = TopicDefaults(partition_count=1, replication_factor=1, configs={})
+        store = LocalStore(outside.files, "a")
         self.controller = Controller(
-            LocalStore(outside.files, "a"), chance=outside.runtime.chance, defaults=defaults
+            store, store.load(), chance=outside.runtime.chance, defaults=defaults
         )
         self.replicas = Replicas(self.logs)
         self._changes = TopicChanges(InlineThreads())  # which take no time

@@ -25,7 +25,8 @@ PATH = f"data/{FILE}"
 def started(files: MemoryFiles) -> Controller:
     """A controller on a disk."""
     files.make_directory("data")
-    return Controller(LocalStore(files, "data"), chance=random.Random(1), defaults=DEFAULTS)
+    store = LocalStore(files, "data")
+    return Controller(store, store.load(), chance=random.Random(1), defaults=DEFAULTS)
 
 
 def test_a_topic_outlasts_a_crash_from_the_moment_it_is_added() -> None:

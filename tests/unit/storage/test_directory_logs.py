@@ -40,7 +40,9 @@ def with_meta(text: str) -> MemoryFiles:
 
 def logs_in(files: MemoryFiles) -> DirectoryLogs:
     """The directory's logs, none of them open."""
-    return DirectoryLogs(files, opened(files), clock=SetClock(), chance=random.Random(0))
+    return DirectoryLogs.from_checkpoints(
+        files, opened(files), clock=SetClock(), chance=random.Random(0)
+    )
 
 
 def started(files: MemoryFiles) -> DirectoryLogs:

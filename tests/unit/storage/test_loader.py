@@ -562,7 +562,9 @@ def test_what_a_crash_left_is_checked_and_what_a_stop_left_is_not() -> None:
 
     def started(disk: MemoryFiles) -> DirectoryLogs:
         directory = open_log_directory(disk, "data", node_id=1, new_id=uuid.UUID(int=3))
-        logs = DirectoryLogs(disk, directory, clock=SetClock(), chance=random.Random(0))
+        logs = DirectoryLogs.from_checkpoints(
+            disk, directory, clock=SetClock(), chance=random.Random(0)
+        )
         disk.operations.clear()
         logs.open(PARTITION, topic_id=uuid.UUID(int=4), config=settings())
         return logs

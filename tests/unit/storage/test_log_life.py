@@ -411,7 +411,9 @@ def test_every_file_of_a_segment_names_its_offset() -> None:
 def started(files: MemoryFiles) -> DirectoryLogs:
     """The logs of a directory."""
     directory = open_log_directory(files, "data", node_id=1, new_id=uuid.UUID(int=9))
-    return DirectoryLogs(files, directory, clock=SetClock(), chance=random.Random(0))
+    return DirectoryLogs.from_checkpoints(
+        files, directory, clock=SetClock(), chance=random.Random(0)
+    )
 
 
 def test_the_topic_id_is_in_the_folder_from_the_first_moment_on() -> None:

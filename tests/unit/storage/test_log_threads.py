@@ -50,7 +50,9 @@ class Shop:
     def __init__(self, path: Path) -> None:
         files, clock = DiskFiles(), SetClock()
         directory = open_log_directory(files, str(path), node_id=1, new_id=ID)
-        self.home = DirectoryLogs(files, directory, clock=clock, chance=random.Random(0))
+        self.home = DirectoryLogs.from_checkpoints(
+            files, directory, clock=clock, chance=random.Random(0)
+        )
         self.logs = LogManager([self.home])
         make = self.logs.open if self.logs.find_partitions() else self.logs.create
         self.log = make(PARTITION, topic_id=ID, config=COMPACTED)

@@ -42,7 +42,9 @@ def manager(files: Files, *paths: str, clock: SetClock | None = None) -> LogMana
     found = opened(files, *(paths or ("data",)))
     return LogManager(
         [
-            DirectoryLogs(files, each, clock=clock or SetClock(), chance=random.Random(0))
+            DirectoryLogs.from_checkpoints(
+                files, each, clock=clock or SetClock(), chance=random.Random(0)
+            )
             for each in found.usable
         ],
         left_out=found.left_out,

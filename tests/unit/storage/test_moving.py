@@ -32,7 +32,7 @@ DIRECTORIES = ("one", "two")
 
 def directory_logs(files: MemoryFiles, number: int, path: str) -> DirectoryLogs:
     """One log directory; a new one gets its id from the number."""
-    return DirectoryLogs(
+    return DirectoryLogs.from_checkpoints(
         files,
         open_log_directory(files, path, node_id=1, new_id=uuid.UUID(int=number + 8)),
         clock=SetClock(),

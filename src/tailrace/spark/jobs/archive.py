@@ -139,7 +139,7 @@ def check_archive(options: SourceOptions, target: str, settings: ArchiveSettings
     Raises:
         ConfigError, CorruptionError, FatalError: as `archive`.
     """
-    manifest = Manifest(open_folder(target), form=FORMAT)
+    manifest = Manifest.open(open_folder(target), form=FORMAT)
     _check_settings(manifest, settings, _schema_of(settings))
     plan_archive(options, archived_ends(ranges_of(manifest)))
 

@@ -178,18 +178,33 @@ class _Closed:
 
 
 class _Writer:
-    """One Parquet file while it is written."""
+    """One Parquet file while it is written; `open` creates it."""
 
-    def __init__(self, task: ArchiveTask, folder: Folder, schema: pa.Schema) -> None:
-        self.staged = attempt_name(".parquet")
+    def __init__(
+        self,
+        folder: Folder,
+        staged: str,
+        columns: list[str],
+        *,
+        file: pa.NativeFile,
+        writer: pq.ParquetWriter,
+    ) -> None:
+        self.staged = staged
         self._rows = 0
         self._first = self._last = -1
         self._folder = folder
-        self._columns = [name for name in task.columns if name in schema.names]
+        self._columns = columns
         self._digest = Digest()
-        self._file = folder.sink(self.staged)
-        self._writer = pq.ParquetWriter(
-            self._file,
+        self._file = file
+        self._writer = writer
+
+    @classmethod
+    def open(cls, task: ArchiveTask, folder: Folder, schema: pa.Schema) -> "_Writer":
+        """A new file, under a name for this attempt."""
+        staged = attempt_name(".parquet")
+        file = folder.sink(staged)
+        writer = pq.ParquetWriter(
+            file,
             schema,
             compression=task.codec,
             use_dictionary=_leaves(schema, _DICTIONARY),
@@ -198,6 +213,8 @@ class _Writer:
                 name: "DELTA_BINARY_PACKED" for name in _DELTA if name in schema.names
             },
         )
+        columns = [name for name in task.columns if name in schema.names]
+        return cls(folder, staged, columns, file=file, writer=writer)
 
     @property
     def bytes(self) -> int:
@@ -267,7 +284,7 @@ class _RangeWriter:
         has_too_many = len(self._open.keys() | {period for period, _ in parts}) > PERIODS_MAX
         for period, part in parts:
             if period not in self._open:
-                self._open[period] = _Writer(self._task, self._folder, table.schema)
+                self._open[period] = _Writer.open(self._task, self._folder, table.schema)
             self._open[period].write(part)
             if has_too_many:
                 self._closed[period] = self._open.pop(period).finish()
@@ -317,7 +334,7 @@ class _RangeWriter:
         chosen = table.select(["partition", "offset", "value"]).take([each.row for each in bad])
         chosen = chosen.append_column("reason", pa.array([each.reason for each in bad]))
         if self._dead is None:
-            self._dead = _Writer(self._task, self._folder, chosen.schema)
+            self._dead = _Writer.open(self._task, self._folder, chosen.schema)
         self._dead.write(chosen)
 
 

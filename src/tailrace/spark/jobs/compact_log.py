@@ -70,7 +70,15 @@ class Round:
 class HeldDirectory:
     """A data directory that no broker can have, with some of its logs open; see `held`."""
 
-    def __init__(self, files: Files, root: str, *, mark: str | None, scratch: str) -> None:
+    def __init__(
+        self,
+        files: Files,
+        root: str,
+        *,
+        mark: str | None,
+        scratch: str,
+        cleaner_offsets: dict[TopicPartition, int],
+    ) -> None:
         """`mark` is what the directory had as the mark of an orderly stop."""
         self.scratch = scratch
         self.logs: dict[TopicPartition, Log] = {}
@@ -78,7 +86,7 @@ class HeldDirectory:
         self._root = root
         self._mark = mark
         self._removals = Removals(files)
-        self._cleaner_offsets = self._checkpoint(names.CLEANER_OFFSETS)
+        self._cleaner_offsets = cleaner_offsets
 
     def open(self, configs: Mapping[TopicPartition, LogConfig]) -> None:
         """Open logs as a broker's start does; one that was not closed in order is recovered.
@@ -217,7 +225,13 @@ def held(files: Files, root: str) -> Iterator[HeldDirectory]:
         scratch = f"{root}/{names.delete_directory_name(_SCRATCH, uuid.uuid4().hex)}"
         files.make_directory(scratch)
         try:
-            directory = HeldDirectory(files, root, mark=mark, scratch=scratch)
+            directory = HeldDirectory(
+                files,
+                root,
+                mark=mark,
+                scratch=scratch,
+                cleaner_offsets=read_offset_checkpoint(files, f"{root}/{names.CLEANER_OFFSETS}"),
+            )
             try:
                 yield directory
             except Exception:

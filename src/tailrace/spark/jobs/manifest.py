@@ -36,12 +36,7 @@ _NAME: Final = re.compile(rf"{MANIFEST}/(\d{{20}})\.json")
 
 
 class Manifest:
-    """The entries so far, and the way to add to them; made to look at it, it changes nothing.
-
-    Raises:
-        FatalError: it has another format.
-        CorruptionError: a file of it cannot be read, or is missing between two others.
-    """
+    """The entries so far, and the way to add to them; `open` reads them and changes nothing."""
 
     def __init__(self, folder: Folder, *, form: str) -> None:
         self.folder = folder
@@ -51,7 +46,18 @@ class Manifest:
         """The entries in the order in which they were added."""
         self._form = form
         self._count = 0
-        self._read()
+
+    @classmethod
+    def open(cls, folder: Folder, *, form: str) -> "Manifest":
+        """The manifest of a folder, with no entries if there is none.
+
+        Raises:
+            FatalError: it has another format.
+            CorruptionError: a file of it cannot be read, or is missing between two others.
+        """
+        manifest = cls(folder, form=form)
+        manifest._read()
+        return manifest
 
     def add(self, entries: Sequence[Entry], *, settings: Mapping[str, Any] | None = None) -> None:
         """Make entries count, all or none; `settings` go over those that were there."""
@@ -122,7 +128,7 @@ def open_manifest(
     """
     folder.lock(LOCK)
     try:
-        manifest = Manifest(folder, form=form)
+        manifest = Manifest.open(folder, form=form)
         leftovers = uncounted(manifest, files_of=files_of)
         ours = [name for name in leftovers if owned.fullmatch(name)]
         if ours and not manifest.settings:

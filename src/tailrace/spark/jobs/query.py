@@ -71,7 +71,7 @@ def query(
     """
     options = parse_options(source_options)
     folder = open_folder(archive)
-    manifest = Manifest(folder, form=FORMAT)
+    manifest = Manifest.open(folder, form=FORMAT)
     require_archive(manifest)
     archived = ranges_of(manifest)
     chosen, live = _cut(options, archived_ends(archived))
@@ -101,7 +101,7 @@ def check_query(options: SourceOptions, archive: str) -> None:
     Raises:
         ConfigError, CorruptionError, FatalError: as `query`.
     """
-    manifest = Manifest(open_folder(archive), form=FORMAT)
+    manifest = Manifest.open(open_folder(archive), form=FORMAT)
     require_archive(manifest)
     _cut(options, archived_ends(ranges_of(manifest)))
 

@@ -307,7 +307,7 @@ def check_replay(task: ReplayTask, settings: ReplaySettings) -> None:
     Raises:
         ConfigError, FatalError, CorruptionError, RetriableError: as `replay`.
     """
-    manifest = Manifest(open_folder(task.offset_map), form=FORMAT)
+    manifest = Manifest.open(open_folder(task.offset_map), form=FORMAT)
     faults = _changed_settings(manifest, settings)
     if faults:
         raise ConfigError(faults)

@@ -28,10 +28,10 @@ from tailrace.spark.jobs.archive import FORMAT, ranges_of
 from tailrace.spark.jobs.folder import Folder, open_folder
 from tailrace.spark.jobs.manifest import Manifest
 from tailrace.spark.offsets import Extent, choose_partitions
-from tailrace.spark.options import SourceOptions
+from tailrace.spark.options import Selection, SourceOptions
 from tailrace.spark.planning import OffsetRange, ScanTask
 from tailrace.spark.readers import read_task
-from tailrace.spark.stores import measure_ranges, open_store
+from tailrace.spark.stores import LogStore, measure_ranges, open_store
 
 if TYPE_CHECKING:
     from tailrace.spark.jobs.archive_plan import RangeFiles
@@ -81,11 +81,11 @@ class OpenSource(Protocol):
 class LogSource:
     """Logs, as the source `tailrace` reads them."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._selection = options.selection
-        self._store = open_store(options)
-        self.offset_at: Callable[[TopicPartition, int], int | None] = self._store.offset_at
-        self.close: Callable[[], None] = self._store.close
+    def __init__(self, selection: Selection, store: LogStore) -> None:
+        self._selection = selection
+        self._store = store
+        self.offset_at: Callable[[TopicPartition, int], int | None] = store.offset_at
+        self.close: Callable[[], None] = store.close
 
     def extents(self) -> dict[TopicPartition, Extent]:
         """The offsets that the logs have now."""
@@ -98,18 +98,10 @@ class LogSource:
 
 
 class ArchiveSource:
-    """An archive, by its manifest.
+    """An archive, by its manifest."""
 
-    Raises:
-        ConfigError: there is none.
-        CorruptionError: the manifest is damaged.
-    """
-
-    def __init__(self, path: str, options: SourceOptions) -> None:
-        manifest = Manifest(open_folder(path), form=FORMAT)
-        if not manifest.settings:
-            raise ConfigError([f"archive: {path} has no manifest"])
-        self._selection = options.selection
+    def __init__(self, manifest: Manifest, selection: Selection) -> None:
+        self._selection = selection
         self._ranges: dict[TopicPartition, list[RangeFiles]] = {}
         for each in ranges_of(manifest):
             self._ranges.setdefault(TopicPartition(each.topic, each.partition), []).append(each)
@@ -158,9 +150,13 @@ def open_source(source: ReplaySource) -> OpenSource:
         ConfigError: there is no archive, or the options do not lead to logs.
         CorruptionError: the archive's manifest is damaged.
     """
-    if source.archive is not None:
-        return ArchiveSource(source.archive, source.options)
-    return LogSource(source.options)
+    options, path = source.options, source.archive
+    if path is None:
+        return LogSource(options.selection, open_store(options))
+    manifest = Manifest.open(open_folder(path), form=FORMAT)
+    if not manifest.settings:
+        raise ConfigError([f"archive: {path} has no manifest"])
+    return ArchiveSource(manifest, options.selection)
 
 
 def read_tables(source: ReplaySource, wanted: SourceRange) -> Iterator[pa.Table]:

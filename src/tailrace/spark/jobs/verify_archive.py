@@ -104,7 +104,7 @@ def check_verification(options: SourceOptions | None, target: str) -> None:
     Raises:
         ConfigError, FatalError, CorruptionError: as `verify_archive`.
     """
-    require_archive(Manifest(open_folder(target), form=FORMAT))
+    require_archive(Manifest.open(open_folder(target), form=FORMAT))
     if options is not None:
         _extents(options)
 
@@ -128,7 +128,7 @@ def verify_archive(
     if source_options is not None:
         options = check_arguments(source_options, target, ArchiveSettings())
     folder = open_folder(target)
-    manifest = Manifest(folder, form=FORMAT)
+    manifest = Manifest.open(folder, form=FORMAT)
     require_archive(manifest)
     ranges = ranges_of(manifest)
     findings = [*range_findings(ranges), *_stray_findings(manifest)]

@@ -56,7 +56,7 @@ def test_what_was_added_is_read_again() -> None:
     """Entries in their order, and the settings of the first run."""
     files = prepared()
     round_of(files, 1)
-    found = Manifest(DiskFolder("/lake", files), form=FORM)
+    found = Manifest.open(DiskFolder("/lake", files), form=FORM)
     assert [entry["name"] for entry in found.entries] == ["part/f0.data", "part/f1.data"]
     assert found.settings == {"by": "date"}
 
@@ -85,7 +85,7 @@ def test_a_crash_at_any_call_leaves_the_old_or_the_new(*, keeps_unsynced: bool) 
         assert all(files.content(f"/lake/{name}") == b"rows" for name in names)
         manifest.folder.unlock()
         round_of(files, 2)
-        assert len(Manifest(DiskFolder("/lake", files), form=FORM).entries) == len(names) + 1
+        assert len(Manifest.open(DiskFolder("/lake", files), form=FORM).entries) == len(names) + 1
     assert outcomes == {1, 2}
 
 
@@ -130,16 +130,16 @@ def test_a_manifest_that_was_damaged_is_never_read() -> None:
     files = MemoryFiles()
     folder = DiskFolder("/lake", files)
     name = f"_manifest/{0:020}.json"
-    manifest = Manifest(folder, form=FORM)
+    manifest = Manifest.open(folder, form=FORM)
     manifest.add([{"name": "part/f0.data", "since": {10: 1, 2: 3}}])
     written = folder.read(name)
-    assert Manifest(folder, form=FORM).entries == manifest.entries
+    assert Manifest.open(folder, form=FORM).entries == manifest.entries
     changed = [
         written[:at] + bytes([byte ^ 1]) + written[at + 1 :] for at, byte in enumerate(written)
     ]
     for content in [*changed, b"", b"[]", b"7", b"{}", b"[" * 100_000, b"\xff", written[:-5]]:
         folder.replace(name, content)
         try:
-            assert Manifest(folder, form=FORM).entries == manifest.entries
+            assert Manifest.open(folder, form=FORM).entries == manifest.entries
         except (CorruptionError, FatalError):
             continue

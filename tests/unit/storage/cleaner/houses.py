@@ -32,7 +32,9 @@ class House:
         self.clock = SetClock()
         self.config = CleanerConfig(map_bytes_max=map_bytes, io_bytes_per_second=1e9)
         directory = open_log_directory(self.files, path, node_id=1, new_id=ID)
-        self.home = DirectoryLogs(self.files, directory, clock=self.clock, chance=random.Random(0))
+        self.home = DirectoryLogs.from_checkpoints(
+            self.files, directory, clock=self.clock, chance=random.Random(0)
+        )
         self.logs = LogManager([self.home])
         self.found = self.logs.find_partitions()
         self.cleaner = LogCleaner(self.logs, self.config, self.clock)
