@@ -18,6 +18,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from tailrace.client.config import BrokerAddress, ClientConfig, nodes_config
@@ -27,6 +28,7 @@ from tailrace.client.nodes import (
     Node,
     NodeError,
     Nodes,
+    NodesStatistics,
     RequestOutcome,
     UnsupportedVersionError,
 )
@@ -121,6 +123,12 @@ class Brokers:
         """Wait until a request has its outcome."""
         while not pending.is_done:
             self._turn()
+
+    def statistics(self) -> NodesStatistics:
+        """The connections by node since the last `close`; none before the first request."""
+        if self._opened is None:
+            return NodesStatistics(nodes=MappingProxyType({}), failure_count=0)
+        return self._opened[1].statistics()
 
     def close(self) -> None:
         """Close all connections; the next request opens new ones."""

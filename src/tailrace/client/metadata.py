@@ -13,7 +13,7 @@ from typing import TypeVar
 from tailrace.client.brokers import Brokers, RemoteBroker, WaitingNetwork
 from tailrace.client.config import parse_client_config
 from tailrace.client.errors import RemoteRetriableError, UnreachableBrokerError, raise_for
-from tailrace.client.nodes import Backoff, Node
+from tailrace.client.nodes import Backoff, Node, NodesStatistics
 from tailrace.client.retries import retry
 from tailrace.config import settings_texts
 from tailrace.model import IsolationLevel, SpecialTimestamp, TopicPartition
@@ -164,6 +164,10 @@ class ClusterReader:
             pause=self._brokers.pause,
             pauses=self._pauses,
         )
+
+    def statistics(self) -> NodesStatistics:
+        """The connections by node since the last `close`; none before the first question."""
+        return self._brokers.statistics()
 
     def close(self) -> None:
         """Close all connections and forget the leaders; the next question opens new ones."""

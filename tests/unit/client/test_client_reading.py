@@ -157,6 +157,17 @@ def test_a_broker_of_the_list_that_leads_is_asked_over_one_connection() -> None:
         assert len(cluster.outside.network.connections) == 1
 
 
+def test_statistics_tell_the_connections_of_a_reader() -> None:
+    """None before the first question and after `close`; in between those that it has opened."""
+    with stage(nodes=2) as (_, client):
+        assert client.statistics().nodes == {}
+        client.partitions()
+        (found,) = client.statistics().nodes.values()
+        assert (found.is_ready, found.in_flight_count, found.failure) == (True, 0, None)
+        client.close()
+        assert client.statistics().nodes == {}
+
+
 def test_a_partition_without_a_leader_is_told_after_some_attempts() -> None:
     """The attempts are bounded, and so is the time."""
     with stage() as (cluster, client):

@@ -77,7 +77,8 @@ class NodesStatistics:
     nodes: Mapping[int, NodeStatistics]
     """Every node that the client has ever connected to, by its id; read only."""
     failure_count: int
-    """Connections and attempts that have ended since the client was made, idle ones too."""
+    """Connections and attempts that have ended since the client was made, idle ones too; of a
+    `ClusterReader`, since its last `close`."""
 
 
 @dataclass(slots=True, eq=False)
