@@ -8,18 +8,32 @@ because the damage has been reported already.
 """
 
 import struct
+from array import array
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from tailrace.kernels.index_entries import (
+    OffsetState,
+    TimeState,
+    check_offset_entries,
+    check_time_entries,
+)
 from tailrace.model import NO_TIMESTAMP, TimestampType
 from tailrace.offline.findings import Finding, Rule, Severity
 from tailrace.records.batch import Batch
+from tailrace.records.layout import LOG_APPEND_TIME_FLAG
+from tailrace.records.runs import BatchRun, Field, last_offset
 from tailrace.runtime.files import File
 
 _CHUNK_ENTRIES = 4096
 
+Rises = Callable[[tuple[int, ...], tuple[int, ...]], bool]
+"""Whether two entries, by their fields, stand in order."""
 
-class _Entry(NamedTuple):
+
+class Entry(NamedTuple):
+    """An entry of either index."""
+
     position: int
     """Position of the entry in the index file, in bytes."""
     fields: tuple[int, ...]
@@ -42,28 +56,125 @@ def times_of(batch: Batch) -> BatchTimes:
     return BatchTimes(batch.base_offset, batch.last_offset, batch.max_timestamp, is_create_time)
 
 
+class IndexEntries:
+    """The entries of an index in use, in the order of the file; a chunk of them is in memory.
+
+    Where two neighbours are out of order, the one that does not fit the entries around it is wrong.
+    """
+
+    def __init__(
+        self, file: File | None, layout: struct.Struct, *, is_active: bool, rises: Rises
+    ) -> None:
+        """No entries without a file; in an active index what is zero at the end is not in use."""
+        self._file = file
+        self._layout = layout
+        self._rises = rises
+        used = 0 if file is None else _used_bytes(file) if is_active else file.size()
+        self._count = -(-used // layout.size)
+        self._first = 0
+        """Number of the first entry in `chunk`."""
+        self._number = 0
+        self.chunk = b""
+        """Whole entries of the file, one behind the other."""
+        self.before: tuple[int, ...] = (-1, -1)
+        """The fields of the last entry that stood in order."""
+        self.next = self._read_next()
+        """The entry that has not been passed yet; None at the end."""
+
+    @property
+    def place(self) -> int:
+        """Where `next` stands in `chunk`; its end if there is none."""
+        return (self._number - self._first) * self._layout.size
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no entry follows behind `chunk`."""
+        return self._first + len(self.chunk) // self._layout.size >= self._count
+
+    def advance(self) -> None:
+        """Pass `next`."""
+        assert self.next is not None
+        if self.next.is_rising:
+            self.before = self.next.fields
+        self._number += 1
+        self.next = self._read_next()
+
+    def advance_to(self, place: int, before: tuple[int, ...]) -> None:
+        """Pass all entries up to a place in `chunk`, the last of which are `before`: all rise."""
+        if place != self.place:
+            self._number = self._first + place // self._layout.size
+            self.before = before
+            self.next = self._read_next()
+
+    def at(self, place: int) -> Entry:
+        """The entry at a place in `chunk`, which stands in order."""
+        fields = self._layout.unpack_from(self.chunk, place)
+        return Entry(self._first * self._layout.size + place, fields, is_rising=True)
+
+    def _read_next(self) -> Entry | None:
+        fields = self._fields(self._number)
+        if fields is None:
+            return None
+        is_rising = self._rises(self.before, fields)
+        following = self._fields(self._number + 1)
+        if is_rising and following is not None and not self._rises(fields, following):
+            is_rising = not self._rises(self.before, following)
+        return Entry(self._number * self._layout.size, fields, is_rising)
+
+    def _fields(self, number: int) -> tuple[int, ...] | None:
+        """The fields of the entry with this number, which is `_number` or the one behind it."""
+        size = self._layout.size
+        if number >= self._count:
+            return None
+        if not self._first <= number < self._first + len(self.chunk) // size:
+            assert self._file is not None
+            self._first = self._number
+            wanted = min(_CHUNK_ENTRIES, self._count - self._first) * size
+            data = self._file.read(self._first * size, wanted)
+            self.chunk = data[: len(data) // size * size]
+            if number >= self._first + len(self.chunk) // size:
+                self._count = self._first + len(self.chunk) // size  # A broker has cut the file.
+                return None
+        return self._layout.unpack_from(self.chunk, (number - self._first) * size)
+
+
 class OffsetIndexCheck:
     """Each entry points at the start of a batch, and its offset ends a batch from there on."""
 
-    def __init__(self, path: str, base_offset: int, entries: Iterator[_Entry]) -> None:
+    def __init__(self, path: str, base_offset: int, entries: IndexEntries) -> None:
         self._path = path
         self._base_offset = base_offset
         self._entries = entries
-        self._next = next(entries, None)
-        self._open: _Entry | None = None
+        self._open: Entry | None = None
         """The entry whose append has begun and not ended yet."""
 
-    def has_entry(self, position: int) -> bool:
-        """Whether `see` has to be told of the batch at `position`, if that is sound."""
-        entry = self._next
-        return self._open is not None or (
-            entry is not None and (not entry.is_rising or entry.fields[1] <= position)
-        )
+    def see_run(self, position: int, run: BatchRun) -> Iterator[Finding]:
+        """What the entries up to the end of a sound run have wrong."""
+        if self._has_passed(position, run):
+            return
+        for at, header in zip(run.positions, run.headers, strict=True):
+            yield from self.see(position + at, last_offset(header), is_sound=True)
+
+    def _has_passed(self, position: int, run: BatchRun) -> bool:
+        """Whether all those entries are in order; the check is then behind the run."""
+        entries, opened = self._entries, self._open
+        state = array("q", (
+            position, self._base_offset, entries.place, entries.is_last, *entries.before,
+            -1 if opened is None else opened.fields[0], -1,
+        ))  # fmt: skip
+        if check_offset_entries(run.view, len(run.headers), entries.chunk, state) != 1:
+            return False
+        if state[OffsetState.OPEN_OFFSET] < 0:
+            self._open = None
+        elif state[OffsetState.OPEN_ENTRY] >= 0:
+            self._open = entries.at(state[OffsetState.OPEN_ENTRY])
+        before = state[OffsetState.OFFSET_BEFORE], state[OffsetState.POSITION_BEFORE]
+        entries.advance_to(state[OffsetState.ENTRY], before)
+        return True
 
     def see(self, position: int, last_offset: int, *, is_sound: bool) -> Iterator[Finding]:
-        """Check the entries up to a batch that ends at `last_offset`, and yield their findings."""
-        while self._next is not None:
-            entry = self._next
+        """What the entries up to a batch, which ends at `last_offset`, have wrong."""
+        while (entry := self._entries.next) is not None:
             if not entry.is_rising:
                 yield self._finding(entry, "does not stand in rising order between its neighbours")
             elif entry.fields[1] < position:
@@ -73,7 +184,7 @@ class OffsetIndexCheck:
                 self._open = entry
             else:
                 break
-            self._next = next(self._entries, None)
+            self._entries.advance()
         opened = self._open
         if opened is not None and (
             not is_sound or last_offset == self._base_offset + opened.fields[0]
@@ -87,13 +198,13 @@ class OffsetIndexCheck:
         written just before.
         """
         yield from self._close()
-        while self._next is not None:
-            entry, self._next = self._next, next(self._entries, None)
+        while (entry := self._entries.next) is not None:
+            self._entries.advance()
             if not entry.is_rising:
                 yield self._finding(entry, "does not stand in rising order between its neighbours")
             elif entry.fields[1] < end:
                 yield self._finding(entry, f"points at {entry.fields[1]}, where no batch starts")
-            elif is_active and self._next is None and entry.fields[1] == end:
+            elif is_active and self._entries.next is None and entry.fields[1] == end:
                 sentence = "announces an append that has not arrived"
                 yield self._finding(entry, sentence, severity=Severity.INFO)
             else:
@@ -109,9 +220,7 @@ class OffsetIndexCheck:
                 entry, f"points at {entry.fields[1]}, and no batch from there ends at {offset}"
             )
 
-    def _finding(
-        self, entry: _Entry, sentence: str, severity: Severity = Severity.ERROR
-    ) -> Finding:
+    def _finding(self, entry: Entry, sentence: str, severity: Severity = Severity.ERROR) -> Finding:
         return Finding(
             severity=severity,
             rule=Rule.OFFSET_INDEX,
@@ -130,29 +239,45 @@ class TimeIndexCheck:
     append have the same one then, and the entry has the offset of the last batch.
     """
 
-    def __init__(self, path: str, base_offset: int, entries: Iterator[_Entry]) -> None:
+    def __init__(self, path: str, base_offset: int, entries: IndexEntries) -> None:
         self._path = path
         self._base_offset = base_offset
         self._entries = entries
-        self._next = next(entries, None)
         self._newest = NO_TIMESTAMP
-        self._reached: BatchTimes | None = None
-        """The first batch with that timestamp."""
+        self._newest_base = -1
+        """Base offset of the first batch with that timestamp; -1 before the first batch."""
+        self._is_newest_create_time = False
         self._is_exact = True
         """Whether every batch so far was sound, so that `_newest` is no guess."""
         self._was_sound = True
 
-    def has_entry(self, last_offset: int) -> bool:
-        """Whether `see` has to be told of the sound batch that ends at `last_offset`."""
-        entry = self._next
-        return not self._was_sound or (
-            entry is not None
-            and (not entry.is_rising or self._base_offset + entry.fields[1] <= last_offset)
-        )
+    def see_run(self, run: BatchRun) -> Iterator[Finding]:
+        """What the entries up to the end of a sound run have wrong."""
+        if self._was_sound and self._has_passed(run):
+            return
+        for header in run.headers:
+            times = BatchTimes(
+                header[Field.BASE_OFFSET],
+                last_offset(header),
+                header[Field.MAX_TIMESTAMP],
+                is_create_time=not header[Field.ATTRIBUTES] & LOG_APPEND_TIME_FLAG,
+            )
+            yield from self.see(times, is_sound=True)
 
-    def is_newer(self, timestamp: int) -> bool:
-        """Whether a timestamp is larger than that of all sound batches so far."""
-        return timestamp > self._newest
+    def _has_passed(self, run: BatchRun) -> bool:
+        """Whether all those entries are in order; the check is then behind the run."""
+        entries = self._entries
+        state = array("q", (
+            self._base_offset, entries.place, entries.is_last, *entries.before,
+            self._newest, self._newest_base, self._is_newest_create_time,
+        ))  # fmt: skip
+        if check_time_entries(run.view, len(run.headers), entries.chunk, state) != 1:
+            return False
+        self._newest, self._newest_base = state[TimeState.NEWEST], state[TimeState.NEWEST_BASE]
+        self._is_newest_create_time = state[TimeState.NEWEST_IS_CREATE_TIME] == 1
+        before = state[TimeState.TIMESTAMP_BEFORE], state[TimeState.OFFSET_BEFORE]
+        entries.advance_to(state[TimeState.ENTRY], before)
+        return True
 
     def see(self, batch: BatchTimes, *, is_sound: bool) -> Iterator[Finding]:
         """Check the index entries up to this batch; returns the findings."""
@@ -160,9 +285,9 @@ class TimeIndexCheck:
             self._is_exact = self._was_sound = False
             return
         if batch.max_timestamp > self._newest:
-            self._newest, self._reached = batch.max_timestamp, batch
-        while self._next is not None:
-            entry = self._next
+            self._newest, self._newest_base = batch.max_timestamp, batch.base_offset
+            self._is_newest_create_time = batch.is_create_time
+        while (entry := self._entries.next) is not None:
             timestamp, relative = entry.fields
             offset = self._base_offset + relative
             if not entry.is_rising:
@@ -182,36 +307,32 @@ class TimeIndexCheck:
                     f"{self._newest}",
                 )  # fmt: skip
             elif self._is_exact and self._is_late(batch):
-                assert self._reached is not None
                 yield self._finding(
                     entry, f"says {timestamp}, which the batch at offset "
-                    f"{self._reached.base_offset} has already",
+                    f"{self._newest_base} has already",
                 )  # fmt: skip
-            self._next = next(self._entries, None)
+            self._entries.advance()
         self._was_sound = True
 
     def _is_late(self, batch: BatchTimes) -> bool:
         """Whether an entry for this batch belongs to an earlier one."""
-        first = self._reached
-        return first is not None and first.base_offset < batch.base_offset and first.is_create_time
+        return self._newest_base < batch.base_offset and self._is_newest_create_time
 
     def finish(self, *, is_active: bool) -> Iterator[Finding]:
         """Check the index entries behind the last batch; see `OffsetIndexCheck.finish`."""
-        while self._next is not None:
-            entry, self._next = self._next, next(self._entries, None)
+        while (entry := self._entries.next) is not None:
+            self._entries.advance()
             if not entry.is_rising:
                 yield self._finding(entry, "does not stand in rising order between its neighbours")
             elif not self._was_sound:
                 continue
-            elif is_active and self._next is None:
+            elif is_active and self._entries.next is None:
                 sentence = "announces an append that has not arrived"
                 yield self._finding(entry, sentence, severity=Severity.INFO)
             else:
                 yield self._finding(entry, "has an offset behind the last batch")
 
-    def _finding(
-        self, entry: _Entry, sentence: str, severity: Severity = Severity.ERROR
-    ) -> Finding:
+    def _finding(self, entry: Entry, sentence: str, severity: Severity = Severity.ERROR) -> Finding:
         return Finding(
             severity=severity,
             rule=Rule.TIME_INDEX,
@@ -230,41 +351,6 @@ def offset_entries_rise(before: tuple[int, ...], after: tuple[int, ...]) -> bool
 def time_entries_rise(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
     """Whether two entries of a time index stand in order."""
     return after[0] > before[0] and after[1] >= before[1]
-
-
-def read_entries(
-    file: File,
-    layout: struct.Struct,
-    *,
-    is_active: bool,
-    rises: Callable[[tuple[int, ...], tuple[int, ...]], bool],
-) -> Iterator[_Entry]:
-    """The entries in use, in the order of the file.
-
-    Where two neighbours are out of order, the one that does not fit the entries around it is wrong.
-    """
-    used = _used_bytes(file) if is_active else file.size()
-    before: tuple[int, ...] = (-1, -1)
-    held: _Entry | None = None
-    for entry in _raw_entries(file, layout, -(-used // layout.size)):
-        if held is not None:
-            is_rising = rises(before, held.fields)
-            if is_rising and not rises(held.fields, entry.fields):
-                is_rising = not rises(before, entry.fields)
-            before = held.fields if is_rising else before
-            yield held if is_rising else held._replace(is_rising=False)
-        held = entry
-    if held is not None:
-        yield held._replace(is_rising=rises(before, held.fields))
-
-
-def _raw_entries(file: File, layout: struct.Struct, count: int) -> Iterator[_Entry]:
-    for first in range(0, count, _CHUNK_ENTRIES):
-        size = min(_CHUNK_ENTRIES, count - first) * layout.size
-        data = file.read(first * layout.size, size)
-        whole = len(data) // layout.size * layout.size
-        for number, fields in enumerate(layout.iter_unpack(data[:whole]), first):
-            yield _Entry(number * layout.size, fields, is_rising=True)
 
 
 def _used_bytes(file: File) -> int:

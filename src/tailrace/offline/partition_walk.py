@@ -14,13 +14,14 @@ begin anywhere, and what it held is a hole in every history.
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
 from tailrace.model import NO_LEADER_EPOCH, NO_PRODUCER_ID
 from tailrace.offline.aborts import check_aborts
 from tailrace.offline.findings import Finding, Rule, Severity, batch_finding, file_finding
-from tailrace.offline.segment_check import CheckedBatch, SegmentWalk
+from tailrace.offline.segment_check import CheckedBatch, CheckedRun, SegmentWalk
 from tailrace.reading.listing import SegmentFiles
 from tailrace.reading.producers import EndedTransaction, ProducerWalk
 from tailrace.records.batch import Batch
@@ -97,10 +98,8 @@ class PartitionWalk:
                 yield each
             elif isinstance(each, CheckedBatch):
                 yield from self._see(segment, each)
-            elif not self._has_passed(each.run):
-                for at, batch in each.run.batches(-INT64_MAX, INT64_MAX):
-                    checked = CheckedBatch(each.position + at, batch, is_sound=True)
-                    yield from self._see(segment, checked)
+            else:
+                yield from self._see_run(segment, each)
         if not check.is_complete:
             self.is_complete = self.is_sound = False
             self.producers.holes += 1
@@ -142,30 +141,39 @@ class PartitionWalk:
                 "segment; compaction leaves such gaps, and so does a lost machine",
             )
 
-    def _has_passed(self, run: BatchRun) -> bool:
-        """Whether nothing is to be found in a sound run, which is then behind the walk.
+    def _see_run(self, segment: SegmentFiles, checked: CheckedRun) -> Iterator[Finding]:
+        position, run = checked
+        passed = self._pass(run)
+        if passed < len(run.headers):
+            for at, batch in islice(run.batches(-INT64_MAX, INT64_MAX), passed, None):
+                yield from self._see(segment, CheckedBatch(position + at, batch, is_sound=True))
 
-        False as well where that is not known from a look at its headers.
+    def _pass(self, run: BatchRun) -> int:
+        """How many batches of a sound run, from the first on, the walk is now behind.
+
+        In these nothing is to be found, as a look at their headers has shown.
         """
         if self.snapshots and self.snapshots[0][0] <= run.last_offset:
-            return False
+            return 0
         epoch = run.headers[0][Field.LEADER_EPOCH]
         if epoch != NO_LEADER_EPOCH:
             both = self._due_epoch(run.base_offset), self._due_epoch(run.last_offset)
             if epoch < self.latest_epoch or any(each not in {None, epoch} for each in both):
-                return False
-        next_offset = self.next_offset
+                return 0
+        passed, next_offset = 0, self.next_offset
+        goes_on = self.producers.goes_on
         for header in run.headers:
-            if (
-                header[Field.BASE_OFFSET] != next_offset
-                or header[Field.LEADER_EPOCH] != epoch
-                or header[Field.PRODUCER_ID] > NO_PRODUCER_ID
-            ):
-                return False
-            next_offset += header[Field.LAST_OFFSET_DELTA] + 1
-        self.latest_epoch = max(self.latest_epoch, epoch)
-        self.next_offset, self.is_end_known = next_offset, True
-        return True
+            base_offset, _, leader_epoch, _, _, _, delta, _, _, producer_id, *_ = header
+            if base_offset != next_offset or leader_epoch != epoch:
+                break
+            if producer_id > NO_PRODUCER_ID and not goes_on(header):
+                break
+            next_offset += delta + 1
+            passed += 1
+        if passed:
+            self.latest_epoch = max(self.latest_epoch, epoch)
+            self.next_offset, self.is_end_known = next_offset, True
+        return passed
 
     def _see(self, segment: SegmentFiles, checked: CheckedBatch) -> Iterator[Finding]:
         position, batch, is_sound = checked

@@ -13,19 +13,19 @@ the sound batches of an earlier segment end before this one begins.
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from tailrace import kernels
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
+from tailrace.kernels.index_entries import check_offset_entries, check_time_entries
 from tailrace.model import TimestampType
 from tailrace.offline.findings import Finding, Rule, Severity, batch_finding
 from tailrace.offline.indexes import (
-    BatchTimes,
+    IndexEntries,
     OffsetIndexCheck,
     TimeIndexCheck,
     offset_entries_rise,
-    read_entries,
     time_entries_rise,
     times_of,
 )
@@ -33,13 +33,15 @@ from tailrace.reading.listing import SegmentFiles
 from tailrace.records.batch import Batch
 from tailrace.records.checks import check_records
 from tailrace.records.codecs import DecompressedTooLargeError
-from tailrace.records.layout import LOG_APPEND_TIME_FLAG, LOG_OVERHEAD
 from tailrace.records.runs import BatchRun, Field, Piece, batches_of
 from tailrace.runtime.files import File, Files
 from tailrace.storage import names
 from tailrace.storage.index import offset as offset_index
 from tailrace.storage.index import time as time_index
 from tailrace.storage.walk import walk_runs
+
+VERIFYING: Final = (*kernels.CHECKING, check_offset_entries, check_time_entries)
+"""The kernels of a verification."""
 
 Progress = Callable[[int], None]
 """Takes bytes of log that have been looked at since the last call."""
@@ -143,9 +145,9 @@ class SegmentCheck:
             pieces = walk_runs(self._log, segment.path, start=0, limit=size)
             for position, piece, next_base in _with_next(pieces):
                 if isinstance(piece, BatchRun) and self._is_sound(piece, next_base=next_base):
-                    checked_run = CheckedRun(position, piece)
-                    yield checked_run
-                    yield from _see_run(checked_run, offset_check, time_check)
+                    yield CheckedRun(position, piece)
+                    yield from offset_check.see_run(position, piece)
+                    yield from time_check.see_run(piece)
                     self._next_offset = piece.next_offset
                 else:
                     for checked in self._check_one_by_one(position, piece, next_base=next_base):
@@ -178,8 +180,7 @@ class SegmentCheck:
         `next_base` is the base offset of the batch behind it.
         """
         _load_if_worth()
-        count = sum(header[Field.RECORD_COUNT] for header in run.headers)
-        if kernels.walk_run(run.view, count) != 1:
+        if kernels.walk_run(run.view, run.record_count) != 1:
             return False
         last_base = run.headers[-1][Field.BASE_OFFSET]
         first_fault = self._order_fault(run.base_offset, run.base_offset, next_base=None)
@@ -270,25 +271,9 @@ def _with_next(
         yield (*held, None)
 
 
-def _see_run(
-    checked: CheckedRun, offsets: OffsetIndexCheck, times: TimeIndexCheck
-) -> Iterator[Finding]:
-    """Check the index entries up to the end of a sound run, and yield their findings."""
-    position, run = checked
-    for header in run.headers:
-        base, length, _, _, _, attributes, delta, _, largest, *_ = header
-        last = base + delta
-        if offsets.has_entry(position):
-            yield from offsets.see(position, last, is_sound=True)
-        if times.has_entry(last) or times.is_newer(largest):
-            is_create_time = not attributes & LOG_APPEND_TIME_FLAG
-            yield from times.see(BatchTimes(base, last, largest, is_create_time), is_sound=True)
-        position += length + LOG_OVERHEAD
-
-
 def _load_if_worth() -> None:
-    if kernels.worth_loading(*kernels.CHECKING):
-        kernels.load(*kernels.CHECKING)
+    if kernels.worth_loading(*VERIFYING):
+        kernels.load(*VERIFYING)
 
 
 def _check_records(path: str, position: int, batch: Batch) -> Iterator[tuple[Finding, bool]]:
@@ -360,22 +345,14 @@ def _tail(segment: SegmentFiles, end: int, limit: int, *, is_active: bool) -> It
 def _offset_check(
     segment: SegmentFiles, path: str, file: File | None, *, is_active: bool
 ) -> OffsetIndexCheck:
-    entries = (
-        read_entries(file, offset_index.ENTRY, is_active=is_active, rises=offset_entries_rise)
-        if file
-        else iter(())
-    )
+    entries = IndexEntries(file, offset_index.ENTRY, is_active=is_active, rises=offset_entries_rise)
     return OffsetIndexCheck(path, segment.base_offset, entries)
 
 
 def _time_check(
     segment: SegmentFiles, path: str, file: File | None, *, is_active: bool
 ) -> TimeIndexCheck:
-    entries = (
-        read_entries(file, time_index.ENTRY, is_active=is_active, rises=time_entries_rise)
-        if file
-        else iter(())
-    )
+    entries = IndexEntries(file, time_index.ENTRY, is_active=is_active, rises=time_entries_rise)
     return TimeIndexCheck(path, segment.base_offset, entries)
 
 

@@ -30,7 +30,7 @@ from tailrace.offline.leftovers import (
 )
 from tailrace.offline.partition_walk import PartitionWalk
 from tailrace.offline.restores import check_set_aside
-from tailrace.offline.segment_check import Progress, SegmentCheck, SegmentWalk
+from tailrace.offline.segment_check import VERIFYING, Progress, SegmentCheck, SegmentWalk
 from tailrace.reading.directory import DataDirectory, list_segments
 from tailrace.reading.listing import SegmentFiles, exchanged
 from tailrace.runtime.files import Files
@@ -226,7 +226,7 @@ def verify_partition(
 def load_kernels_for(size: int) -> None:
     """Load compiled kernels if so many bytes of log are worth it."""
     if size >= KERNELS_FROM_BYTES:
-        kernels.load(*kernels.CHECKING)
+        kernels.load(*VERIFYING)
 
 
 def _walk(files: Files, found: PartitionFiles, open_segment: OpenSegment) -> Iterator[Finding]:

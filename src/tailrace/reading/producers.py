@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 
 from tailrace.records.batch import Batch, sequence_after
 from tailrace.records.control import ControlType, end_transaction_marker_or_none
+from tailrace.records.layout import SEQUENCE_MAX
+from tailrace.records.runs import Header
 from tailrace.storage.snapshots import NONE, KnownProducer
 
 
@@ -103,6 +105,24 @@ class ProducerWalk:
             f"producer {batch.producer_id} goes on with sequence {batch.base_sequence}, where {due}"
             " is due"
         )
+
+    def goes_on(self, header: Header) -> bool:
+        """Whether a sound batch of a run is just the next one of a known producer.
+
+        If so, it is noted, as by `see`. If not, nothing changes, and `see` has to be called.
+        """
+        base, *_, delta, _, _, producer_id, producer_epoch, sequence, _ = header
+        known = self.producers.get(producer_id)
+        if (
+            known is None
+            or known.epoch != producer_epoch
+            or known.holes != self.holes
+            or known.last_sequence < 0
+            or sequence != (known.last_sequence + 1) & SEQUENCE_MAX
+        ):
+            return False
+        known.last_sequence, known.last_offset = (sequence + delta) & SEQUENCE_MAX, base + delta
+        return True
 
     def see(self, batch: Batch) -> EndedTransaction | None:
         """Note a sound batch with a producer id; the marker that it is, or None for data.

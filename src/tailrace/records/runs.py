@@ -65,13 +65,18 @@ class BatchRun:
         self.size = len(view)
         self.base_offset = headers[0][Field.BASE_OFFSET]
         """Base offset of the first batch."""
-        self.last_offset = _last_offset(headers[-1])
+        self.last_offset = last_offset(headers[-1])
         """Offset of the last record of the last batch, even if compaction has removed it."""
 
     @property
     def next_offset(self) -> int:
         """The offset after the run."""
         return self.last_offset + 1
+
+    @property
+    def record_count(self) -> int:
+        """Records of all its batches."""
+        return sum(header[Field.RECORD_COUNT] for header in self.headers)
 
     @property
     def positions(self) -> list[int]:
@@ -82,7 +87,7 @@ class BatchRun:
     def since(self, offset: int) -> "BatchRun":
         """The run without the batches that end before `offset`, which it must reach."""
         index = 0
-        while _last_offset(self.headers[index]) < offset:
+        while last_offset(self.headers[index]) < offset:
             index += 1
         if not index:
             return self
@@ -94,7 +99,7 @@ class BatchRun:
         for header, (position, limit) in zip(self.headers, limits, strict=True):
             if header[Field.BASE_OFFSET] >= limit_offset:
                 return
-            if _last_offset(header) >= start_offset:
+            if last_offset(header) >= start_offset:
                 yield position, Batch(self.view[position:limit])
 
 
@@ -147,7 +152,8 @@ def read_runs(view: memoryview) -> RunReader:
     return RunReader(view)
 
 
-def _last_offset(header: Header) -> int:
+def last_offset(header: Header) -> int:
+    """The offset of the last record of the batch, even if compaction has removed it."""
     return header[Field.BASE_OFFSET] + header[Field.LAST_OFFSET_DELTA]
 
 

@@ -109,4 +109,6 @@ def test_a_small_log_is_verified_without_a_compiler(small: Path) -> None:
 def test_verifying_compiles_only_what_verifies(large: Path) -> None:
     """A log that is worth compiled kernels takes those that walk its records."""
     before = "from tailrace.offline import verify; verify.KERNELS_FROM_BYTES = 1"
-    assert imported_by("verify", "--data", large, before=before) == "True walk_records walk_run"
+    assert imported_by("verify", "--data", large, before=before) == (
+        "True check_offset_entries check_time_entries walk_records walk_run"
+    )

@@ -1,0 +1,202 @@
+"""The kernels that hold the entries of a segment's indexes against a run of its batches.
+
+They only say whether all of them are in order. What is wrong with an entry is said by the caller
+(`tailrace.offline.indexes`), which then looks at the same entries one by one.
+
+An entry of the offset index has an offset (int32, after the segment's base offset) and a position
+(int32). One of the time index has a timestamp (int64) and an offset (int32, likewise). All are big
+endian.
+
+Invariant: nothing outside of the buffers is read, and nothing is written to `state` unless the
+answer is 1. An entry is named by the place of its first byte in the buffer.
+"""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from tailrace.kernels.kernel import helper, kernel
+from tailrace.kernels.records import HEADER_SIZE, LOG_APPEND_TIME_FLAG, read_integer
+
+if TYPE_CHECKING:
+    from tailrace.kernels.records import Ints, Outputs
+
+
+class OffsetState(IntEnum):
+    """Places in the `state` of `check_offset_entries`: before the run, and then behind it."""
+
+    POSITION = 0
+    """Where the run starts in its log file."""
+    BASE_OFFSET = 1
+    """The base offset of the segment."""
+    ENTRY = 2
+    """The next entry."""
+    IS_LAST = 3
+    """1 if the index ends with the buffer, else 0."""
+    OFFSET_BEFORE = 4
+    """Offset and position of the last entry in order."""
+    POSITION_BEFORE = 5
+    OPEN_OFFSET = 6
+    """The offset of the entry whose append has begun and not ended, or -1."""
+    OPEN_ENTRY = 7
+    """That entry, or -1 if it was reached before this run."""
+
+
+class TimeState(IntEnum):
+    """Places in the `state` of `check_time_entries`: before the run, and then behind it."""
+
+    BASE_OFFSET = 0
+    """The base offset of the segment."""
+    ENTRY = 1
+    """The next entry."""
+    IS_LAST = 2
+    """1 if the index ends with the buffer, else 0."""
+    TIMESTAMP_BEFORE = 3
+    """Timestamp and offset of the last entry in order."""
+    OFFSET_BEFORE = 4
+    NEWEST = 5
+    """The largest timestamp of all batches so far."""
+    NEWEST_BASE = 6
+    """Base offset of the first batch that has it, or -1."""
+    NEWEST_IS_CREATE_TIME = 7
+    """Whether that batch has CreateTime, 1 or 0."""
+
+
+OFFSET_ENTRY_SIZE: Final = 8
+TIME_ENTRY_SIZE: Final = 12
+
+_LENGTH_AT: Final = 8
+_ATTRIBUTES_AT: Final = 21
+_LAST_OFFSET_DELTA_AT: Final = 23
+_MAX_TIMESTAMP_AT: Final = 35
+_OFFSET_MAX: Final = (1 << 63) - (1 << 33)
+"""Below it the last offset of a batch is an int64, whatever its delta."""
+
+
+@helper
+def read_frame(data: "Ints", at: int, segment_base: int) -> tuple[int, int, int]:
+    """Size of the batch at `at`, first and last offset after the segment's base; size 0 if odd."""
+    if len(data) - at < HEADER_SIZE:
+        return 0, 0, 0
+    base = read_integer(data, at, 8)
+    size = read_integer(data, at + _LENGTH_AT, 4) + _LENGTH_AT + 4
+    last_delta = read_integer(data, at + _LAST_OFFSET_DELTA_AT, 4)
+    if size < HEADER_SIZE or size > len(data) - at or last_delta < 0:
+        return 0, 0, 0
+    if segment_base < 0 or base < segment_base or base >= _OFFSET_MAX:
+        return 0, 0, 0
+    return size, base - segment_base, base - segment_base + last_delta
+
+
+@helper
+def offset_entry_rises(entries: "Ints", at: int, offset: int, position: int, is_last: int) -> bool:
+    """Whether the entry at `at` stands in order between `offset` and `position` and the next one.
+
+    Also False if the next one is not in the buffer, and the index goes on.
+    """
+    this_offset, this_position = read_integer(entries, at, 4), read_integer(entries, at + 4, 4)
+    if this_offset <= offset or this_position <= position:
+        return False
+    at += OFFSET_ENTRY_SIZE
+    if len(entries) - at < OFFSET_ENTRY_SIZE:
+        return is_last != 0
+    return (
+        read_integer(entries, at, 4) > this_offset
+        and read_integer(entries, at + 4, 4) > this_position
+    )
+
+
+@helper
+def time_entry_rises(entries: "Ints", at: int, timestamp: int, offset: int, is_last: int) -> bool:
+    """Likewise in the time index, where neighbours may have the same offset."""
+    this_timestamp, this_offset = read_integer(entries, at, 8), read_integer(entries, at + 8, 4)
+    if this_timestamp <= timestamp or this_offset < offset:
+        return False
+    at += TIME_ENTRY_SIZE
+    if len(entries) - at < TIME_ENTRY_SIZE:
+        return is_last != 0
+    return (
+        read_integer(entries, at, 8) > this_timestamp
+        and read_integer(entries, at + 8, 4) >= this_offset
+    )
+
+
+@kernel("bytes", "int64", "bytes", "int64[:]")
+def check_offset_entries(data: "Ints", count: int, entries: "Ints", state: "Outputs") -> int:
+    """Goes through the batches of a run, which are all of `data`, with the entries that they reach.
+
+    The `count` batches are sound and their offsets rise. `entries` is a part of the offset index.
+    An entry opens with the batch that it points at, and closes with the batch that ends at its
+    offset.
+
+    Returns:
+        1 if every entry is in order; then `state`, whose places `OffsetState` names, is that behind
+        the run. 0 if one is not, or if this part of the index does not tell.
+    """
+    position, segment_base, entry, is_last = state[0], state[1], state[2], state[3]
+    offset_before, position_before, open_offset, open_entry = state[4], state[5], state[6], state[7]
+    at = 0
+    for _ in range(count):
+        size, _, last_offset = read_frame(data, at, segment_base)
+        if size == 0:
+            return 0
+        if len(entries) - entry >= OFFSET_ENTRY_SIZE:
+            if not offset_entry_rises(entries, entry, offset_before, position_before, is_last):
+                return 0
+            points_at = read_integer(entries, entry + 4, 4)
+            if points_at < position or (points_at == position and open_offset >= 0):
+                return 0
+            if points_at == position:
+                open_offset, open_entry = read_integer(entries, entry, 4), entry
+                offset_before, position_before = open_offset, points_at
+                entry += OFFSET_ENTRY_SIZE
+        elif is_last == 0:
+            return 0
+        if open_offset == last_offset:
+            open_offset, open_entry = -1, -1
+        at += size
+        position += size
+    if at != len(data):
+        return 0
+    state[0], state[2], state[4], state[5] = position, entry, offset_before, position_before
+    state[6], state[7] = open_offset, open_entry
+    return 1
+
+
+@kernel("bytes", "int64", "bytes", "int64[:]")
+def check_time_entries(data: "Ints", count: int, entries: "Ints", state: "Outputs") -> int:
+    """As `check_offset_entries`, with a part of the time index; `TimeState` names the places.
+
+    An entry has the largest timestamp so far, and the offset of a record in the first batch that
+    has it; where a broker sets the timestamps, in any batch.
+    """
+    segment_base, entry, is_last = state[0], state[1], state[2]
+    timestamp_before, offset_before = state[3], state[4]
+    newest, newest_base, newest_is_create_time = state[5], state[6], state[7]
+    at = 0
+    for _ in range(count):
+        size, first_offset, last_offset = read_frame(data, at, segment_base)
+        if size == 0:
+            return 0
+        largest = read_integer(data, at + _MAX_TIMESTAMP_AT, 8)
+        if largest > newest:
+            newest, newest_base = largest, segment_base + first_offset
+            newest_is_create_time = int(data[at + _ATTRIBUTES_AT + 1] & LOG_APPEND_TIME_FLAG == 0)
+        while len(entries) - entry >= TIME_ENTRY_SIZE:
+            if not time_entry_rises(entries, entry, timestamp_before, offset_before, is_last):
+                return 0
+            timestamp, offset = read_integer(entries, entry, 8), read_integer(entries, entry + 8, 4)
+            if offset > last_offset:
+                break
+            is_late = newest_base < segment_base + first_offset and newest_is_create_time != 0
+            if offset < first_offset or timestamp != newest or is_late:
+                return 0
+            timestamp_before, offset_before = timestamp, offset
+            entry += TIME_ENTRY_SIZE
+        if is_last == 0 and len(entries) - entry < TIME_ENTRY_SIZE:
+            return 0
+        at += size
+    if at != len(data):
+        return 0
+    state[1], state[3], state[4] = entry, timestamp_before, offset_before
+    state[5], state[6], state[7] = newest, newest_base, newest_is_create_time
+    return 1
