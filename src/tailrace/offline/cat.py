@@ -129,16 +129,20 @@ def show_partition(
     Raises:
         CorruptionError, OffsetsDeletedError, OSError: as `chosen_batches`.
     """
+    key = choice.key or b""
+    made_for, bounds = None, kernels.int64s(0)
     for stored, start, limit, is_hidden in chosen_batches(log, choice):
-        bounds = _bounds(choice, start, limit)
         batch = stored.batch
-        if is_hidden or (batch.is_control and (page.is_export or choice.key is not None)):
-            bounds[BoundIndex.KEYS] = NO_RECORD
-        if batch.is_control:
-            # The time of a marker is that of a broker's clock.
-            bounds[BoundIndex.LATEST] = INT64_MAX
+        if (start, limit, is_hidden, batch.is_control) != made_for:
+            made_for = start, limit, is_hidden, batch.is_control
+            bounds = _bounds(choice, start, limit)
+            if is_hidden or (batch.is_control and (page.is_export or choice.key is not None)):
+                bounds[BoundIndex.KEYS] = NO_RECORD
+            if batch.is_control:
+                # The time of a marker is that of a broker's clock.
+                bounds[BoundIndex.LATEST] = INT64_MAX
         try:
-            is_late = yield from page.add(partition, batch, bounds=bounds, key=choice.key or b"")
+            is_late = yield from page.add(partition, batch, bounds=bounds, key=key)
         except UNREADABLE as error:
             log.leave_out(stored, error)
             continue

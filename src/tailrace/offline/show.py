@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from tailrace import kernels
 from tailrace.kernels import RecordFault
-from tailrace.kernels.loading import records_worth_kernels
+from tailrace.kernels.loading import UNCACHED_KERNEL_RECORDS, is_cached
 from tailrace.kernels.showing import (
     ESCAPE_WIDTH,
     PRINTABLE_CODES,
@@ -37,6 +37,7 @@ from tailrace.offline.groups import decode_group_record
 from tailrace.records.batch import Batch
 from tailrace.records.builder import Record, records_of
 from tailrace.records.checks import check_records
+from tailrace.records.layout import CONTROL_FLAG, LOG_APPEND_TIME_FLAG
 
 Buffer: TypeAlias = Any
 """Bytes or integers, as kernels take them."""
@@ -44,9 +45,12 @@ Buffer: TypeAlias = Any
 PAGE_BYTES: Final = 1024 * 1024
 """Small enough to stay in a processor's cache on its way, large enough for a call of the system."""
 
-PLAIN_RECORDS_MAX: Final = 16_384
-"""Most records that plain Python shows, in half a second, if machine code of the kernel is in the
-cache. A batch of one mebibyte mostly has fewer, so the first lines of a log need no kernel."""
+SHOWING: Final = (show_records, kernels.walk_records)
+"""The kernels that show records; the walk is for batches that do not fit into one page."""
+
+PLAIN_RECORDS_MAX: Final = 4096
+"""Most records that plain Python shows if machine code of the kernels is in the cache: it takes 0.1
+seconds for them, and so does loading."""
 
 SHOWN_PER_DECODED: Final = 3
 """Ratio of the time in which plain Python shows a record to the time in which it decodes one."""
@@ -128,11 +132,11 @@ class Page:
         """
         if not show_records.is_compiled:
             self._plain_records += min(batch.record_count, self._cursors[Cursor.LEFT])
-            if self._plain_records > self._plain_max:
-                self._plain_max = records_worth_kernels(show_records) // SHOWN_PER_DECODED
+            if self._plain_records > self._plain_max and not is_cached(*SHOWING):
+                self._plain_max = UNCACHED_KERNEL_RECORDS // SHOWN_PER_DECODED
             if self._plain_records > self._plain_max:
                 yield self.take()
-                kernels.load(show_records)
+                kernels.load(*SHOWING)
         timestamp_type = batch.timestamp_type
         if (partition, timestamp_type) != self._made_for:
             self._made_for = partition, timestamp_type
@@ -165,16 +169,17 @@ class Page:
         return halt == StopReason.ENOUGH
 
     def _show(self, batch: Batch, bounds: Buffer, key: bytes, *, partition: TopicPartition) -> int:
+        attributes = batch.attributes
         is_known = not (self._form is Form.HEX or self.is_export) and (
-            batch.is_control or partition.topic == OFFSETS_TOPIC
+            attributes & CONTROL_FLAG or partition.topic == OFFSETS_TOPIC
         )
-        is_create_time = batch.timestamp_type is TimestampType.CREATE_TIME
+        is_create_time = not attributes & LOG_APPEND_TIME_FLAG
         return show_records(
             batch.records_view(),
             batch.record_count,
             batch.base_offset,
             batch.base_timestamp if is_create_time else batch.max_timestamp,
-            int(is_create_time),
+            is_create_time,
             bounds,
             key,
             Form.NONE if is_known or not show_records.is_compiled else self._form,
