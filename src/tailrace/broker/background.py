@@ -11,8 +11,8 @@ from tailrace.broker.broker import BrokerStatistics, RunningBroker, start_broker
 from tailrace.broker.config import broker_config
 from tailrace.config import settings_texts
 from tailrace.errors import kind_of
-from tailrace.runtime import system_runtime
 from tailrace.runtime.memory import keep_large_buffers
+from tailrace.runtime.system import system_runtime
 
 
 class Broker:

@@ -37,7 +37,7 @@ from tailrace.replication.flushes import Flushes, FlushStatistics
 from tailrace.replication.moves import MovesStatistics, PartitionMoves
 from tailrace.replication.replicas import Replicas, ReplicaStatistics
 from tailrace.replication.validation import BatchValidation
-from tailrace.runtime import Runtime
+from tailrace.runtime.system import Runtime
 from tailrace.server.dispatch import Dispatcher
 from tailrace.server.listener import Server, ServerStatistics
 from tailrace.storage.cleaner.worker import (

@@ -12,9 +12,9 @@ from tailrace.broker.config import BrokerConfig
 from tailrace.broker.wiring import load_handler
 from tailrace.errors import DirectoryError, StorageError, TailraceError
 from tailrace.protocol.apis import APIS, ApiKey
-from tailrace.runtime import Runtime
 from tailrace.runtime.files import raise_descriptor_limit
 from tailrace.runtime.memory import keep_large_buffers
+from tailrace.runtime.system import Runtime
 from tailrace.runtime.threads import Threads
 
 SWITCH_INTERVAL_S = 0.0002

@@ -40,7 +40,7 @@ def serve(
     from tailrace.broker.config import broker_config
     from tailrace.broker.process import serve as serve_until_stopped
     from tailrace.config import parse_assignments, read_properties
-    from tailrace.runtime import system_runtime
+    from tailrace.runtime.system import system_runtime
 
     gc.enable()
     given = (

@@ -1,36 +1,6 @@
 """The seams to the outside world: clock, files, network, threads and randomness.
 
 Everything that could differ between two runs goes through one of these seams, so that a test can
-replace it by a double (`tailrace.testing`). Nothing here knows Kafka.
+replace it by a double (`tailrace.testing`). Nothing here knows Kafka. `system` has all of them in
+one value; importing it imports asyncio, which the tools for files do not need.
 """
-
-import random
-from dataclasses import dataclass
-
-from tailrace.runtime.clock import Clock, SystemClock
-from tailrace.runtime.files import DiskFiles, Files
-from tailrace.runtime.network import Network, SocketNetwork
-from tailrace.runtime.threads import Threads, WorkerThreads
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
-    """All seams in one value, for the code that builds a broker."""
-
-    clock: Clock
-    files: Files
-    network: Network
-    threads: Threads
-    chance: random.Random
-    """Source of random ids and jitter: the system's entropy, or a seed in tests."""
-
-
-def system_runtime() -> Runtime:
-    """The seams of the real machine."""
-    return Runtime(
-        clock=SystemClock(),
-        files=DiskFiles(),
-        network=SocketNetwork(),
-        threads=WorkerThreads(),
-        chance=random.SystemRandom(),
-    )

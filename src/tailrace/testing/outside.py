@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tailrace.runtime import Runtime
+from tailrace.runtime.system import Runtime
 from tailrace.testing.clock import JumpingLoop, VirtualClock
 from tailrace.testing.files import MemoryFiles
 from tailrace.testing.hanging import HangingDevice

@@ -252,7 +252,7 @@ from tailrace import kernels
 from tailrace.broker.config import broker_config
 from tailrace.broker.process import serve
 from tailrace.kernels.loading import load_beside
-from tailrace.runtime import system_runtime
+from tailrace.runtime.system import system_runtime
 
 full_collections = []
 

@@ -45,7 +45,7 @@ from tailrace.client.producer.user_code import call_user_code
 from tailrace.errors import TailraceError
 from tailrace.kernels.encoding import ENCODING
 from tailrace.model import TopicPartition
-from tailrace.runtime import Runtime, system_runtime
+from tailrace.runtime.system import Runtime, system_runtime
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,32 @@
+"""`Runtime`: all seams in one value, and those of the real machine."""
+
+import random
+from dataclasses import dataclass
+
+from tailrace.runtime.clock import Clock, SystemClock
+from tailrace.runtime.files import DiskFiles, Files
+from tailrace.runtime.network import Network, SocketNetwork
+from tailrace.runtime.threads import Threads, WorkerThreads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """All seams in one value, for the code that builds a broker."""
+
+    clock: Clock
+    files: Files
+    network: Network
+    threads: Threads
+    chance: random.Random
+    """Source of random ids and jitter: the system's entropy, or a seed in tests."""
+
+
+def system_runtime() -> Runtime:
+    """The seams of the real machine."""
+    return Runtime(
+        clock=SystemClock(),
+        files=DiskFiles(),
+        network=SocketNetwork(),
+        threads=WorkerThreads(),
+        chance=random.SystemRandom(),
+    )
