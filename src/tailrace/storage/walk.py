@@ -29,8 +29,9 @@ from tailrace.runtime.files import File, FileCutError, read_exactly
 
 Found_co = TypeVar("Found_co", covariant=True)
 
-WINDOW_BYTES: Final = 4 * 1024 * 1024
-"""Large enough that few batches are read twice, small enough for a processor's cache."""
+WINDOW_BYTES: Final = 1280 * 1024
+"""Holds the largest batch that `message.max.bytes` allows by default, and few batches of usual size
+are read twice; small enough that checksums and kernels find the bytes in the processor's cache."""
 
 FIRST_WINDOW_BYTES: Final = 64 * 1024
 """Holds a batch of the size that producers send by default, several times."""
