@@ -114,8 +114,10 @@ def test_verifying_compiles_only_what_verifies(large: Path) -> None:
     )
 
 
-def test_a_tool_for_files_imports_no_network() -> None:
-    """Asyncio and SSL take as long to import as half of what a tool needs."""
+def test_a_tool_for_files_imports_no_network_and_no_repair() -> None:
+    """Asyncio, SSL and what repairs logs would take half of the time in which a tool starts."""
     names = run("import sys, tailrace.cli.log; print(*sys.modules)").stdout.split()
     assert "tailrace.offline.verify" in names
-    assert not {"asyncio", "ssl"} & set(names)
+    assert not {"asyncio", "ssl", "tailrace.offline.repair", "tailrace.offline.explain"} & set(
+        names
+    )
