@@ -18,7 +18,9 @@ from tailrace.runtime.files import Files
 from tailrace.storage.config import DAY_MS, LogConfig, log_config
 from tailrace.storage.directories import LogDirectory, open_log_directory
 from tailrace.storage.directory_logs import DirectoryLogs
+from tailrace.storage.index.sparse import WAITING_ENTRIES_MAX
 from tailrace.storage.log import Log
+from tailrace.storage.positions import ReadLimit
 from tailrace.storage.shrink import delete_old_segments, raise_log_start, truncate_to
 from tailrace.testing import MemoryFiles, ProcessKilledError
 from tests.unit.storage.builders import NOW, SetClock, batch
@@ -31,6 +33,8 @@ SETTINGS = {"segment.bytes": "500", "segment.index.bytes": "60", "index.interval
 CONFIG = log_config(SETTINGS)
 SHORT = log_config({**SETTINGS, "retention.bytes": "600"})
 """Keeps little more than a segment."""
+FINE = log_config({"index.interval.bytes": "0", "segment.index.bytes": "1000"})
+"""Every append but the first of a segment has an index entry."""
 
 
 @dataclass(slots=True)
@@ -300,6 +304,20 @@ def transactions(broker: Broker) -> None:
     again.transact(ONE, 9)
 
 
+def index_entries(broker: Broker) -> None:
+    """Index entries are written together: when many wait, at a flush, and at a roll."""
+    broker.create(ONE, FINE)
+    for number in range(WAITING_ENTRIES_MAX + 12):
+        broker.append(ONE, b"%d" % number)
+        if number in {8, WAITING_ENTRIES_MAX + 6}:
+            broker.sync(ONE)
+    broker.log(ONE).roll()
+    broker.append(ONE, b"next")
+    broker.log(ONE).sync_rolled()
+    broker.checkpoint()
+    broker.append(ONE, b"last")
+
+
 WORKLOADS: tuple[Callable[[Broker], None], ...] = (
     append_and_roll,
     checkpoints,
@@ -309,6 +327,7 @@ WORKLOADS: tuple[Callable[[Broker], None], ...] = (
     retention,
     deleted_records,
     transactions,
+    index_entries,
 )
 
 
@@ -352,11 +371,22 @@ def stored(files: MemoryFiles) -> dict[TopicPartition, Found]:
         expected_end = batches[-1].next_offset if batches else log.start_offset
         assert log.end_offset == expected_end
         check_producers(log, batches)
+        check_lookups(log, batches)
         found[log.partition] = Found(
             log.start_offset, log.end_offset, [bytes(each.view) for each in batches]
         )
     broker.stop()
     return found
+
+
+def check_lookups(log: Log, batches: list[Batch]) -> None:
+    """Find every batch by its last offset, with what there is of the indexes."""
+    for each in batches:
+        if each.base_offset >= log.start_offset:
+            found = log.read(
+                each.last_offset, bytes_max=1, is_first_whole=True, limit=ReadLimit.LOG_END
+            )
+            assert found.read() == each.view
 
 
 def check_producers(log: Log, batches: list[Batch]) -> None:

@@ -158,26 +158,20 @@ class Segment:
         """
         assert not self._is_finished
         assert self.can_hold(planned.last_offset)
+        data, _, max_timestamp, max_timestamp_offset = planned
         newest = self.newest
-        if planned.max_timestamp > newest.timestamp:
-            newest = TimestampOffset(planned.max_timestamp, planned.max_timestamp_offset)
-        counts = self.offset_index.entries.count, self.time_index.entries.count
+        if max_timestamp > newest.timestamp:
+            newest = TimestampOffset(max_timestamp, max_timestamp_offset)
         # This append is counted after the check, so the first one of a segment never gets an entry:
         # its position is 0, where a search without an entry begins.
-        is_entry_due = self._bytes_since_index_entry > self._index_interval_bytes
-        try:
-            if is_entry_due:
-                self.offset_index.append(planned.last_offset, self.log.size)
-                self.time_index.maybe_append(*newest)
-            position = self.log.append(planned.data)
-        except (OSError, ValueError):
-            self.offset_index.entries.count, self.time_index.entries.count = counts
-            raise
-        if is_entry_due:
+        if self._bytes_since_index_entry > self._index_interval_bytes:
+            position = _append_with_entries(self, planned, newest)
             self._bytes_since_index_entry = 0
+        else:
+            position = self.log.append(data)
         self._bytes_since_index_entry += self.log.size - position
         if not position:
-            self._first_timestamp = planned.max_timestamp
+            self._first_timestamp = max_timestamp
         self.newest = newest
 
     def position_near(self, offset: int) -> int:
@@ -319,6 +313,20 @@ class Segment:
         self.offset_index.entries.close()
         self.time_index.entries.close()
         self.transactions.close()
+
+
+def _append_with_entries(segment: Segment, planned: SegmentAppend, newest: TimestampOffset) -> int:
+    """Add an entry to each index and write the batches; returns the position of the batches."""
+    offsets, times = segment.offset_index.entries, segment.time_index.entries
+    counts = offsets.count, times.count
+    try:
+        segment.offset_index.append(planned.last_offset, segment.log.size)
+        segment.time_index.maybe_append(*newest)
+        return segment.log.append(planned.data)
+    except (OSError, ValueError):
+        offsets.take_back(counts[0])
+        times.take_back(counts[1])
+        raise
 
 
 def move_segment(segment: Segment, directory: str) -> None:

@@ -4,6 +4,13 @@ The index of an active segment has its full size, and zeros behind the entries; 
 is only in memory. On roll and on close the file is trimmed to its entries. After a kill the length
 says nothing, so recovery rebuilds the entries from the log.
 
+    file     0 ............. 95, zeros     what other processes see
+    memory                96 .. 103        the entries that wait to be written
+
+New entries wait in memory, and `WAITING_ENTRIES_MAX` of them are written in one call, because a
+call costs as much for one entry as for all. `sync`, `trim` and whatever else changes the file write
+them too. A kill loses them, which is no loss: recovery does not trust this file then.
+
 A search reads single blocks of the file. It interpolates the position of the entry, because keys
 rise nearly evenly in a log: one or two reads of 2 KiB find an entry among 250,000. Every second
 block is in the middle of the remaining range, so a search never needs more than twice the reads of
@@ -14,6 +21,7 @@ after; the callers compare the entry with the log.
 """
 
 import struct
+import threading
 from typing import Final
 
 from tailrace.errors import CorruptionError
@@ -21,6 +29,10 @@ from tailrace.runtime.files import Buffer, CutMeanwhileError, File, FileCutError
 
 BLOCK_ENTRIES: Final = 256
 """Entries per read of a search: half a page of the page cache."""
+
+WAITING_ENTRIES_MAX: Final = 32
+"""Entries that are written together. A reader in another process scans the log behind the entries
+that were written: with the usual interval of 4 KiB, at most 128 KiB of it, or 32 batches."""
 
 
 class SparseIndex:
@@ -30,6 +42,13 @@ class SparseIndex:
         self.path = path
         self.count = count
         """Entries in use."""
+        self._waiting = count, b""
+        """The number of the first entry that is not in the file, and that entry and those after it.
+
+        Replaced whole, because other threads read it.
+        """
+        self._changing = threading.Lock()
+        """Held while waiting entries are written, dropped, or the file gets another length."""
         self._entry = entry
         self._file = file
         size = file.size()
@@ -130,12 +149,27 @@ class SparseIndex:
         Raises:
             OSError: the device is full; the entry does not count.
         """
-        assert self.count < self.capacity
-        self._file.write(self.count * self._entry.size, self._entry.pack(*fields))
-        self._newest = self.count, fields
-        if not self.count:
+        number, size = self.count, self._entry.size
+        assert number < self.capacity
+        first, waiting = self._waiting
+        waiting += self._entry.pack(*fields)
+        if len(waiting) >= WAITING_ENTRIES_MAX * size:
+            with self._changing:
+                self._file.write(first * size, waiting)
+            first, waiting = number + 1, b""
+        # Before the count, which tells other threads that the entry is there.
+        self._waiting = first, waiting
+        self._newest = number, fields
+        if not number:
             self._oldest = fields
-        self.count += 1
+        self.count = number + 1
+
+    def take_back(self, count: int) -> None:
+        """Keep only the first `count` entries, because what the others point at was not written."""
+        self.count = count
+        first, waiting = self._waiting
+        kept = max(count - first, 0) * self._entry.size
+        self._waiting = min(first, count), waiting[:kept]
 
     def extend(self, entries: Buffer) -> None:
         """Write many entries, packed one behind the other.
@@ -143,18 +177,23 @@ class SparseIndex:
         Raises:
             OSError: the device is full; none of them counts.
         """
-        count = len(entries) // self._entry.size
-        assert self.count + count <= self.capacity
+        count = self.count + len(entries) // self._entry.size
+        assert count <= self.capacity
+        self._write_waiting()
         self._file.write(self.count * self._entry.size, entries)
         self._newest = self._oldest = None
-        self.count += count
+        self._waiting = count, b""
+        self.count = count
 
     def resize(self, capacity: int) -> None:
         """Give the file room for `capacity` entries; those beyond it are dropped."""
         # Count first: a search on another thread must not read entries that are being removed.
-        self.count = min(self.count, capacity)
+        self.take_back(min(self.count, capacity))
         self._newest = self._oldest = None
-        self._file.resize(capacity * self._entry.size)
+        with self._changing:
+            self._write_waiting()
+            self._file.resize(capacity * self._entry.size)
+        self._waiting = self.count, b""
         self.capacity = capacity
 
     def truncate(self, count: int, *, capacity: int) -> None:
@@ -164,17 +203,20 @@ class SparseIndex:
             OSError: the device refused; the call may be repeated.
         """
         assert 0 <= count <= self.count
-        dropped, self.count = self.count - count, count
-        self._newest = self._oldest = None
-        if dropped:
-            # Zeros, not a shorter file: another thread may be searching there.
-            self._file.write(count * self._entry.size, bytes(dropped * self._entry.size))
+        dropped = self.count - count
+        with self._changing:
+            self.take_back(count)
+            self._newest = self._oldest = None
+            if dropped:
+                # Zeros, not a shorter file: another thread may be searching there.
+                self._file.write(count * self._entry.size, bytes(dropped * self._entry.size))
         if self.capacity < capacity:
             self.resize(capacity)
 
     def trim(self) -> None:
         """Cut the file to the entries in use."""
-        if self.capacity > self.count or self._file.size() > self.count * self._entry.size:
+        size = self.count * self._entry.size
+        if self._waiting[1] or self.capacity > self.count or self._file.size() > size:
             self.resize(self.count)
 
     def clear(self, bytes_max: int) -> None:
@@ -186,11 +228,19 @@ class SparseIndex:
 
     def sync(self) -> None:
         """Return when the entries are on the device."""
+        with self._changing:
+            self._write_waiting()
         self._file.sync()
 
     def close(self) -> None:
-        """Release the descriptor, untrimmed."""
+        """Release the descriptor, untrimmed; entries that wait are not written."""
         self._file.close()
+
+    def _write_waiting(self) -> None:
+        """Write the entries that wait; any thread, so they are not taken off here."""
+        first, waiting = self._waiting
+        if waiting:
+            self._file.write(first * self._entry.size, waiting)
 
     def _numbered_last(self) -> tuple[int, tuple[int, ...]] | None:
         """The newest entry and its number, consistent although another thread may append."""
@@ -210,7 +260,12 @@ class SparseIndex:
     def _read(self, start: int, limit: int) -> bytes:
         """The bytes of entries `start` to `limit` - 1."""
         size = self._entry.size
-        data = self._file.read(start * size, (limit - start) * size)
+        first, waiting = self._waiting
+        data = b""
+        if start < first:
+            data = self._file.read(start * size, (min(limit, first) - start) * size)
+        if limit > first and len(data) == max(first - start, 0) * size:
+            data += waiting[max(start - first, 0) * size : (limit - first) * size]
         if len(data) < (limit - start) * size:
             if limit > self.count:
                 raise CutMeanwhileError(self.path)

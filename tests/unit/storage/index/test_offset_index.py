@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tailrace.errors import CorruptionError
-from tailrace.storage.index.offset import OffsetIndex, open_offset_index
+from tailrace.storage.index.offset import ENTRY, OffsetIndex, open_offset_index
+from tailrace.storage.index.sparse import WAITING_ENTRIES_MAX
 from tailrace.testing import DiskFault, MemoryFiles
 
 NAME = "00000000000000000100.index"
@@ -62,6 +63,77 @@ def test_every_entry_is_there_by_its_number() -> None:
     """Offset from the base and position, in the order of appending."""
     index = filled(MemoryFiles())
     assert [index.entries.entry(number) for number in range(3)] == [(1, 70), (10, 200), (50, 900)]
+
+
+def written(files: MemoryFiles) -> list[tuple[int, ...]]:
+    """The entries in the file, without the zeros behind them."""
+    return [each for each in ENTRY.iter_unpack(files.content(NAME)) if any(each)]
+
+
+def long(files: MemoryFiles, count: int) -> OffsetIndex:
+    """Entries for 101, 102, ... at positions 10, 20, ..."""
+    index = opened(files, bytes_max=8 * 100)
+    for number in range(1, count + 1):
+        index.append(100 + number, 10 * number)
+    return index
+
+
+def test_entries_are_written_together() -> None:
+    """The file gets none until as many wait as are written in one call."""
+    files = MemoryFiles()
+    index = long(files, WAITING_ENTRIES_MAX - 1)
+    assert written(files) == []
+    index.append(500, 5000)
+    assert len(written(files)) == WAITING_ENTRIES_MAX
+
+
+@pytest.mark.parametrize("count", [1, WAITING_ENTRIES_MAX, WAITING_ENTRIES_MAX + 5])
+def test_entries_that_wait_are_found(count: int) -> None:
+    """By offset and by position, whether an entry is in the file or waits."""
+    index = long(MemoryFiles(), count)
+    for number in range(1, count + 1):
+        assert index.lookup(100 + number) == (100 + number, 10 * number)
+        assert index.first_from(10 * number - 1) == (100 + number, 10 * number)
+
+
+@pytest.mark.parametrize("count", [1, WAITING_ENTRIES_MAX + 5])
+def test_a_flush_writes_the_entries_that_wait(count: int) -> None:
+    """They are in the file then, once, and later entries follow them."""
+    files = MemoryFiles()
+    index = long(files, count)
+    index.entries.sync()
+    assert len(written(files)) == count
+    index.append(500, 5000)
+    index.entries.trim()
+    assert written(files) == [*((n, 10 * n) for n in range(1, count + 1)), (400, 5000)]
+
+
+@pytest.mark.parametrize("count", [WAITING_ENTRIES_MAX - 1, WAITING_ENTRIES_MAX])
+def test_entries_that_are_taken_back_are_replaced(count: int) -> None:
+    """Those that wait and those that were written, by the entries that are appended next."""
+    files = MemoryFiles()
+    index = long(files, count)
+    index.entries.take_back(count - 2)
+    assert index.lookup(10**6) == (100 + count - 2, 10 * (count - 2))
+    index.append(500, 5000)
+    assert index.lookup(10**6) == (500, 5000)
+    index.entries.trim()
+    assert written(files)[count - 3 :] == [(count - 2, 10 * (count - 2)), (400, 5000)]
+
+
+def test_a_failed_entry_does_not_count() -> None:
+    """A full disk leaves the index as it was, with the entries that wait."""
+    files = MemoryFiles()
+    index = long(files, WAITING_ENTRIES_MAX - 1)
+    files.faults.append(DiskFault(operation="write"))
+    with pytest.raises(OSError, match="error"):
+        index.append(500, 5000)
+    files.faults.clear()
+    assert index.lookup(10**6)[0] == 100 + WAITING_ENTRIES_MAX - 1
+    index.append(600, 6000)
+    assert written(files)[-2:] == [
+        (WAITING_ENTRIES_MAX - 1, 10 * (WAITING_ENTRIES_MAX - 1)), (500, 6000),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", [-1, 3, 11])
@@ -198,16 +270,6 @@ def test_a_search_that_is_under_way_outlives_truncate() -> None:
     index.truncate_to(0, bytes_max=100)
     assert [*sizes, len(files.content(NAME))] == [96, 96]
     assert not any(operation == "resize" for operation, _ in files.operations[-1:])
-
-
-def test_a_failed_entry_does_not_count() -> None:
-    """A full disk leaves the index as it was."""
-    files = MemoryFiles()
-    index = filled(files)
-    files.faults.append(DiskFault(operation="write"))
-    with pytest.raises(OSError, match="error"):
-        index.append(160, 1000)
-    assert index.entries.last_or_none() == (50, 900)
 
 
 def test_a_failed_trim_leaves_the_index_usable() -> None:
