@@ -13,6 +13,8 @@ from tailrace.kernels import REFUSED_WIDTH, RecordFault, Refusal, Total
 from tailrace.model import NO_TIMESTAMP, TimestampType
 from tailrace.records.batch import Batch, CorruptBatchError
 
+_TOTAL_COUNT = len(Total)
+
 REFUSED_LISTED_MAX = 1000
 """Most records that `list_refused` names: enough to see what is wrong, and a batch of 1 MiB may
 hold 150 000."""
@@ -103,7 +105,7 @@ def check_decompressed(batch: Batch, view: memoryview) -> RecordTotals:
     Raises:
         CorruptRecordError: as `check_records`.
     """
-    totals = kernels.int64s(len(Total))
+    totals = kernels.int64s(_TOTAL_COUNT)
     status = kernels.walk_records(view, 0, len(view), batch.record_count, totals)
     if status < 0:
         raise record_error(batch, RecordFault(-status), index=totals[Total.RECORDS], size=len(view))

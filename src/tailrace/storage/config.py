@@ -282,31 +282,62 @@ class LogConfig:
         is_stored_only=True,
         is_topic_only=True,
         text="Whether tiered data goes when tiered storage is turned off.",
-    )
-    throttled_replicas: Mapping[str, tuple[str, ...]] = settings_by_key(
-        {
-            role: Setting(
-                name=f"{role}.replication.throttled.replicas",
-                default=(),
-                is_allowed=_are_replicas,
-                rule_text="*, or a list of PARTITION:BROKER",
-                is_stored_only=True,
-                is_topic_only=True,
-                text=f"Replicas whose {role} keeps to a rate.",
-            )
-            for role in ("leader", "follower")
-        }
-    )
+    ),
+    *(
+        Setting(
+            name=f"{role}.replication.throttled.replicas",
+            default=(),
+            is_allowed=_are_replicas,
+            rule_text="*, or a list of PARTITION:BROKER",
+            is_stored_only=True,
+            is_topic_only=True,
+            text=f"Replicas whose {role} keeps to a rate.",
+        )
+        for role in ("leader", "follower")
+    ),
+)
+"""Every topic setting of Apache Kafka 4.3, with Kafka's limits. One differs: `segment.bytes` may be
+as small as Kafka allows only for `internal.segment.bytes`, a setting for Kafka's own tests."""
 
-    @property
-    def is_compacted(self) -> bool:
-        """Whether every record must have a key."""
-        return CleanupPolicy.COMPACT in self.cleanup_policies
+BROKER_DEFAULTED = tuple(setting for setting in TOPIC_SETTINGS if not setting.is_topic_only)
+"""The settings whose default is a broker setting."""
 
-    @property
-    def is_deleted_from(self) -> bool:
-        """Whether segments go by age and size."""
-        return CleanupPolicy.DELETE in self.cleanup_policies
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """The settings of one topic that its logs act on.
+
+    A field that is named as its setting (`segment_bytes`) is filled from it; see `log_config`.
+    """
+
+    segment_bytes: int
+    segment_ms: int
+    segment_jitter_ms: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    max_message_bytes: int
+    is_compacted: bool
+    """Whether every record must have a key."""
+    is_deleted_from: bool
+    """Whether segments go by age and size."""
+    retention_ms: int
+    """-1: no limit."""
+    retention_bytes: int
+    """-1: no limit."""
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    min_cleanable_dirty_ratio: float
+    file_delete_delay_ms: int
+    flush_messages: int
+    flush_ms: int
+    codec: Codec | None
+    """The codec of stored batches; None keeps the producer's."""
+    compression_levels: Mapping[Codec, int]
+    is_preallocated: bool
+    timestamp_type: TimestampType
+    timestamp_before_ms_max: int
+    timestamp_after_ms_max: int
 
     @property
     def roll_ms(self) -> int:
@@ -345,4 +376,22 @@ def log_config(given: Mapping[str, str], defaults: Mapping[str, str] | None = No
     low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms
     if high < low:
         raise ConfigError([f"max.compaction.lag.ms is {high}, below min.compaction.lag.ms, {low}"])
-    return config
+    is_append_time = values["message.timestamp.type"] == "LogAppendTime"
+    named = named_fields(LogConfig, values)
+    named["segment_index_bytes"] = max(named["segment_index_bytes"], INDEX_BYTES_MIN)
+    return LogConfig(
+        **named,
+        is_compacted=CleanupPolicy.COMPACT.value in policies,
+        is_deleted_from=CleanupPolicy.DELETE.value in policies,
+        codec=_CODECS[str(values["compression.type"])],
+        compression_levels={
+            codec: number(level_setting(codec.label, levels).name)
+            for codec, levels in LEVELS.items()
+        },
+        is_preallocated=values["preallocate"] is True,
+        timestamp_type=TimestampType.LOG_APPEND_TIME
+        if is_append_time
+        else TimestampType.CREATE_TIME,
+        timestamp_before_ms_max=number("message.timestamp.before.max.ms"),
+        timestamp_after_ms_max=number("message.timestamp.after.max.ms"),
+    )

@@ -173,50 +173,42 @@ class Log:
         Raises as `append`, without the errors of `plan_append`.
         """
         self.check_usable()
+        next_offset = self.positions.log_end
         if (
-            planned.base_offset != self.end_offset
+            planned.base_offset != next_offset
             or planned.leader_epoch != leader_epoch
-            or planned.log_append_time_or_none not in (None, now_ms)
+            or (planned.is_append_time and planned.max_timestamp != now_ms)
         ):
             planned = placed(
-                planned, next_offset=self.end_offset, leader_epoch=leader_epoch, now_ms=now_ms
+                planned, next_offset=next_offset, leader_epoch=leader_epoch, now_ms=now_ms
             )
-        batch = planned.batch
+        batch, base_offset, last_offset, _, max_timestamp, is_append_time = planned
         if batch.producer_id >= 0:
             known = self.producers.check(batch, origin=origin, guard=guard)
             if known is not None:
                 return _appended_before(known, log_start_offset=self.start_offset)
         self._roll_if_due(
             batch.size,
-            base_offset=planned.base_offset,
-            last_offset=planned.last_offset,
-            max_timestamp=planned.max_timestamp,
+            base_offset=base_offset,
+            last_offset=last_offset,
+            max_timestamp=max_timestamp,
             now_ms=now_ms,
         )
         if leader_epoch != self.epochs.latest:
-            self.epochs.assign(leader_epoch, planned.base_offset)
+            self.epochs.assign(leader_epoch, base_offset)
         self.segments.active.append(
-            SegmentAppend(
-                data=apply_stamps(planned),
-                last_offset=planned.last_offset,
-                max_timestamp=planned.max_timestamp,
-                max_timestamp_offset=planned.last_offset,
-            )
+            SegmentAppend(apply_stamps(planned), last_offset, max_timestamp, last_offset)
         )
-        self.positions.advance_end(planned.last_offset + 1)
+        self.positions.advance_end(last_offset + 1)
         if batch.producer_id >= 0:
             self._note_producer(
-                batch,
-                base_offset=planned.base_offset,
-                max_timestamp=planned.max_timestamp,
-                now_ms=now_ms,
+                batch, base_offset=base_offset, max_timestamp=max_timestamp, now_ms=now_ms
             )
-        time = planned.log_append_time_or_none
         return LogAppendInfo(
-            base_offset=planned.base_offset,
-            last_offset=planned.last_offset,
-            log_append_time=NO_TIMESTAMP if time is None else time,
-            log_start_offset=self.start_offset,
+            base_offset,
+            last_offset,
+            max_timestamp if is_append_time else NO_TIMESTAMP,
+            self.positions.log_start,
         )
 
     def append_as_follower(self, records: memoryview, *, now_ms: int) -> int:

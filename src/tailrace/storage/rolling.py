@@ -47,15 +47,20 @@ def roll_reason(
     config: LogConfig,
     now_ms: int,
 ) -> RollReason | None:
-    """Return the reason to roll a new segment before the append, or None if there is none."""
-    if facts.size_bytes:
-        if facts.size_bytes > config.segment_bytes - incoming_bytes:
+    """Why a new segment must be rolled before the append, or None if the active one takes it."""
+    size_bytes, base_offset, first_timestamp, created_ms, has_index_room, jitter_ms = facts
+    if size_bytes:
+        if size_bytes > config.segment_bytes - incoming_bytes:
             return "size"
-        if _waited_ms(facts, incoming_max_timestamp, now_ms) > config.roll_ms - facts.jitter_ms:
+        if first_timestamp is not None and first_timestamp >= 0:
+            waited_ms = incoming_max_timestamp - first_timestamp
+        else:
+            waited_ms = now_ms - created_ms
+        if waited_ms > config.roll_ms - jitter_ms:
             return "time"
-    if not facts.has_index_room:
+    if not has_index_room:
         return "index"
-    if not 0 <= incoming_last_offset - facts.base_offset <= RELATIVE_OFFSET_MAX:
+    if not 0 <= incoming_last_offset - base_offset <= RELATIVE_OFFSET_MAX:
         return "offsets"
     return None
 
@@ -69,9 +74,3 @@ def pick_jitter_ms(config: LogConfig, chance: random.Random) -> int:
     if not config.segment_jitter_ms:
         return 0
     return chance.randrange(min(config.segment_jitter_ms, config.segment_ms))
-
-
-def _waited_ms(facts: RollFacts, incoming_max_timestamp: int, now_ms: int) -> int:
-    if facts.first_timestamp is not None and facts.first_timestamp >= 0:
-        return incoming_max_timestamp - facts.first_timestamp
-    return now_ms - facts.created_ms

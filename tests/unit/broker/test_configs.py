@@ -6,7 +6,7 @@ from tailrace.broker.broker import RunningBroker
 from tailrace.cluster.config_changes import ConfigOperation
 from tailrace.cluster.store import FILE
 from tailrace.handlers.configs import CONFIGS_MAX
-from tailrace.model import CleanupPolicy, Codec, TopicPartition
+from tailrace.model import Codec, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.alter_configs import (
@@ -306,7 +306,8 @@ def test_settings_are_changed_one_by_one() -> None:
             }  # fmt: skip
             await alter(peer, ("cleanup.policy", ConfigOperation.SUBTRACT, "delete"))
             assert by_name(await describe(peer))["cleanup.policy"].value == "compact"
-            assert log_of(broker).config.cleanup_policies == {CleanupPolicy.COMPACT}
+            assert log_of(broker).config.is_compacted
+            assert not log_of(broker).config.is_deleted_from
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
@@ -685,7 +686,8 @@ def test_a_compaction_is_called_off_when_compact_is_removed() -> None:
             await outside.pass_time(200)
             for partition in (T, other):
                 log = log_of(broker, partition)
-                assert log.config.cleanup_policies == {CleanupPolicy.DELETE}
+                assert log.config.is_deleted_from
+                assert not log.config.is_compacted
                 assert not broker.cleaner.is_cleaning(partition)
                 assert record_count(log) == 30
             assert broker.cleaner.failures() == {}

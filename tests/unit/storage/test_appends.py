@@ -90,7 +90,8 @@ def test_log_append_time_replaces_timestamps(codec: Codec) -> None:
     """A bit and the maximum are set in the header, and the records are not rewritten."""
     data = batch(b"a", b"b", b"c", timestamps=[1234, 1235, 1236], codec=codec)
     payload = bytes(data[layout.RECORDS_POSITION :])
-    assert plan(data, APPEND_TIME).log_append_time_or_none == NOW
+    planned = plan(data, APPEND_TIME)
+    assert (planned.is_append_time, planned.max_timestamp) == (True, NOW)
     found = stamped(data, APPEND_TIME)
     assert found.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert (found.base_timestamp, found.max_timestamp, found.last_offset) == (1234, NOW, 102)
