@@ -1,7 +1,7 @@
 """The decode and encode functions of each message in each version, created at first use.
 
     message, position = decode(MetadataRequest, 9, view)
-    encode(message, 9, out)
+    buffers = gather(message, 9, head)
 
 Making a pair costs about a millisecond; a broker that answers three versions of five APIs
 makes fifteen pairs. `decoders` and `encoders` write them, and are imported for the first.
@@ -46,18 +46,6 @@ def decode(
     return found
 
 
-def encode(message: Message, version: int, out: bytearray) -> None:
-    """Append the encoded message in this version to `out`.
-
-    Raises:
-        UnencodableMessageError: a value does not fit its field; `out` may have grown.
-    """
-    try:
-        _encoder(type(message), version, is_gathered=False)(message, out)
-    except _MISFITS as error:
-        raise _unencodable(message, version, error) from error
-
-
 def gather(message: Message, version: int, head: bytearray) -> list[Records]:
     """The bytes of `head` and of the message as a list of buffers; `records` are not copied.
 
@@ -66,16 +54,12 @@ def gather(message: Message, version: int, head: bytearray) -> list[Records]:
     """
     buffers: list[Records] = []
     try:
-        _encoder(type(message), version, is_gathered=True)(message, head, buffers)
+        _encoder(type(message), version)(message, head, buffers)
     except _MISFITS as error:
-        raise _unencodable(message, version, error) from error
+        raise UnencodableMessageError(
+            f"{type(message).__name__} v{version} cannot carry these values: {error}"
+        ) from error
     return buffers
-
-
-def _unencodable(message: Message, version: int, error: Exception) -> UnencodableMessageError:
-    return UnencodableMessageError(
-        f"{type(message).__name__} v{version} cannot carry these values: {error}"
-    )
 
 
 @cache
@@ -91,13 +75,12 @@ def _decoder(message: type[Message], version: int) -> MessageDecoder:
 
 
 @cache
-def _encoder(message: type[Message], version: int, *, is_gathered: bool) -> Callable[..., None]:
+def _encoder(message: type[Message], version: int) -> Callable[..., None]:
     from tailrace.protocol.encoders import EncoderSource
 
     source = EncoderSource(
         f"{message.__name__} v{version}",
         version=version,
         is_flexible=version >= message.flexible_since,
-        is_gathered=is_gathered,
     )
     return source.of_message(message)

@@ -1,17 +1,14 @@
 """Generate the source of encode functions from the fields of a message.
 
-Two variants of the same function:
+    encode(message, out, buffers)   adds the message to `buffers`: the first one starts with the
+                                    bytearray `out`, and `records` are in the list without a copy
 
-    encode(message, out)            appends the message to the bytearray `out`
-    gather(message, out, buffers)   the same bytes as a list of buffers: the first one starts
-                                    with `out`, and `records` are in the list without a copy
-
-With `gather` a Fetch response of ten megabytes costs only its headers.
+So a Fetch response of ten megabytes costs only its headers.
 
 `codec` caches the functions; `decoders` has the other direction.
 
-Invariant: both variants write the same bytes as Kafka: a tagged field is written only if it differs
-from its default, in ascending order of tags.
+Invariant: the bytes are those that Kafka writes: a tagged field is written only if it differs from
+its default, in ascending order of tags.
 """
 
 from collections.abc import Callable
@@ -36,11 +33,10 @@ def _refuse_string(length: int) -> NoReturn:
 class EncoderSource:
     """Generates the source of one encode function."""
 
-    def __init__(self, path: str, *, version: int, is_flexible: bool, is_gathered: bool) -> None:
+    def __init__(self, path: str, *, version: int, is_flexible: bool) -> None:
         self._path = path
         self._version = version
         self._is_flexible = is_flexible
-        self._is_gathered = is_gathered
         self._lines: list[str] = []
         self._indent = 1
         self._fresh = 0
@@ -54,11 +50,10 @@ class EncoderSource:
     def of_message(self, message: type) -> Callable[..., None]:
         """The function that encodes a whole message."""
         self._struct(message, "message")
-        if self._is_gathered:
-            self._line("buffers.append(out)")
-        body = "\n".join(self._lines) or "    pass"
-        source = f"def encode(message, out, buffers=None):\n{body}\n"
-        # Dataclasses do the same: the text comes from our declarations, never from a peer.
+        self._line("buffers.append(out)")
+        body = "\n".join(self._lines)
+        source = f"def encode(message, out, buffers):\n{body}\n"
+        # As dataclasses and namedtuple do: the text comes from our declarations, never from a peer.
         exec(compile(source, f"<encode {self._path}>", "exec"), self._names)  # noqa: S102
         function: Callable[..., None] = self._names["encode"]
         return function
@@ -171,9 +166,6 @@ class EncoderSource:
 
     def _records(self, value: str, out: str) -> None:
         self._length(value, out, width=4)
-        if not self._is_gathered:
-            self._line(f"{out} += {value}")
-            return
         self._line(f"if {value}:")
         self._line(f"    buffers.append({out})")
         self._line(f"    buffers.append({value})")

@@ -8,11 +8,13 @@ import functools
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 from uuid import UUID
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tailrace.protocol import codec
 from tailrace.protocol.apis import SPOKEN, Api
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message, WireField, wire_fields
@@ -39,6 +41,11 @@ def in_version(version: int) -> Iterator[None]:
     except BaseException as error:
         error.add_note(f"in version {version}")
         raise
+
+
+def encoded(message: Message, version: int, *, head: bytes = b"") -> bytes:
+    """`head` and the bytes of a message."""
+    return b"".join(cast("list[bytes]", codec.gather(message, version, bytearray(head))))
 
 
 @functools.cache
@@ -104,9 +111,9 @@ def _one(field: WireField, version: int) -> st.SearchStrategy[object]:
             return st.integers(-(2**bits), 2**bits - 1)
 
 
-def full_message(message: type, version: int) -> object:
+def full_message(message: type[Message], version: int) -> Message:
     """A message with every field of this version set, no two numbers of it alike."""
-    return _full(message, version, itertools.count(1))
+    return cast("Message", _full(message, version, itertools.count(1)))
 
 
 def _full(message: type, version: int, numbers: "itertools.count[int]") -> object:

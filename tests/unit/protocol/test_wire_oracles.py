@@ -20,13 +20,13 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
-from tailrace.protocol import codec
 from tailrace.protocol.apis import Api, ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tests.unit.protocol.strategies import (
     EVERY_MESSAGE,
     NAMES,
+    encoded,
     fields_of,
     full_message,
     in_version,
@@ -116,10 +116,9 @@ def kafka_python_class(message: type[Message]) -> Any:
 
 def check_with_kio(sent: Any, version: int) -> None:
     """Assert that kio reads what we wrote, and writes it again alike."""
-    out = bytearray()
-    codec.encode(sent, version, out)
+    out = encoded(sent, version)
     kind = kio_class(type(sent), version)
-    theirs, size = entity_reader(kind)(bytes(out), 0)
+    theirs, size = entity_reader(kind)(out, 0)
     assert size == len(out)
     assert differences(sent, read_kio, theirs, version=version) == []
     again = io.BytesIO()
@@ -129,9 +128,8 @@ def check_with_kio(sent: Any, version: int) -> None:
 
 def check_with_kafka_python(sent: Any, version: int) -> None:
     """Assert that kafka-python reads what we wrote, and writes it again alike."""
-    out = bytearray()
-    codec.encode(sent, version, out)
-    theirs = kafka_python_class(type(sent)).decode(bytes(out), version=version)
+    out = encoded(sent, version)
+    theirs = kafka_python_class(type(sent)).decode(out, version=version)
     assert differences(sent, read_kafka_python, theirs, version=version) == []
     theirs._header = None  # The slot is not set by decode, and encode reads it.
     assert theirs.encode(version=version) == out
