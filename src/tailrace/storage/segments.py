@@ -2,7 +2,6 @@
 
     base offsets     0 ──────── 170 ──────── 345 ────
     offset 200                  from_offset: 170, 345
-                     before: 0
 
 Invariant: the segments are one tuple that is replaced whole. A reader on another thread sees the
 segments before a change or after it, never a mixture, and may keep using those it has seen.
@@ -36,11 +35,6 @@ class Segments:
     @property
     def active(self) -> Segment:
         """The last segment, which takes writes."""
-        return self._segments[-1]
-
-    @property
-    def last(self) -> Segment:
-        """The active segment; the counterpart of `first`."""
         return self._segments[-1]
 
     @property
@@ -86,11 +80,6 @@ class Segments:
             return []
         segments = self.from_offset(start_offset)
         return [segment for segment in segments if segment.base_offset < limit_offset]
-
-    def before(self, offset: int) -> Iterator[Segment]:
-        """The segments that end before `offset`: those that `from_offset` leaves out."""
-        segments = self._segments
-        return iter(segments[: _floor(segments, offset)])
 
     def _set(self, segments: Sequence[Segment]) -> None:
         assert segments

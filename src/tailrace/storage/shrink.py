@@ -15,11 +15,9 @@ from tailrace.errors import OffsetOutOfRangeError
 from tailrace.storage.cleaner import swap
 from tailrace.storage.log import Log
 from tailrace.storage.retention import (
-    RetentionExplanation,
     RetentionFacts,
     RetentionPlan,
     SegmentDeletion,
-    explain_retention,
     plan_retention,
 )
 from tailrace.storage.segment import Segment, create_segment, retention_time_ms
@@ -139,17 +137,6 @@ def delete_old_segments(log: Log, now_ms: int) -> tuple[SegmentDeletion, ...]:
     finally:
         old.finish()
     return old.deletions
-
-
-def explain(log: Log, now_ms: int) -> list[RetentionExplanation]:
-    """Tell for each segment whether retention would delete it now, and why."""
-    return explain_retention(
-        retention_facts(log),
-        config=log.config,
-        log_start=log.start_offset,
-        high_watermark=log.positions.high_watermark,
-        now_ms=now_ms,
-    )
 
 
 def retention_facts(log: Log) -> list[RetentionFacts]:

@@ -9,8 +9,9 @@ from tailrace.cluster.store import LocalStore
 from tailrace.model import TopicPartition
 from tailrace.offline.explain import PartitionReasons, explain_partition
 from tailrace.offline.repair import topic_config
-from tailrace.storage import shrink
 from tailrace.storage.config import DAY_MS
+from tailrace.storage.retention import explain_retention
+from tailrace.storage.shrink import retention_facts
 from tailrace.testing import MemoryFiles
 from tests.unit.storage.builders import (
     FOLDER,
@@ -43,7 +44,13 @@ def test_files_say_what_the_broker_would_say(age_ms: int, is_closed: bool) -> No
     """Files and broker have the same facts, so each segment has the same sentence."""
     files = MemoryFiles()
     log = filled(files, 18, config=settings(segment_bytes=400))
-    expected = shrink.explain(log, NOW + age_ms)
+    expected = explain_retention(
+        retention_facts(log),
+        config=log.config,
+        log_start=log.start_offset,
+        high_watermark=log.positions.high_watermark,
+        now_ms=NOW + age_ms,
+    )
     if is_closed:
         stop_cleanly(log)
     found = told(files, now_ms=NOW + age_ms).segments

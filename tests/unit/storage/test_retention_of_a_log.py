@@ -5,7 +5,7 @@ import pytest
 from tailrace.errors import OffsetOutOfRangeError
 from tailrace.storage.log import Log
 from tailrace.storage.retention import DeletionReason, SegmentDeletion
-from tailrace.storage.shrink import delete_old_segments, explain, raise_log_start
+from tailrace.storage.shrink import delete_old_segments, raise_log_start
 from tailrace.storage.snapshots import list_snapshots
 from tailrace.testing import DiskFault, MemoryFiles
 from tests.unit.storage.builders import (
@@ -371,15 +371,6 @@ def test_a_sync_does_not_fail_over_a_segment_that_went_meanwhile() -> None:
     log.commit()
     log.sync()
     assert log.positions.recovery_point == 15
-
-
-def test_the_explanation_agrees_with_what_is_done() -> None:
-    """Segment by segment, with the numbers of the log."""
-    log = log_of(15, retention_bytes=10 * SIZE)
-    replicate_all(log)
-    told = {each.base_offset for each in explain(log, NOW) if each.is_deletable}
-    done = {each.base_offset for each in delete_old_segments(log, NOW)}
-    assert told == done == {0}
 
 
 def test_after_a_crash_retention_goes_on_where_it_was() -> None:

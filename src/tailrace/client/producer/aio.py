@@ -8,7 +8,6 @@ A record that cannot get into a batch yet, because memory or metadata is missing
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -46,8 +45,6 @@ from tailrace.errors import TailraceError
 from tailrace.kernels.encoding import ENCODING
 from tailrace.model import TopicPartition
 from tailrace.runtime.system import Runtime, system_runtime
-
-log = logging.getLogger(__name__)
 
 
 class LoopDriver:
