@@ -26,4 +26,4 @@ def demo(data: Path, *, keep: bool) -> None:
     from tailrace.demo.run import run
 
     began = click.get_current_context().find_root().meta["began"]
-    run(data, keep=keep, say=click.echo, began=began)
+    run(data, keep=keep, began=began)

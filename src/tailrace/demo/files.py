@@ -37,11 +37,7 @@ class DemoFiles:
     """The demo's directory, and the paths in it."""
 
     root: Path
-
-    @property
-    def logs(self) -> Path:
-        """The broker's data directory."""
-        return self.root
+    """The broker's data directory too."""
 
     @property
     def lake(self) -> Path:
@@ -73,7 +69,7 @@ def prepare(files: DemoFiles, *, keep: bool) -> bool:
     is_used = root.is_dir() and any(root.iterdir())
     if is_used:
         _refuse_foreign(files)
-        _refuse_locked(files.logs)
+        _refuse_locked(files.root)
         if not keep:
             _remove(files)
     root.mkdir(parents=True, exist_ok=True)
@@ -88,23 +84,23 @@ def _refuse_foreign(files: DemoFiles) -> None:
         raise FatalError(f"{files.root} was not made by the demo: it has no {MARKER}. {advice}")
     foreign = sorted(
         entry.name
-        for entry in files.logs.iterdir()
+        for entry in files.root.iterdir()
         if entry.is_dir() and not OWN_DIRECTORY.fullmatch(entry.name)
     )
     if foreign:
         raise FatalError(
-            f"{files.logs} has more than the demo's data: {', '.join(foreign[:5])}. {advice}"
+            f"{files.root} has more than the demo's data: {', '.join(foreign[:5])}. {advice}"
         )
 
 
-def _refuse_locked(logs: Path) -> None:
+def _refuse_locked(root: Path) -> None:
     """Raises FatalError if a broker runs on the directory."""
-    with suppress(FileNotFoundError), (logs / LOCK).open("r+b") as file:
+    with suppress(FileNotFoundError), (root / LOCK).open("r+b") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise FatalError(
-                f"a broker is running on {logs}. Stop it, or give the demo another directory "
+                f"a broker is running on {root}. Stop it, or give the demo another directory "
                 "with --data"
             ) from error
 

@@ -106,51 +106,42 @@ def load_tables() -> Tables:
 
 def topic_records(tables: Tables) -> list[TopicRecords]:
     """The records of the three topics, events in the order of their time."""
-    flights, departures_ms = _by_time(tables.flights, minutes=tables.flights["minute"])
-    weather, readings_ms = _by_time(tables.weather, minutes=0)
+    flights, weather, planes = tables.flights, tables.weather, tables.planes
     return [
-        TopicRecords(
-            topic="flights",
-            partition_count=4,
-            keys=_keys(flights["tailnum"]),
-            values=json_rows(flights),
-            timestamps_ms=departures_ms,
-            settings=EVENT_SETTINGS,
-        ),
-        TopicRecords(
-            topic="weather",
-            partition_count=1,
-            keys=_keys(weather["origin"]),
-            values=json_rows(weather),
-            timestamps_ms=readings_ms,
-            settings=EVENT_SETTINGS,
-        ),
+        _events("flights", flights, key="tailnum", minutes=flights["minute"], partition_count=4),
+        _events("weather", weather, key="origin", minutes=0, partition_count=1),
         TopicRecords(
             topic="planes",
             partition_count=1,
-            keys=_keys(tables.planes["tailnum"]),
-            values=json_rows(tables.planes),
-            timestamps_ms=[NEW_YEAR_MS] * len(tables.planes),
+            keys=_keys(planes["tailnum"]),
+            values=json_rows(planes),
+            timestamps_ms=[NEW_YEAR_MS] * len(planes),
             settings={"cleanup.policy": "compact"},
         ),
     ]
 
 
-def _by_time(table: pd.DataFrame, *, minutes: pd.Series | int) -> tuple[pd.DataFrame, list[int]]:
-    """The table sorted by `time_hour` plus `minutes`, and that time in milliseconds UTC."""
+def _events(
+    topic: str, table: pd.DataFrame, *, key: str, minutes: pd.Series | int, partition_count: int
+) -> TopicRecords:
+    """The records of a table, sorted by their time: `time_hour` plus `minutes`."""
     hours = pd.to_datetime(table["time_hour"], utc=True)
     times = (hours + pd.to_timedelta(minutes, unit="min")).sort_values(kind="stable")
     milliseconds = (times - pd.Timestamp(0, tz="UTC")) // pd.Timedelta(milliseconds=1)
-    return table.loc[times.index], milliseconds.tolist()
+    rows = table.loc[times.index]
+    return TopicRecords(
+        topic=topic,
+        partition_count=partition_count,
+        keys=_keys(rows[key]),
+        values=json_rows(rows),
+        timestamps_ms=milliseconds.tolist(),
+        settings=EVENT_SETTINGS,
+    )
 
 
 def _keys(column: pd.Series) -> list[bytes | None]:
     """The texts of a column in UTF-8; None where there is none."""
-    present = column.notna().tolist()
-    return [
-        text.encode() if is_there else None
-        for text, is_there in zip(column.tolist(), present, strict=True)
-    ]
+    return [text.encode() if isinstance(text, str) else None for text in column]
 
 
 def json_rows(table: pd.DataFrame) -> list[bytes]:

@@ -8,12 +8,13 @@ legend says so; only hours before the first coloured one are left out.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pandas as pd
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
 
 FLIGHTS_MIN = 30
 """Below this many departures in the year, one late plane would colour the cell."""
@@ -21,13 +22,14 @@ FLIGHTS_MIN = 30
 MINUTES_MAX = 45
 """End of the colour scale: few cells are above it, and they show their number."""
 
+HATCHED: dict[str, Any] = {
+    "facecolor": "#eeeeee", "edgecolor": "#aaaaaa", "hatch": "////", "linewidth": 0,
+}  # fmt: skip
+"""The look of a cell of too few flights."""
+
 
 def draw_delays(table: pd.DataFrame, *, airline_names: dict[str, str], path: Path) -> None:
     """Write the heat map of `mean_dep_delay` in `table` as a PNG to `path`."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
-
     usable = table[table["departed"] >= FLIGHTS_MIN]
     by_flights = table.groupby("carrier")["flights"].sum().sort_values(ascending=False)
     carriers = by_flights.index.tolist()
@@ -68,9 +70,8 @@ def draw_delays(table: pd.DataFrame, *, airline_names: dict[str, str], path: Pat
     bar = figure.colorbar(image, ax=axes, extend="max", pad=0.015, aspect=35)
     bar.set_label("Mean departure delay in minutes (below 0: early)")
     bar.outline.set_visible(False)
-    few = Patch(facecolor="#eeeeee", edgecolor="#aaaaaa", hatch="////", linewidth=0)
     axes.legend(
-        [few],
+        [Patch(**HATCHED)],
         [f"fewer than {FLIGHTS_MIN} departures"],
         loc="upper right",
         bbox_to_anchor=(1, -0.04),
@@ -79,7 +80,7 @@ def draw_delays(table: pd.DataFrame, *, airline_names: dict[str, str], path: Pat
     canvas.print_png(str(path))
 
 
-def _annotate(axes: "Axes", *, cells: pd.DataFrame) -> None:
+def _annotate(axes: Axes, *, cells: pd.DataFrame) -> None:
     """Write the minutes into each cell that has some."""
     for row, values in enumerate(cells.to_numpy().tolist()):
         for column, minutes in enumerate(values):
@@ -91,14 +92,9 @@ def _annotate(axes: "Axes", *, cells: pd.DataFrame) -> None:
                 axes.text(column, row, text, ha="center", va="center", fontsize=9, color=color)
 
 
-def _hatch(axes: "Axes", *, table: pd.DataFrame, carriers: list[str], hours: list[int]) -> None:
+def _hatch(axes: Axes, *, table: pd.DataFrame, carriers: list[str], hours: list[int]) -> None:
     """Mark the cells that have flights, but too few of them."""
-    from matplotlib.patches import Rectangle
-
     few = table[(table["departed"] < FLIGHTS_MIN) & table["hour"].isin(hours)]
     for carrier, hour in zip(few["carrier"], few["hour"], strict=True):
         corner = (hours.index(hour) - 0.5, carriers.index(carrier) - 0.5)
-        cell = Rectangle(
-            corner, 1, 1, facecolor="#eeeeee", edgecolor="#aaaaaa", hatch="////", linewidth=0
-        )
-        axes.add_patch(cell)
+        axes.add_patch(Rectangle(corner, 1, 1, **HATCHED))

@@ -1,23 +1,17 @@
-"""The Spark side: records to rows, rows to Parquet, Parquet to delays by carrier and hour.
+"""The Spark side: records to rows, flights joined with planes and weather, delays by hour.
 
-Functions from DataFrame to DataFrame; nothing runs until `write_lake` or `collect`. The topics
-are read once, into the lake, and the aggregate is computed from the lake: so what is checked
-against pandas is what was written.
+Functions from DataFrame to DataFrame; nothing runs until `collect`.
 
-What is *not* here: where the records come from. Any DataFrame with the columns of the source
-`tailrace` will do.
+What is *not* here: where the records come from, and where the rows go. Any DataFrame with the
+columns of the source `tailrace` will do.
 
 Invariant: the joins neither drop nor multiply flights. They are left joins, and the right side
 has one row per key: the last record of the key by offset.
 """
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import pandas as pd
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812
 
 FLIGHT = (
     "year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, "
@@ -39,22 +33,21 @@ PLANE = (
 )
 """Value of a record of `planes`; `year` is that of manufacture."""
 
+SCHEMAS = {"flights": FLIGHT, "weather": READING, "planes": PLANE}
+"""Schema of the values by topic."""
 
-def counted(records: "DataFrame", *, observation: "Observation") -> "DataFrame":
+
+def counted(records: DataFrame, *, observation: Observation) -> DataFrame:
     """The same records; when a query has read them, `observation` has `records` and `bytes`."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     size = F.length("value") + F.coalesce(F.length("key"), F.lit(0))
     return records.observe(observation, F.count("*").alias("records"), F.sum(size).alias("bytes"))
 
 
-def parse(records: "DataFrame", *, schema: str) -> "DataFrame":
+def parse(records: DataFrame, *, schema: str) -> DataFrame:
     """The rows in the values of records, each with its record's timestamp, partition and offset.
 
     A value that is not JSON fails the query when it runs; it does not become nulls.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     row = F.from_json(F.col("value").cast("string"), schema, {"mode": "FAILFAST"})
     return records.select(
         row.alias("row"),
@@ -64,22 +57,18 @@ def parse(records: "DataFrame", *, schema: str) -> "DataFrame":
     ).select("row.*", "record_timestamp", "record_partition", "record_offset")
 
 
-def latest(rows: "DataFrame", *, keys: list[str]) -> "DataFrame":
+def latest(rows: DataFrame, *, keys: list[str]) -> DataFrame:
     """One row per value of `keys`, from the record with the highest offset.
 
     Right because records of one key are in one partition, where offsets are their order.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     columns = [name for name in rows.columns if not name.startswith("record_")]
     last = F.max_by(F.struct(*columns), "record_offset").alias("last")
     return rows.groupBy(*keys).agg(last).select("last.*")
 
 
-def join(flights: "DataFrame", *, planes: "DataFrame", weather: "DataFrame") -> "DataFrame":
+def join(flights: DataFrame, *, planes: DataFrame, weather: DataFrame) -> DataFrame:
     """Every flight with its plane (columns `plane_…`) and the weather at its scheduled hour."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     of_planes = latest(planes, keys=["tailnum"])
     of_planes = of_planes.select(
         "tailnum",
@@ -92,24 +81,12 @@ def join(flights: "DataFrame", *, planes: "DataFrame", weather: "DataFrame") -> 
     )
 
 
-def write_lake(joined: "DataFrame", *, directory: Path) -> None:
-    """Write the flights as Parquet, a directory per month, in place of what is there."""
-    joined.write.mode("overwrite").partitionBy("month").parquet(str(directory))
-
-
-def read_lake(spark: "SparkSession", *, directory: Path) -> "DataFrame":
-    """The flights that `write_lake` wrote."""
-    return spark.read.parquet(str(directory))
-
-
-def delays(joined: "DataFrame") -> "DataFrame":
+def delays(joined: DataFrame) -> DataFrame:
     """Delays by carrier and hour of the scheduled departure, in New York's time.
 
     Delays are means in minutes over the flights that have one: a cancelled flight has neither,
     a diverted one has no arrival delay.
     """
-    from pyspark.sql import functions as F  # noqa: N812
-
     return (
         joined.groupBy("carrier", "hour")
         .agg(
@@ -126,7 +103,7 @@ def delays(joined: "DataFrame") -> "DataFrame":
     )
 
 
-def collect(small: "DataFrame") -> pd.DataFrame:
+def collect(small: DataFrame) -> pd.DataFrame:
     """The rows of a small DataFrame in pandas, NaN for null.
 
     Not `toPandas`, which warns about every pandas newer than itself.

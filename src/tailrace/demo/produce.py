@@ -12,26 +12,26 @@ Invariant: `produce` returns only when every record was acknowledged, and the br
 offsets say so.
 """
 
-import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from tailrace.client import ClusterReader
 from tailrace.client.admin import create_topic
 from tailrace.client.producer import Producer
 from tailrace.demo.flights import TopicRecords
-from tailrace.errors import FatalError, TailraceError
+from tailrace.errors import FatalError
 from tailrace.model import SpecialTimestamp, TopicPartition
 
-WAIT_SECONDS_MAX = 30
+WAIT_MS_MAX = 30_000
 """For any answer of a broker on this machine; it usually comes within a millisecond."""
 
 SETTINGS = {
     "compression.type": "lz4",
     "batch.size": 100_000,
-    "max.block.ms": WAIT_SECONDS_MAX * 1000,
-    "request.timeout.ms": WAIT_SECONDS_MAX * 1000,
-    "delivery.timeout.ms": 2 * WAIT_SECONDS_MAX * 1000,
+    "max.block.ms": WAIT_MS_MAX,
+    "request.timeout.ms": WAIT_MS_MAX,
+    "delivery.timeout.ms": 2 * WAIT_MS_MAX,
 }
 """Settings of the producer that differ from Kafka's defaults. Smaller batches than possible keep
 the progress bar moving."""
@@ -48,41 +48,28 @@ class Produced:
     """Records that were in the topic before this run."""
     bytes: int
     """Keys and values acknowledged in this run, before compression."""
-    seconds: float
 
 
 def end_offsets(records: TopicRecords, *, bootstrap_servers: str) -> list[int]:
     """End offset of each partition of the topic, which is created if it does not exist.
 
     Raises:
-        FatalError: the broker does not answer, refuses, or has the topic with another number
+        TailraceError: the broker does not answer, refuses, or has the topic with another number
             of partitions.
     """
-    topic = records.topic
-    cluster = ClusterReader(bootstrap_servers, timeout_ms=WAIT_SECONDS_MAX * 1000)
-    try:
+    topic, count = records.topic, records.partition_count
+    with closing(ClusterReader(bootstrap_servers, timeout_ms=WAIT_MS_MAX)) as cluster:
         known = cluster.partitions([topic]).get(topic)
         if known is None:
-            create_topic(
-                bootstrap_servers,
-                topic,
-                partition_count=records.partition_count,
-                settings=records.settings,
-            )
-            return [0] * records.partition_count
-        if len(known) != records.partition_count:
+            create_topic(bootstrap_servers, topic, partition_count=count, settings=records.settings)
+            return [0] * count
+        if len(known) != count:
             raise FatalError(
-                f"topic {topic} has {len(known)} partitions, the demo needs "
-                f"{records.partition_count}. Run the demo without --keep"
+                f"topic {topic} has {len(known)} partitions, the demo needs {count}. "
+                "Run the demo without --keep"
             )
         latest = {TopicPartition(topic, each): int(SpecialTimestamp.LATEST) for each in known}
         offsets = cluster.list_offsets(latest)
-    except FatalError:
-        raise
-    except TailraceError as error:
-        raise FatalError(f"topic {topic} at {bootstrap_servers}: {error}") from error
-    finally:
-        cluster.close()
     return [offsets[each] for each in latest]
 
 
@@ -98,11 +85,9 @@ def produce(
     `progress` is called with the number of records acknowledged since the last call.
 
     Raises:
-        FatalError: a record was not acknowledged, or a partition holds more or less than the
+        TailraceError: a record was not acknowledged, or a partition holds more or less than the
             demo's records.
     """
-    started = time.monotonic()
-    topic = records.topic
     partitions = records.partitions()
     missing = _missing(records, partitions=partitions, present=present)
     columns = {
@@ -111,19 +96,14 @@ def produce(
         "timestamp": [records.timestamps_ms[index] for index in missing],
         "partition": [partitions[index] for index in missing],
     }
-    try:
-        with Producer(SETTINGS, bootstrap_servers=bootstrap_servers) as producer:
-            summary = producer.send_many(topic, columns, progress=progress)
-        summary.raise_errors()
-    except TailraceError as error:
-        raise FatalError(f"topic {topic}: a record was not taken: {error}") from error
+    with Producer(SETTINGS, bootstrap_servers=bootstrap_servers) as producer:
+        producer.send_many(records.topic, columns, progress=progress).raise_errors()
     _require_all(records, partitions=partitions, bootstrap_servers=bootstrap_servers)
     return Produced(
-        topic=topic,
+        topic=records.topic,
         records=len(missing),
         records_kept=sum(present),
         bytes=sum(len(records.values[n]) + len(records.keys[n] or b"") for n in missing),
-        seconds=time.monotonic() - started,
     )
 
 

@@ -9,6 +9,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,28 +95,19 @@ def _seconds(seconds: dict[str, float]) -> str:
 
 def _files(outcome: Outcome) -> str:
     """Paths of the written files, with their sizes."""
-    files = outcome.files
-    topics = {made.topic for made in outcome.produced}
-    logs = [
-        path
-        for directory in files.logs.iterdir()
-        if directory.name.rpartition("-")[0] in topics
-        for path in directory.glob("*.log")
-    ]
-    lake = list(files.lake.rglob("*.parquet"))
-    lines = [
-        (f"{files.logs}/", f"the topics, in Kafka's own files: {_megabytes(logs)}"),
-        (
-            f"{files.lake}/",
-            f"{outcome.lake_rows:,} joined flights as Parquet, by month: {_megabytes(lake)}",
-        ),
-        (f"{files.picture}", "the result as a picture"),
-    ]
-    width = max(len(path) for path, _ in lines) + 2
-    return "\n".join(["Files", *(f"{path:<{width}}{text}" for path, text in lines)])
+    root, lake = outcome.files.root, outcome.files.lake
+    logs = [path for made in outcome.produced for path in root.glob(f"{made.topic}-[0-9]*/*.log")]
+    rows = f"{outcome.lake_rows:,} joined flights as Parquet, by month"
+    lines = {
+        f"{root}/": f"the topics, in Kafka's own files: {_megabytes(logs)}",
+        f"{lake}/": f"{rows}: {_megabytes(lake.rglob('*.parquet'))}",
+        f"{outcome.files.picture}": "the result as a picture",
+    }
+    width = max(map(len, lines)) + 2
+    return "\n".join(["Files", *(f"{path:<{width}}{text}" for path, text in lines.items())])
 
 
-def _megabytes(paths: list[Path]) -> str:
+def _megabytes(paths: Iterable[Path]) -> str:
     """Size of files on disk."""
     return f"{sum(path.stat().st_size for path in paths) / 1e6:.1f} MB"
 

@@ -44,13 +44,13 @@ def test_the_result_is_that_of_pandas(spark: SparkSession, tables: Tables, tmp_p
     topics = {records.topic: records for records in topic_records(tables)}
     topics["weather"] = twice(topics["weather"])
     paths = {topic: write_records(records, directory=tmp_path) for topic, records in topics.items()}
-    files, stages, said = DemoFiles(root=tmp_path), Stages(), list[str]()
+    said: list[str] = []
+    files, stages = DemoFiles(root=tmp_path), Stages(say=said.append)
     table, read = analyse(
         spark,
         read=lambda topic: spark.read.parquet(paths[topic]),
         files=files,
         stages=stages,
-        say=said.append,
     )
     require_rows(files.lake, expected=len(tables.flights))
     expected = truth(tables)

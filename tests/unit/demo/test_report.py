@@ -21,9 +21,7 @@ def an_outcome(tables: Tables, *, root: Path) -> Outcome:
     (root / "flights-0" / "00000000000000000000.log").write_bytes(bytes(2_500_000))
     return Outcome(
         files=DemoFiles(root=root),
-        produced=[
-            Produced(topic="flights", records=1000, records_kept=23, bytes=1_500_000, seconds=1.0)
-        ],
+        produced=[Produced(topic="flights", records=1000, records_kept=23, bytes=1_500_000)],
         read=[ReadFromTopic(topic="flights", records=1023, bytes=1_600_000)],
         table=truth(tables),
         airline_names=tables.airline_names,
