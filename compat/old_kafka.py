@@ -14,7 +14,6 @@ and with KRaft it never is.
 """
 
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from compat.artifacts import OLD_KAFKA
@@ -75,12 +74,7 @@ class OldKafka:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None and self._kafka is not None:
                 self._kafka.stop()

@@ -5,7 +5,6 @@ The columns are those of the archive (docs/formats/archive.md), and the topic; a
 Needs PyArrow.
 """
 
-from types import TracebackType
 from typing import Final, Self
 
 import pyarrow as pa
@@ -59,12 +58,7 @@ class ParquetRows:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._flush()
         self._writer.close()

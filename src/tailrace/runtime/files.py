@@ -19,7 +19,6 @@ import resource
 import stat
 import threading
 import weakref
-from types import TracebackType
 from typing import Final, Protocol
 
 from tailrace.errors import RetriableError
@@ -134,12 +133,7 @@ class WithoutWaiting:
     def __enter__(self) -> None:
         _MANNER.may_wait = False
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         _MANNER.may_wait = True
 
 

@@ -28,7 +28,6 @@ import struct
 import threading
 from collections.abc import Callable, Collection
 from enum import Enum
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from tailrace.protocol.apis import ApiKey
@@ -114,12 +113,7 @@ class Proxy:
         self._on_loop(lambda: None)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.cut()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

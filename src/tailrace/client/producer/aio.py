@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from math import inf
-from types import TracebackType
 from typing import Self
 
 from tailrace import kernels
@@ -383,12 +382,7 @@ class AsyncProducer(BaseProducer):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         is_leaving = kind is not None and not issubclass(kind, Exception)
         await self.close(0 if is_leaving else None)
 
