@@ -5,13 +5,16 @@ session run in one process, since a JVM takes long to start and to become quick.
 """
 
 import gc
-import os
+import inspect
+from collections.abc import Iterator
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from tailrace.testing import Outside, virtual_runtime
 from tests.steps import Steps, every, spread
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
@@ -78,3 +81,21 @@ def pytest_collection_finish() -> None:
 def steps(request: pytest.FixtureRequest) -> Steps:
     """Chooses what a test tries of an enumeration: all with `--every`, else some of it."""
     return every if request.config.getoption("--every") else spread
+
+
+@pytest.fixture
+def outside() -> Iterator[Outside]:
+    """Doubles for every seam, and the loop on which an `async def` test runs."""
+    with virtual_runtime() as found:
+        yield found
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine on the virtual time of its fixture `outside`."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    cast("Outside", pyfuncitem.funcargs["outside"]).run(test)
+    return True

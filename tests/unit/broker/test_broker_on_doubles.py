@@ -84,21 +84,16 @@ async def find_topic(peer: Peer, name: str, *, may_create: bool = True) -> Metad
     return await peer.ask(ApiKey.METADATA, request, MetadataResponse)
 
 
-def test_a_record_goes_in_and_comes_out() -> None:
+async def test_a_record_goes_in_and_comes_out(outside: Outside) -> None:
     """A record that is produced to a broker on doubles is fetched from it, with its offset."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            assert (await create_topic(peer, "t")).error_code == ErrorCode.NONE
-            assert (await produce(peer, "t", batch(b"a", b"b"))).base_offset == 0
-            assert (await produce(peer, "t", batch(b"c"))).base_offset == 2
-            found = await fetch(peer, fetch_request("t", 0))
-            assert found.high_watermark == 3
-            assert values_of(found.records) == [b"a", b"b", b"c"]
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        assert (await create_topic(peer, "t")).error_code == ErrorCode.NONE
+        assert (await produce(peer, "t", batch(b"a", b"b"))).base_offset == 0
+        assert (await produce(peer, "t", batch(b"c"))).base_offset == 2
+        found = await fetch(peer, fetch_request("t", 0))
+        assert found.high_watermark == 3
+        assert values_of(found.records) == [b"a", b"b", b"c"]
 
 
 def test_a_fetch_waits_for_the_first_record() -> None:
@@ -135,124 +130,94 @@ def test_a_fetch_gives_up_at_its_deadline() -> None:
         assert 30 <= outside.loop.time() < 31
 
 
-def test_answers_keep_the_order_of_requests() -> None:
+async def test_answers_keep_the_order_of_requests(outside: Outside) -> None:
     """A request behind a waiting fetch is answered after it, on the same connection."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            request = fetch_request("t", 0, max_wait_ms=500)
-            peer.send(ApiKey.FETCH, request, version=BY_NAME_FETCH)
-            peer.send(ApiKey.METADATA, MetadataRequest())
-            first, second = await peer.read_frame(), await peer.read_frame()
-            assert int.from_bytes(first[:4], "big") + 1 == int.from_bytes(second[:4], "big")
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        request = fetch_request("t", 0, max_wait_ms=500)
+        peer.send(ApiKey.FETCH, request, version=BY_NAME_FETCH)
+        peer.send(ApiKey.METADATA, MetadataRequest())
+        first, second = await peer.read_frame(), await peer.read_frame()
+        assert int.from_bytes(first[:4], "big") + 1 == int.from_bytes(second[:4], "big")
 
 
-def test_acks_zero_gets_no_answer() -> None:
+async def test_acks_zero_gets_no_answer(outside: Outside) -> None:
     """A produce with acks 0 is appended and not answered."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            request = produce_request("t", batch(b"x"), acks=0)
-            peer.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
-            found = await fetch(peer, fetch_request("t", 0, max_wait_ms=100))
-            assert values_of(found.records) == [b"x"]
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        request = produce_request("t", batch(b"x"), acks=0)
+        peer.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
+        found = await fetch(peer, fetch_request("t", 0, max_wait_ms=100))
+        assert values_of(found.records) == [b"x"]
 
 
-def test_a_failed_acks_zero_closes_the_connection() -> None:
+async def test_a_failed_acks_zero_closes_the_connection(outside: Outside) -> None:
     """A failed produce with acks=0 closes the connection, since it has no answer."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            request = produce_request("missing", batch(b"x"), acks=0)
-            peer.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
-            assert await peer.is_closed()
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        request = produce_request("missing", batch(b"x"), acks=0)
+        peer.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
+        assert await peer.is_closed()
 
 
-def test_produce_errors_have_kafkas_codes() -> None:
+async def test_produce_errors_have_kafkas_codes(outside: Outside) -> None:
     """Each way in which a batch can be wrong is answered with Kafka's own error."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", configs={"max.message.bytes": "1000"})
-            await create_topic(peer, "compacted", configs={"cleanup.policy": "compact"})
-            good = batch(b"x")
-            broken = good[:-1] + bytes([good[-1] ^ 1])
-            cases = {
-                ErrorCode.CORRUPT_MESSAGE: ("t", broken),
-                ErrorCode.MESSAGE_TOO_LARGE: ("t", batch(b"x" * 2000)),
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ("missing", good),
-                ErrorCode.INVALID_RECORD: ("compacted", batch(b"x", key=None)),
-                ErrorCode.INVALID_TIMESTAMP: ("t", batch(b"x", timestamp=4_000_000_000_000)),
-            }
-            for code, (topic, records) in cases.items():
-                answer = await produce(peer, topic, records)
-                assert ErrorCode(answer.error_code) is code
-                assert answer.base_offset == -1
-            assert (await produce(peer, "t", good + good)).error_code == ErrorCode.INVALID_RECORD
-            assert (await produce(peer, "t", b"")).error_code == ErrorCode.INVALID_RECORD
-            assert (await produce(peer, "t", good)).base_offset == 0
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={"max.message.bytes": "1000"})
+        await create_topic(peer, "compacted", configs={"cleanup.policy": "compact"})
+        good = batch(b"x")
+        broken = good[:-1] + bytes([good[-1] ^ 1])
+        cases = {
+            ErrorCode.CORRUPT_MESSAGE: ("t", broken),
+            ErrorCode.MESSAGE_TOO_LARGE: ("t", batch(b"x" * 2000)),
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ("missing", good),
+            ErrorCode.INVALID_RECORD: ("compacted", batch(b"x", key=None)),
+            ErrorCode.INVALID_TIMESTAMP: ("t", batch(b"x", timestamp=4_000_000_000_000)),
+        }
+        for code, (topic, records) in cases.items():
+            answer = await produce(peer, topic, records)
+            assert ErrorCode(answer.error_code) is code
+            assert answer.base_offset == -1
+        assert (await produce(peer, "t", good + good)).error_code == ErrorCode.INVALID_RECORD
+        assert (await produce(peer, "t", b"")).error_code == ErrorCode.INVALID_RECORD
+        assert (await produce(peer, "t", good)).base_offset == 0
 
 
-def test_acks_other_than_three_are_refused() -> None:
+async def test_acks_other_than_three_are_refused(outside: Outside) -> None:
     """Acks 2 is INVALID_REQUIRED_ACKS, and nothing is appended."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            request = produce_request("t", batch(b"x"), acks=2)
-            answer = await peer.ask(
-                ApiKey.PRODUCE, request, ProduceResponse, version=BY_NAME_PRODUCE
-            )
-            partition = answer.responses[0].partition_responses[0]
-            assert partition.error_code == ErrorCode.INVALID_REQUIRED_ACKS
-            assert (await list_offset(peer, "t", -1)).offset == 0
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        request = produce_request("t", batch(b"x"), acks=2)
+        answer = await peer.ask(ApiKey.PRODUCE, request, ProduceResponse, version=BY_NAME_PRODUCE)
+        partition = answer.responses[0].partition_responses[0]
+        assert partition.error_code == ErrorCode.INVALID_REQUIRED_ACKS
+        assert (await list_offset(peer, "t", -1)).offset == 0
 
 
-def test_a_full_disk_is_told_and_survived(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_full_disk_is_told_and_survived(
+    outside: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
     """A full disk is an error to the client and one line to the operator, and it may pass."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            outside.files.faults.append(
-                DiskFault(operation="write", path_part=".log", error=28, partial_bytes=30)
-            )
-            for _ in range(3):
-                answer = await produce(peer, "t", batch(b"lost"))
-                assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            told = [line for line in caplog.messages if line.startswith("append_refused")]
-            assert len(told) == 1
-            assert "data/t-0" in told[0]
-            assert "the disk is full; free some space" in told[0]
-            outside.files.faults.clear()
-            assert (await produce(peer, "t", batch(b"kept"))).base_offset == 0
-            assert values_of((await fetch(peer, fetch_request("t", 0))).records) == [b"kept"]
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        outside.files.faults.append(
+            DiskFault(operation="write", path_part=".log", error=28, partial_bytes=30)
+        )
+        for _ in range(3):
+            answer = await produce(peer, "t", batch(b"lost"))
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        told = [line for line in caplog.messages if line.startswith("append_refused")]
+        assert len(told) == 1
+        assert "data/t-0" in told[0]
+        assert "the disk is full; free some space" in told[0]
+        outside.files.faults.clear()
+        assert (await produce(peer, "t", batch(b"kept"))).base_offset == 0
+        assert values_of((await fetch(peer, fetch_request("t", 0))).records) == [b"kept"]
 
 
 def test_a_broker_does_not_start_on_a_full_disk() -> None:
@@ -265,132 +230,102 @@ def test_a_broker_does_not_start_on_a_full_disk() -> None:
         outside.run(start_broker(config, outside.runtime))
 
 
-def test_fetch_out_of_range_and_of_nothing() -> None:
+async def test_fetch_out_of_range_and_of_nothing(outside: Outside) -> None:
     """An offset beyond the log and a topic that is not there have Kafka's codes."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            beyond = await fetch(peer, fetch_request("t", 1, max_wait_ms=1000))
-            assert beyond.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-            nothing = await fetch(peer, fetch_request("missing", 0, max_wait_ms=1000))
-            assert nothing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        beyond = await fetch(peer, fetch_request("t", 1, max_wait_ms=1000))
+        assert beyond.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        nothing = await fetch(peer, fetch_request("missing", 0, max_wait_ms=1000))
+        assert nothing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_fetch_by_topic_id() -> None:
+async def test_fetch_by_topic_id(outside: Outside) -> None:
     """From version 13 a topic is fetched by the id that metadata gives, and others are unknown."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            created = await create_topic(peer, "t")
-            await produce(peer, "t", batch(b"x"))
-            request = fetch_request("", 0)
-            for topic_id, code in (
-                (created.topic_id, ErrorCode.NONE),
-                (broker.controller.new_id(), ErrorCode.UNKNOWN_TOPIC_ID),
-            ):
-                topics = tuple(
-                    type(topic)(topic_id=topic_id, partitions=topic.partitions)
-                    for topic in request.topics
-                )
-                by_id = type(request)(max_wait_ms=0, min_bytes=1, max_bytes=2**20, topics=topics)
-                answer = await peer.ask(ApiKey.FETCH, by_id, FetchResponse)
-                assert answer.responses[0].partitions[0].error_code == code
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
-
-
-def test_offsets_by_timestamp_and_at_the_ends() -> None:
-    """ListOffsets gives the first record at or after a time, both ends, and the newest record."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            for number, timestamp in enumerate((1000, 3000, 2000)):
-                await produce(peer, "t", batch(b"%d" % number, timestamp=timestamp))
-            found = {time: await list_offset(peer, "t", time) for time in (-1, -2, -3, 1500, 9000)}
-            assert found[-1].offset == 3
-            assert found[-2].offset == 0
-            assert (found[-3].offset, found[-3].timestamp) == (1, 3000)
-            assert (found[1500].offset, found[1500].timestamp) == (1, 3000)
-            assert (found[9000].offset, found[9000].timestamp) == (-1, -1)
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
-
-
-def test_asking_for_a_topic_creates_it_if_allowed() -> None:
-    """Metadata creates a missing topic at once, unless the request or the broker forbids it."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, {"num.partitions": "3"}) as broker:
-            peer = connect(outside, broker)
-            forbidden = (await find_topic(peer, "t", may_create=False)).topics[0]
-            assert forbidden.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            created = (await find_topic(peer, "t")).topics[0]
-            assert created.error_code == ErrorCode.NONE
-            assert [p.leader_id for p in created.partitions] == [1, 1, 1]
-            invalid = (await find_topic(peer, "no/slash")).topics[0]
-            assert invalid.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
-
-
-def test_topics_are_refused_with_kafkas_codes() -> None:
-    """CreateTopics refuses a taken name, bad counts and settings, all of whose faults it tells."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            assert (await create_topic(peer, "t")).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
-            none = await create_topic(peer, "none", partitions=0)
-            assert none.error_code == ErrorCode.INVALID_PARTITIONS
-            wrong = await create_topic(
-                peer, "wrong", configs={"segment.bites": "1", "retention.ms": "soon"}
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        created = await create_topic(peer, "t")
+        await produce(peer, "t", batch(b"x"))
+        request = fetch_request("", 0)
+        for topic_id, code in (
+            (created.topic_id, ErrorCode.NONE),
+            (broker.controller.new_id(), ErrorCode.UNKNOWN_TOPIC_ID),
+        ):
+            topics = tuple(
+                type(topic)(topic_id=topic_id, partitions=topic.partitions)
+                for topic in request.topics
             )
-            assert wrong.error_code == ErrorCode.INVALID_CONFIG
-            assert "did you mean segment.bytes" in (wrong.error_message or "")
-            assert "retention.ms" in (wrong.error_message or "")
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+            by_id = type(request)(max_wait_ms=0, min_bytes=1, max_bytes=2**20, topics=topics)
+            answer = await peer.ask(ApiKey.FETCH, by_id, FetchResponse)
+            assert answer.responses[0].partitions[0].error_code == code
 
 
-def test_a_deleted_topic_is_gone() -> None:
+async def test_offsets_by_timestamp_and_at_the_ends(outside: Outside) -> None:
+    """ListOffsets gives the first record at or after a time, both ends, and the newest record."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        for number, timestamp in enumerate((1000, 3000, 2000)):
+            await produce(peer, "t", batch(b"%d" % number, timestamp=timestamp))
+        found = {time: await list_offset(peer, "t", time) for time in (-1, -2, -3, 1500, 9000)}
+        assert found[-1].offset == 3
+        assert found[-2].offset == 0
+        assert (found[-3].offset, found[-3].timestamp) == (1, 3000)
+        assert (found[1500].offset, found[1500].timestamp) == (1, 3000)
+        assert (found[9000].offset, found[9000].timestamp) == (-1, -1)
+
+
+async def test_asking_for_a_topic_creates_it_if_allowed(outside: Outside) -> None:
+    """Metadata creates a missing topic at once, unless the request or the broker forbids it."""
+    async with running(outside, {"num.partitions": "3"}) as broker:
+        peer = connect(outside, broker)
+        forbidden = (await find_topic(peer, "t", may_create=False)).topics[0]
+        assert forbidden.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        created = (await find_topic(peer, "t")).topics[0]
+        assert created.error_code == ErrorCode.NONE
+        assert [p.leader_id for p in created.partitions] == [1, 1, 1]
+        invalid = (await find_topic(peer, "no/slash")).topics[0]
+        assert invalid.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_topics_are_refused_with_kafkas_codes(outside: Outside) -> None:
+    """CreateTopics refuses a taken name, bad counts and settings, all of whose faults it tells."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        assert (await create_topic(peer, "t")).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        none = await create_topic(peer, "none", partitions=0)
+        assert none.error_code == ErrorCode.INVALID_PARTITIONS
+        wrong = await create_topic(
+            peer, "wrong", configs={"segment.bites": "1", "retention.ms": "soon"}
+        )
+        assert wrong.error_code == ErrorCode.INVALID_CONFIG
+        assert "did you mean segment.bytes" in (wrong.error_message or "")
+        assert "retention.ms" in (wrong.error_message or "")
+
+
+async def test_a_deleted_topic_is_gone(outside: Outside) -> None:
     """A second delete is refused; its folders have new names, and go after file.delete.delay.ms."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", partitions=2)
-            await produce(peer, "t", batch(b"x"))
-            request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
-            codes = [
-                (await peer.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse))
-                .responses[0]
-                .error_code
-                for _ in range(2)
-            ]
-            assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-            left = [name for name in outside.files.list("data") if name.startswith("t-")]
-            assert len(left) == 2
-            assert all(name.endswith("-delete") for name in left)
-            await outside.pass_time(55)
-            assert set(left) <= set(outside.files.list("data"))
-            await outside.pass_time(10)
-            assert not set(left) & set(outside.files.list("data"))
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", partitions=2)
+        await produce(peer, "t", batch(b"x"))
+        request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
+        codes = [
+            (await peer.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse))
+            .responses[0]
+            .error_code
+            for _ in range(2)
+        ]
+        assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        left = [name for name in outside.files.list("data") if name.startswith("t-")]
+        assert len(left) == 2
+        assert all(name.endswith("-delete") for name in left)
+        await outside.pass_time(55)
+        assert set(left) <= set(outside.files.list("data"))
+        await outside.pass_time(10)
+        assert not set(left) & set(outside.files.list("data"))
 
 
 def test_producer_ids_are_never_handed_out_twice() -> None:
@@ -423,22 +358,17 @@ def test_producer_ids_are_never_handed_out_twice() -> None:
         assert outside.run(first_id(outside)) > before
 
 
-def test_an_invented_producer_id_is_not_believed() -> None:
+async def test_an_invented_producer_id_is_not_believed(outside: Outside) -> None:
     """For an unknown id the broker gives a new one with epoch 0, as Kafka does."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            invented = InitProducerIdRequest(
-                transactional_id=None, transaction_timeout_ms=0, producer_id=77, producer_epoch=3
-            )
-            answer = await peer.ask(ApiKey.INIT_PRODUCER_ID, invented, InitProducerIdResponse)
-            assert answer.error_code == ErrorCode.NONE
-            assert answer.producer_id >= FIRST_PRODUCER_ID
-            assert answer.producer_epoch == 0
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        invented = InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=0, producer_id=77, producer_epoch=3
+        )
+        answer = await peer.ask(ApiKey.INIT_PRODUCER_ID, invented, InitProducerIdResponse)
+        assert answer.error_code == ErrorCode.NONE
+        assert answer.producer_id >= FIRST_PRODUCER_ID
+        assert answer.producer_epoch == 0
 
 
 def test_a_producer_gets_no_id_that_a_log_knows() -> None:
@@ -465,28 +395,23 @@ def test_a_producer_gets_no_id_that_a_log_knows() -> None:
         assert outside.run(first_id(outside)) > known
 
 
-def test_the_coordinator_is_this_broker() -> None:
+async def test_the_coordinator_is_this_broker(outside: Outside) -> None:
     """FindCoordinator names the only broker, in the single and in the batched form."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            single = await peer.ask(
-                ApiKey.FIND_COORDINATOR,
-                FindCoordinatorRequest(key="g"),
-                FindCoordinatorResponse,
-                version=3,
-            )
-            assert (single.node_id, single.port) == (1, broker.endpoint[1])
-            batched = await peer.ask(
-                ApiKey.FIND_COORDINATOR,
-                FindCoordinatorRequest(coordinator_keys=("a", "b")),
-                FindCoordinatorResponse,
-            )
-            assert [found.key for found in batched.coordinators] == ["a", "b"]
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        single = await peer.ask(
+            ApiKey.FIND_COORDINATOR,
+            FindCoordinatorRequest(key="g"),
+            FindCoordinatorResponse,
+            version=3,
+        )
+        assert (single.node_id, single.port) == (1, broker.endpoint[1])
+        batched = await peer.ask(
+            ApiKey.FIND_COORDINATOR,
+            FindCoordinatorRequest(coordinator_keys=("a", "b")),
+            FindCoordinatorResponse,
+        )
+        assert [found.key for found in batched.coordinators] == ["a", "b"]
 
 
 def test_what_was_acknowledged_survives_a_kill() -> None:
@@ -559,28 +484,23 @@ def sequenced(value: bytes, sequence: int, *, epoch: int = 0, producer_id: int =
     return builder.build()
 
 
-def test_a_batch_sent_again_gets_its_first_offset() -> None:
+async def test_a_batch_sent_again_gets_its_first_offset(outside: Outside) -> None:
     """The log has it once; a gap and an old epoch are refused with Kafka's codes."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            for number in range(3):
-                await produce(peer, "t", sequenced(b"%d" % number, number, epoch=1))
-            again = await produce(peer, "t", sequenced(b"1", 1, epoch=1))
-            assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 1)
-            gap = await produce(peer, "t", sequenced(b"x", 4, epoch=1))
-            assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-            assert "sequence 4 where 3 is due" in (gap.error_message or "")
-            old = await produce(peer, "t", sequenced(b"x", 0))
-            assert old.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
-            assert (await produce(peer, "t", sequenced(b"3", 0, epoch=2))).base_offset == 3
-            found = await fetch(peer, fetch_request("t", 0))
-            assert values_of(found.records) == [b"0", b"1", b"2", b"3"]
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        for number in range(3):
+            await produce(peer, "t", sequenced(b"%d" % number, number, epoch=1))
+        again = await produce(peer, "t", sequenced(b"1", 1, epoch=1))
+        assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 1)
+        gap = await produce(peer, "t", sequenced(b"x", 4, epoch=1))
+        assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert "sequence 4 where 3 is due" in (gap.error_message or "")
+        old = await produce(peer, "t", sequenced(b"x", 0))
+        assert old.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert (await produce(peer, "t", sequenced(b"3", 0, epoch=2))).base_offset == 3
+        found = await fetch(peer, fetch_request("t", 0))
+        assert values_of(found.records) == [b"0", b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("is_kill", [True, False])

@@ -126,70 +126,55 @@ def log_of(broker: RunningBroker, partition: TopicPartition = T) -> Log:
     return log
 
 
-def test_every_setting_of_a_topic_is_described_with_its_source() -> None:
+async def test_every_setting_of_a_topic_is_described_with_its_source(outside: Outside) -> None:
     """The topic's own value, what the broker was started with, or Kafka's default."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, {"log.retention.ms": "500"}) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", configs={"segment.bytes": "250", "preallocate": "TRUE"})
-            found = by_name(await describe(peer))
-            assert list(found) == [setting.name for setting in TOPIC_SETTINGS]
-            told = {
-                name: (found[name].value, found[name].config_source)
-                for name in ("segment.bytes", "preallocate", "retention.ms", "cleanup.policy")
-            }
-            assert told == {
-                "segment.bytes": ("250", OWN),
-                "preallocate": ("true", OWN),
-                "retention.ms": ("500", STATIC),
-                "cleanup.policy": ("delete", DEFAULT),
-            }
-            assert not any(one.read_only or one.is_sensitive for one in found.values())
-            assert not any(one.synonyms or one.documentation for one in found.values())
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, {"log.retention.ms": "500"}) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={"segment.bytes": "250", "preallocate": "TRUE"})
+        found = by_name(await describe(peer))
+        assert list(found) == [setting.name for setting in TOPIC_SETTINGS]
+        told = {
+            name: (found[name].value, found[name].config_source)
+            for name in ("segment.bytes", "preallocate", "retention.ms", "cleanup.policy")
+        }
+        assert told == {
+            "segment.bytes": ("250", OWN),
+            "preallocate": ("true", OWN),
+            "retention.ms": ("500", STATIC),
+            "cleanup.policy": ("delete", DEFAULT),
+        }
+        assert not any(one.read_only or one.is_sensitive for one in found.values())
+        assert not any(one.synonyms or one.documentation for one in found.values())
 
 
-def test_synonyms_are_every_value_that_could_count() -> None:
+async def test_synonyms_are_every_value_that_could_count(outside: Outside) -> None:
     """The one that does first, each with the name of the setting that has it."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, {"log.retention.ms": "500"}) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", configs={"retention.ms": "7"})
-            found = by_name(await describe(peer, is_full=True))["retention.ms"]
-            assert [(one.name, one.value, one.source) for one in found.synonyms] == [
-                ("retention.ms", "7", OWN),
-                ("log.retention.ms", "500", STATIC),
-                ("log.retention.ms", "604800000", DEFAULT),
-            ]
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, {"log.retention.ms": "500"}) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={"retention.ms": "7"})
+        found = by_name(await describe(peer, is_full=True))["retention.ms"]
+        assert [(one.name, one.value, one.source) for one in found.synonyms] == [
+            ("retention.ms", "7", OWN),
+            ("log.retention.ms", "500", STATIC),
+            ("log.retention.ms", "604800000", DEFAULT),
+        ]
 
 
-def test_kinds_and_texts_of_settings_are_told() -> None:
+async def test_kinds_and_texts_of_settings_are_told(outside: Outside) -> None:
     """Types are Kafka's numbers; documentation comes only on request; neither before version 3."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            found = by_name(await describe(peer, is_full=True))
-            kinds = {
-                "preallocate": 1, "compression.type": 2, "segment.bytes": 3, "retention.ms": 5,
-                "min.cleanable.dirty.ratio": 6, "cleanup.policy": 7,
-            }  # fmt: skip
-            assert {name: found[name].config_type for name in kinds} == kinds
-            texts = {setting.name: setting.text for setting in TOPIC_SETTINGS}
-            assert {name: one.documentation for name, one in found.items()} == texts
-            before = by_name(await describe(peer, version=2))
-            assert {(one.config_type, one.documentation) for one in before.values()} == {(0, "")}
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        found = by_name(await describe(peer, is_full=True))
+        kinds = {
+            "preallocate": 1, "compression.type": 2, "segment.bytes": 3, "retention.ms": 5,
+            "min.cleanable.dirty.ratio": 6, "cleanup.policy": 7,
+        }  # fmt: skip
+        assert {name: found[name].config_type for name in kinds} == kinds
+        texts = {setting.name: setting.text for setting in TOPIC_SETTINGS}
+        assert {name: one.documentation for name, one in found.items()} == texts
+        before = by_name(await describe(peer, version=2))
+        assert {(one.config_type, one.documentation) for one in before.values()} == {(0, "")}
 
 
 @pytest.mark.parametrize(
@@ -199,41 +184,33 @@ def test_kinds_and_texts_of_settings_are_told() -> None:
         ((), [setting.name for setting in TOPIC_SETTINGS]),
     ],
 )
-def test_named_settings_are_described(keys: tuple[str, ...], names: list[str]) -> None:
+async def test_named_settings_are_described(
+    outside: Outside, keys: tuple[str, ...], names: list[str]
+) -> None:
     """Unknown names are ignored; an empty list means all settings."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            assert list(by_name(await describe(peer, keys=keys))) == names
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        assert list(by_name(await describe(peer, keys=keys))) == names
 
 
-def test_the_broker_describes_itself() -> None:
+async def test_the_broker_describes_itself(outside: Outside) -> None:
     """Its settings are read-only, from its start or by default; there is no cluster default."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, {"log.retention.ms": " 500"}) as broker:
-            peer = connect(outside, broker)
-            found = by_name(await describe(peer, "1", kind=BROKER, is_full=True))
-            told = {
-                name: (found[name].value, found[name].config_source)
-                for name in ("log.dirs", "log.retention.ms", "node.id")
-            }
-            assert told == {
-                "log.dirs": ("data", STATIC),
-                "log.retention.ms": ("500", STATIC),
-                "node.id": ("1", DEFAULT),
-            }
-            assert all(one.read_only and one.documentation for one in found.values())
-            assert [one.source for one in found["log.dirs"].synonyms] == [STATIC, DEFAULT]
-            assert by_name(await describe(peer, "", kind=BROKER)) == {}
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, {"log.retention.ms": " 500"}) as broker:
+        peer = connect(outside, broker)
+        found = by_name(await describe(peer, "1", kind=BROKER, is_full=True))
+        told = {
+            name: (found[name].value, found[name].config_source)
+            for name in ("log.dirs", "log.retention.ms", "node.id")
+        }
+        assert told == {
+            "log.dirs": ("data", STATIC),
+            "log.retention.ms": ("500", STATIC),
+            "node.id": ("1", DEFAULT),
+        }
+        assert all(one.read_only and one.documentation for one in found.values())
+        assert [one.source for one in found["log.dirs"].synonyms] == [STATIC, DEFAULT]
+        assert by_name(await describe(peer, "", kind=BROKER)) == {}
 
 
 REFUSED = [
@@ -251,116 +228,94 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("kind", "name", "code"), REFUSED)
-def test_resources_that_cannot_be_described(kind: int, name: str, code: ErrorCode) -> None:
+async def test_resources_that_cannot_be_described(
+    outside: Outside, kind: int, name: str, code: ErrorCode
+) -> None:
     """Unknown topics, other brokers, and kinds that have no settings here."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            found = await describe(peer, name, kind=kind)
-            assert (found.error_code, found.configs) == (code, ())
-            assert found.error_message
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        found = await describe(peer, name, kind=kind)
+        assert (found.error_code, found.configs) == (code, ())
+        assert found.error_message
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "code"),
     [*REFUSED, (BROKER, "1", ErrorCode.INVALID_REQUEST), (BROKER, "", ErrorCode.INVALID_REQUEST)],
 )
-def test_resources_that_cannot_be_altered(kind: int, name: str, code: ErrorCode) -> None:
+async def test_resources_that_cannot_be_altered(
+    outside: Outside, kind: int, name: str, code: ErrorCode
+) -> None:
     """The same, and this broker, which reads its settings when it starts."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            wanted = resource(set_to("flush.ms", "1"), name=name, kind=kind)
-            (answer,) = await alter_all(peer, wanted)
-            assert (answer.error_code, answer.resource_type) == (code, kind)
-            assert answer.error_message
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        wanted = resource(set_to("flush.ms", "1"), name=name, kind=kind)
+        (answer,) = await alter_all(peer, wanted)
+        assert (answer.error_code, answer.resource_type) == (code, kind)
+        assert answer.error_message
 
 
-def test_settings_are_changed_one_by_one() -> None:
+async def test_settings_are_changed_one_by_one(outside: Outside) -> None:
     """Set, back to the default, added to a list and taken from it; the others stay."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", configs={"flush.ms": "9", "segment.bytes": "250"})
-            answer = await alter(
-                peer,
-                set_to("retention.ms", "5"),
-                ("flush.ms", ConfigOperation.DELETE, None),
-                ("cleanup.policy", ConfigOperation.APPEND, "compact"),
-            )
-            assert (answer.error_code, answer.error_message) == (0, None)
-            found = by_name(await describe(peer))
-            assert {name: one.value for name, one in found.items() if one.config_source == OWN} == {
-                "segment.bytes": "250", "retention.ms": "5", "cleanup.policy": "delete,compact",
-            }  # fmt: skip
-            await alter(peer, ("cleanup.policy", ConfigOperation.SUBTRACT, "delete"))
-            assert by_name(await describe(peer))["cleanup.policy"].value == "compact"
-            assert log_of(broker).config.is_compacted
-            assert not log_of(broker).config.is_deleted_from
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={"flush.ms": "9", "segment.bytes": "250"})
+        answer = await alter(
+            peer,
+            set_to("retention.ms", "5"),
+            ("flush.ms", ConfigOperation.DELETE, None),
+            ("cleanup.policy", ConfigOperation.APPEND, "compact"),
+        )
+        assert (answer.error_code, answer.error_message) == (0, None)
+        found = by_name(await describe(peer))
+        assert {name: one.value for name, one in found.items() if one.config_source == OWN} == {
+            "segment.bytes": "250", "retention.ms": "5", "cleanup.policy": "delete,compact",
+        }  # fmt: skip
+        await alter(peer, ("cleanup.policy", ConfigOperation.SUBTRACT, "delete"))
+        assert by_name(await describe(peer))["cleanup.policy"].value == "compact"
+        assert log_of(broker).config.cleanup_policies == {CleanupPolicy.COMPACT}
 
 
-def test_the_old_request_replaces_all_settings() -> None:
+async def test_the_old_request_replaces_all_settings(outside: Outside) -> None:
     """Settings that it does not name are reset to the default; a refused one changes nothing."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", configs={"flush.ms": "9", "segment.bytes": "250"})
-            topics = broker.controller.image.topics
-            wrong = await replace_all(peer, {"retention.ms": "5", "flush.mz": "1"})
-            assert wrong.error_code == ErrorCode.INVALID_CONFIG
-            assert (await replace_all(peer, {"flush.ms": None})).error_code == (
-                ErrorCode.INVALID_REQUEST
-            )
-            assert (await replace_all(peer, {}, validate_only=True)).error_code == 0
-            assert broker.controller.image.topics is topics
-            assert (await replace_all(peer, {"retention.ms": "5"})).error_code == 0
-            assert broker.controller.image.topics["t"].configs == {"retention.ms": "5"}
-            assert log_of(broker).config.segment_bytes == 2**30
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={"flush.ms": "9", "segment.bytes": "250"})
+        topics = broker.controller.image.topics
+        wrong = await replace_all(peer, {"retention.ms": "5", "flush.mz": "1"})
+        assert wrong.error_code == ErrorCode.INVALID_CONFIG
+        assert (await replace_all(peer, {"flush.ms": None})).error_code == (
+            ErrorCode.INVALID_REQUEST
+        )
+        assert (await replace_all(peer, {}, validate_only=True)).error_code == 0
+        assert broker.controller.image.topics is topics
+        assert (await replace_all(peer, {"retention.ms": "5"})).error_code == 0
+        assert broker.controller.image.topics["t"].configs == {"retention.ms": "5"}
+        assert log_of(broker).config.segment_bytes == 2**30
 
 
-def test_all_faults_of_a_topic_are_told_together() -> None:
+async def test_all_faults_of_a_topic_are_told_together(outside: Outside) -> None:
     """Unknown names with a suggestion; nothing of it is changed."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            before = log_of(broker).config
-            answer = await alter(
-                peer,
-                set_to("retention.mz", "1"),
-                set_to("segment.bytes", "-1"),
-                ("flush.ms", ConfigOperation.APPEND, "1"),
-                set_to("retention.bytes", "5"),
-            )
-            assert answer.error_code == ErrorCode.INVALID_CONFIG
-            assert answer.error_message is not None
-            assert "did you mean retention.ms?" in answer.error_message
-            for name in ("segment.bytes", "flush.ms"):
-                assert f"{name}: " in answer.error_message
-            assert log_of(broker).config is before
-            assert broker.controller.image.topics["t"].configs == {}
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        before = log_of(broker).config
+        answer = await alter(
+            peer,
+            set_to("retention.mz", "1"),
+            set_to("segment.bytes", "-1"),
+            ("flush.ms", ConfigOperation.APPEND, "1"),
+            set_to("retention.bytes", "5"),
+        )
+        assert answer.error_code == ErrorCode.INVALID_CONFIG
+        assert answer.error_message is not None
+        assert "did you mean retention.ms?" in answer.error_message
+        for name in ("segment.bytes", "flush.ms"):
+            assert f"{name}: " in answer.error_message
+        assert log_of(broker).config is before
+        assert broker.controller.image.topics["t"].configs == {}
 
 
 @pytest.mark.parametrize(
@@ -374,115 +329,85 @@ def test_all_faults_of_a_topic_are_told_together() -> None:
         tuple(set_to(f"a{number}", "1") for number in range(CONFIGS_MAX + 1)),
     ],
 )
-def test_requests_that_make_no_sense(changes: tuple[Change, ...]) -> None:
+async def test_requests_that_make_no_sense(outside: Outside, changes: tuple[Change, ...]) -> None:
     """A setting twice, no value, an unknown operation, more settings than there can be."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            answer = await alter(peer, *changes)
-            assert answer.error_code == ErrorCode.INVALID_REQUEST
-            assert broker.controller.image.topics["t"].configs == {}
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        answer = await alter(peer, *changes)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert broker.controller.image.topics["t"].configs == {}
 
 
-def test_a_new_topic_has_no_more_settings_than_there_can_be() -> None:
+async def test_a_new_topic_has_no_more_settings_than_there_can_be(outside: Outside) -> None:
     """The same limit as for changes: each unknown name costs a search for one like it."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            configs = {f"a{number}": "1" for number in range(CONFIGS_MAX + 1)}
-            answer = await create_topic(connect(outside, broker), "t", configs=configs)
-            assert answer.error_code == ErrorCode.INVALID_REQUEST
-            assert broker.controller.image.topics == {}
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        configs = {f"a{number}": "1" for number in range(CONFIGS_MAX + 1)}
+        answer = await create_topic(connect(outside, broker), "t", configs=configs)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert broker.controller.image.topics == {}
 
 
-def test_a_message_fits_the_oldest_version() -> None:
+async def test_a_message_fits_the_oldest_version(outside: Outside) -> None:
     """However many faults there are, and however long their names."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            changes = [set_to(f"{number}-{'ä' * 1000}", "1") for number in range(20)]
-            request = IncrementalAlterConfigsRequest(resources=(resource(*changes),))
-            key = ApiKey.INCREMENTAL_ALTER_CONFIGS
-            answer = await peer.ask(key, request, IncrementalAlterConfigsResponse, version=0)
-            assert answer.responses[0].error_code == ErrorCode.INVALID_CONFIG
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        changes = [set_to(f"{number}-{'ä' * 1000}", "1") for number in range(20)]
+        request = IncrementalAlterConfigsRequest(resources=(resource(*changes),))
+        key = ApiKey.INCREMENTAL_ALTER_CONFIGS
+        answer = await peer.ask(key, request, IncrementalAlterConfigsResponse, version=0)
+        assert answer.responses[0].error_code == ErrorCode.INVALID_CONFIG
 
 
-def test_resources_are_changed_each_on_its_own() -> None:
+async def test_resources_are_changed_each_on_its_own(outside: Outside) -> None:
     """One that is there twice is refused, as is a wrong one; the others change."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            for name in ("a", "b", "c"):
-                await create_topic(peer, name)
-            good, wrong = set_to("flush.ms", "1"), set_to("flush.ms", "x")
-            answers = await alter_all(
-                peer,
-                resource(good, name="a"),
-                resource(wrong, name="b"),
-                resource(good, name="c"),
-                resource(good, name="a"),
-            )
-            assert [(one.resource_name, one.error_code) for one in answers] == [
-                ("a", ErrorCode.INVALID_REQUEST),
-                ("b", ErrorCode.INVALID_CONFIG),
-                ("c", ErrorCode.NONE),
-                ("a", ErrorCode.INVALID_REQUEST),
-            ]
-            configs = {name: t.configs for name, t in broker.controller.image.topics.items()}
-            assert configs == {"a": {}, "b": {}, "c": {"flush.ms": "1"}}
-            assert log_of(broker, TopicPartition("a", 0)).config.flush_ms > 1
-            assert log_of(broker, TopicPartition("c", 0)).config.flush_ms == 1
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        for name in ("a", "b", "c"):
+            await create_topic(peer, name)
+        good, wrong = set_to("flush.ms", "1"), set_to("flush.ms", "x")
+        answers = await alter_all(
+            peer,
+            resource(good, name="a"),
+            resource(wrong, name="b"),
+            resource(good, name="c"),
+            resource(good, name="a"),
+        )
+        assert [(one.resource_name, one.error_code) for one in answers] == [
+            ("a", ErrorCode.INVALID_REQUEST),
+            ("b", ErrorCode.INVALID_CONFIG),
+            ("c", ErrorCode.NONE),
+            ("a", ErrorCode.INVALID_REQUEST),
+        ]
+        configs = {name: t.configs for name, t in broker.controller.image.topics.items()}
+        assert configs == {"a": {}, "b": {}, "c": {"flush.ms": "1"}}
+        assert log_of(broker, TopicPartition("a", 0)).config.flush_ms > 1
+        assert log_of(broker, TopicPartition("c", 0)).config.flush_ms == 1
 
 
-def test_a_dry_run_changes_nothing() -> None:
+async def test_a_dry_run_changes_nothing(outside: Outside) -> None:
     """It says what would be said; the image, the disk and the log are as before."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            before = log_of(broker).config, outside.files.content(f"data/{FILE}")
-            for value, code in (("5", ErrorCode.NONE), ("x", ErrorCode.INVALID_CONFIG)):
-                wanted = resource(set_to("retention.ms", value))
-                (answer,) = await alter_all(peer, wanted, validate_only=True)
-                assert answer.error_code == code
-            assert (log_of(broker).config, outside.files.content(f"data/{FILE}")) == before
-            assert log_of(broker).config is before[0]
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        before = log_of(broker).config, outside.files.content(f"data/{FILE}")
+        for value, code in (("5", ErrorCode.NONE), ("x", ErrorCode.INVALID_CONFIG)):
+            wanted = resource(set_to("retention.ms", value))
+            (answer,) = await alter_all(peer, wanted, validate_only=True)
+            assert answer.error_code == code
+        assert (log_of(broker).config, outside.files.content(f"data/{FILE}")) == before
+        assert log_of(broker).config is before[0]
 
 
-def test_what_changes_nothing_writes_nothing() -> None:
+async def test_what_changes_nothing_writes_nothing(outside: Outside) -> None:
     """A setting that the topic has already."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", configs={"retention.ms": "5"})
-            count = len(outside.files.operations)
-            assert (await alter(peer, set_to("retention.ms", "5"))).error_code == 0
-            assert len(outside.files.operations) == count
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={"retention.ms": "5"})
+        count = len(outside.files.operations)
+        assert (await alter(peer, set_to("retention.ms", "5"))).error_code == 0
+        assert len(outside.files.operations) == count
 
 
 def test_settings_are_on_the_device_when_they_are_answered() -> None:
@@ -508,106 +433,81 @@ def test_settings_are_on_the_device_when_they_are_answered() -> None:
         outside.run(after(outside))
 
 
-def test_settings_that_cannot_be_saved_do_not_count() -> None:
+async def test_settings_that_cannot_be_saved_do_not_count(outside: Outside) -> None:
     """KAFKA_STORAGE_ERROR, and the logs go on with the old ones."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            before = log_of(broker).config
-            fault = DiskFault(operation="write", path_part=FILE)
-            outside.files.faults.append(fault)
-            answer = await alter(peer, set_to("segment.bytes", "250"))
-            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert log_of(broker).config is before
-            assert by_name(await describe(peer))["segment.bytes"].config_source == DEFAULT
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        before = log_of(broker).config
+        fault = DiskFault(operation="write", path_part=FILE)
+        outside.files.faults.append(fault)
+        answer = await alter(peer, set_to("segment.bytes", "250"))
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert log_of(broker).config is before
+        assert by_name(await describe(peer))["segment.bytes"].config_source == DEFAULT
 
 
-def test_every_partition_of_the_topic_follows_and_no_other() -> None:
+async def test_every_partition_of_the_topic_follows_and_no_other(outside: Outside) -> None:
     """A change reaches all partitions of the topic, but no topic whose name has it as a prefix."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", partitions=3)
-            await create_topic(peer, "t-0")
-            await alter(peer, set_to("flush.messages", "7"))
-            changed = {log.partition for log in broker.logs if log.config.flush_messages == 7}
-            assert changed == {TopicPartition("t", number) for number in range(3)}
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", partitions=3)
+        await create_topic(peer, "t-0")
+        await alter(peer, set_to("flush.messages", "7"))
+        changed = {log.partition for log in broker.logs if log.config.flush_messages == 7}
+        assert changed == {TopicPartition("t", number) for number in range(3)}
 
 
-def test_retention_acts_on_its_new_limit() -> None:
+async def test_retention_acts_on_its_new_limit(outside: Outside) -> None:
     """Segments that were kept go at the next look, without a restart."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, START_NOW) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", configs={"segment.bytes": "250", "retention.ms": "-1"})
-            for number in range(10):
-                await produce(peer, "t", batch(b"%d" % number))
-            await outside.pass_time(5)
-            assert log_of(broker).start_offset == 0
-            await alter(peer, set_to("retention.bytes", "200"))
-            await outside.pass_time(5)
-            assert 0 < log_of(broker).start_offset < 10
-            # The records are older than the clock.
-            await alter(peer, set_to("retention.ms", "1"))
-            await outside.pass_time(5)
-            assert log_of(broker).start_offset == 10
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, START_NOW) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={"segment.bytes": "250", "retention.ms": "-1"})
+        for number in range(10):
+            await produce(peer, "t", batch(b"%d" % number))
+        await outside.pass_time(5)
+        assert log_of(broker).start_offset == 0
+        await alter(peer, set_to("retention.bytes", "200"))
+        await outside.pass_time(5)
+        assert 0 < log_of(broker).start_offset < 10
+        # The records are older than the clock.
+        await alter(peer, set_to("retention.ms", "1"))
+        await outside.pass_time(5)
+        assert log_of(broker).start_offset == 10
 
 
-def test_segments_follow_their_new_size_and_age() -> None:
+async def test_segments_follow_their_new_size_and_age(outside: Outside) -> None:
     """The next append rolls by the new limits."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            for _ in range(5):
-                await produce(peer, "t", batch(b"x"))
-            assert len(log_of(broker).segments) == 1
-            await alter(peer, set_to("segment.bytes", "250"))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        for _ in range(5):
             await produce(peer, "t", batch(b"x"))
-            assert [each.base_offset for each in log_of(broker).segments] == [0, 5]
-            await alter(
-                peer,
-                ("segment.bytes", ConfigOperation.DELETE, None),
-                set_to("segment.ms", "10"),
-                set_to("segment.jitter.ms", "5"),
-            )
-            await produce(peer, "t", batch(b"x", timestamp=1_700_000_000_011))
-            assert [each.base_offset for each in log_of(broker).segments] == [0, 5, 6]
+        assert len(log_of(broker).segments) == 1
+        await alter(peer, set_to("segment.bytes", "250"))
+        await produce(peer, "t", batch(b"x"))
+        assert [each.base_offset for each in log_of(broker).segments] == [0, 5]
+        await alter(
+            peer,
+            ("segment.bytes", ConfigOperation.DELETE, None),
+            set_to("segment.ms", "10"),
+            set_to("segment.jitter.ms", "5"),
+        )
+        await produce(peer, "t", batch(b"x", timestamp=1_700_000_000_011))
+        assert [each.base_offset for each in log_of(broker).segments] == [0, 5, 6]
 
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
 
-
-def test_sizes_of_indexes_count_from_the_next_segment_on() -> None:
+async def test_sizes_of_indexes_count_from_the_next_segment_on(outside: Outside) -> None:
     """The files of the present one stay as they are."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", configs={"segment.index.bytes": "4800"})
-            await produce(peer, "t", batch(b"x"))
-            await alter(peer, set_to("segment.index.bytes", "96"))
-            index = "data/t-0/{:020d}.index"
-            assert len(outside.files.content(index.format(0))) == 4800
-            log_of(broker).roll()
-            assert len(outside.files.content(index.format(1))) == 96
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={"segment.index.bytes": "4800"})
+        await produce(peer, "t", batch(b"x"))
+        await alter(peer, set_to("segment.index.bytes", "96"))
+        index = "data/t-0/{:020d}.index"
+        assert len(outside.files.content(index.format(0))) == 4800
+        log_of(broker).roll()
+        assert len(outside.files.content(index.format(1))) == 96
 
 
 def compressible() -> bytes:
@@ -618,33 +518,28 @@ def compressible() -> bytes:
     return builder.build()
 
 
-def test_the_next_append_acts_on_the_new_settings() -> None:
+async def test_the_next_append_acts_on_the_new_settings(outside: Outside) -> None:
     """Sizes, keys, timestamps, codecs and flushes."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            keyless = batch(b"x", key=None)
-            assert (await produce(peer, "t", keyless)).error_code == 0
-            await alter(peer, set_to("cleanup.policy", "compact"))
-            assert (await produce(peer, "t", keyless)).error_code == ErrorCode.INVALID_RECORD
-            await alter(peer, set_to("compression.type", "zstd"))
-            assert (await produce(peer, "t", compressible())).error_code == 0
-            stored = list(log_of(broker).batches(1))
-            assert [each.codec for each in stored] == [Codec.ZSTD]
-            await alter(peer, set_to("max.message.bytes", "100"))
-            too_large = await produce(peer, "t", compressible())
-            assert too_large.error_code == ErrorCode.MESSAGE_TOO_LARGE
-            await alter(peer, set_to("message.timestamp.type", "LogAppendTime"))
-            answer = await produce(peer, "t", batch(b"x"))
-            assert answer.log_append_time_ms == outside.clock.now_ms()
-            assert not is_flush_due(log_of(broker))
-            await alter(peer, set_to("flush.messages", "1"))
-            assert is_flush_due(log_of(broker))
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        keyless = batch(b"x", key=None)
+        assert (await produce(peer, "t", keyless)).error_code == 0
+        await alter(peer, set_to("cleanup.policy", "compact"))
+        assert (await produce(peer, "t", keyless)).error_code == ErrorCode.INVALID_RECORD
+        await alter(peer, set_to("compression.type", "zstd"))
+        assert (await produce(peer, "t", compressible())).error_code == 0
+        stored = list(log_of(broker).batches(1))
+        assert [each.codec for each in stored] == [Codec.ZSTD]
+        await alter(peer, set_to("max.message.bytes", "100"))
+        too_large = await produce(peer, "t", compressible())
+        assert too_large.error_code == ErrorCode.MESSAGE_TOO_LARGE
+        await alter(peer, set_to("message.timestamp.type", "LogAppendTime"))
+        answer = await produce(peer, "t", batch(b"x"))
+        assert answer.log_append_time_ms == outside.clock.now_ms()
+        assert not is_flush_due(log_of(broker))
+        await alter(peer, set_to("flush.messages", "1"))
+        assert is_flush_due(log_of(broker))
 
 
 COMPACTED = {
@@ -672,63 +567,47 @@ async def compacting(outside: Outside, broker: RunningBroker, *, partitions: int
     return peer
 
 
-def test_a_compaction_is_called_off_when_compact_is_removed() -> None:
-    """The compaction ends at its next batch and leaves the records; none comes after it."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = await compacting(outside, broker, partitions=2)
-            other = TopicPartition("t", 1)
-            assert broker.cleaner.is_cleaning(T)
-            assert not broker.cleaner.is_cleaning(other)
-            answer = await alter(peer, set_to("cleanup.policy", "delete"))
-            assert answer.error_code == 0
-            await outside.pass_time(200)
-            for partition in (T, other):
-                log = log_of(broker, partition)
-                assert log.config.is_deleted_from
-                assert not log.config.is_compacted
-                assert not broker.cleaner.is_cleaning(partition)
-                assert record_count(log) == 30
-            assert broker.cleaner.failures() == {}
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+async def test_a_compaction_is_called_off_when_compact_is_removed(outside: Outside) -> None:
+    """It ends at its next batch, with the records as they were, and none comes after it."""
+    async with running(outside) as broker:
+        peer = await compacting(outside, broker, partitions=2)
+        other = TopicPartition("t", 1)
+        assert broker.cleaner.is_cleaning(T)
+        assert not broker.cleaner.is_cleaning(other)
+        answer = await alter(peer, set_to("cleanup.policy", "delete"))
+        assert answer.error_code == 0
+        await outside.pass_time(200)
+        for partition in (T, other):
+            log = log_of(broker, partition)
+            assert log.config.cleanup_policies == {CleanupPolicy.DELETE}
+            assert not broker.cleaner.is_cleaning(partition)
+            assert record_count(log) == 30
+        assert broker.cleaner.failures() == {}
 
 
-def test_a_compaction_goes_on_when_compact_stays() -> None:
-    """The compaction continues whatever else changes."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = await compacting(outside, broker)
-            assert broker.cleaner.is_cleaning(T)
-            await alter(peer, ("cleanup.policy", ConfigOperation.APPEND, "delete"))
-            await alter(peer, set_to("flush.ms", "5"))
-            await outside.pass_time(200)
-            assert record_count(log_of(broker)) < 10
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+async def test_a_compaction_goes_on_when_compact_stays(outside: Outside) -> None:
+    """Whatever else changes."""
+    async with running(outside) as broker:
+        peer = await compacting(outside, broker)
+        assert broker.cleaner.is_cleaning(T)
+        await alter(peer, ("cleanup.policy", ConfigOperation.APPEND, "delete"))
+        await alter(peer, set_to("flush.ms", "5"))
+        await outside.pass_time(200)
+        assert record_count(log_of(broker)) < 10
 
 
-def test_compaction_comes_to_a_topic_that_is_given_it() -> None:
+async def test_compaction_comes_to_a_topic_that_is_given_it(outside: Outside) -> None:
     """Records without a key, which it could have before, go."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", configs={**COMPACTED, "cleanup.policy": "delete"})
-            for number in range(30):
-                await produce(peer, "t", batch(b"%d" % number, key=None if number < 9 else b"k"))
-            await outside.pass_time(60)
-            assert record_count(log_of(broker)) == 30
-            await alter(peer, set_to("cleanup.policy", "compact"))
-            await outside.pass_time(60)
-            assert record_count(log_of(broker)) < 10
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={**COMPACTED, "cleanup.policy": "delete"})
+        for number in range(30):
+            await produce(peer, "t", batch(b"%d" % number, key=None if number < 9 else b"k"))
+        await outside.pass_time(60)
+        assert record_count(log_of(broker)) == 30
+        await alter(peer, set_to("cleanup.policy", "compact"))
+        await outside.pass_time(60)
+        assert record_count(log_of(broker)) < 10
 
 
 def test_a_topic_without_an_open_log_can_be_changed() -> None:

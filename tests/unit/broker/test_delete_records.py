@@ -55,40 +55,30 @@ async def filled(peer: Peer, topic: str = "t", **configs: str) -> None:
         (-2, ErrorCode.OFFSET_OUT_OF_RANGE, -1),
     ],
 )
-def test_a_log_starts_where_it_was_asked_to(
-    offset: int, code: ErrorCode, low_watermark: int
+async def test_a_log_starts_where_it_was_asked_to(
+    outside: Outside, offset: int, code: ErrorCode, low_watermark: int
 ) -> None:
-    """The high watermark, for which -1 stands, is the limit; readers below are out of range."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await filled(peer)
-            answer = await delete_records(peer, "t", offset)
-            assert (answer.error_code, answer.low_watermark) == (code, low_watermark)
-            start = max(low_watermark, 0)
-            at_start = await fetch(peer, fetch_request("t", start))
-            assert (at_start.error_code, at_start.log_start_offset) == (0, start)
-            if start:
-                below = await fetch(peer, fetch_request("t", start - 1))
-                assert below.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    """Up to the high watermark, for which -1 stands; below it readers are out of range."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await filled(peer)
+        answer = await delete_records(peer, "t", offset)
+        assert (answer.error_code, answer.low_watermark) == (code, low_watermark)
+        start = max(low_watermark, 0)
+        at_start = await fetch(peer, fetch_request("t", start))
+        assert (at_start.error_code, at_start.log_start_offset) == (0, start)
+        if start:
+            below = await fetch(peer, fetch_request("t", start - 1))
+            assert below.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_start_never_goes_back() -> None:
+async def test_a_start_never_goes_back(outside: Outside) -> None:
     """An offset below it is answered with the start there is."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await filled(peer)
-            await delete_records(peer, "t", 6)
-            assert (await delete_records(peer, "t", 3)).low_watermark == 6
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await filled(peer)
+        await delete_records(peer, "t", 6)
+        assert (await delete_records(peer, "t", 3)).low_watermark == 6
 
 
 @pytest.mark.parametrize(
@@ -99,17 +89,14 @@ def test_a_start_never_goes_back() -> None:
         ("delete", ErrorCode.NONE),
     ],
 )
-def test_the_policy_must_contain_delete(policy: str, code: ErrorCode) -> None:
+async def test_the_policy_must_contain_delete(
+    outside: Outside, policy: str, code: ErrorCode
+) -> None:
     """A topic that is only compacted keeps what it has."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await filled(peer, cleanup_policy=policy)
-            assert (await delete_records(peer, "t", 5)).error_code == code
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await filled(peer, cleanup_policy=policy)
+        assert (await delete_records(peer, "t", 5)).error_code == code
 
 
 @pytest.mark.parametrize(
@@ -119,18 +106,13 @@ def test_the_policy_must_contain_delete(policy: str, code: ErrorCode) -> None:
         ("__consumer_offsets", ErrorCode.INVALID_TOPIC_EXCEPTION),
     ],
 )
-def test_delete_records_is_refused_for_missing_and_internal_topics(
-    topic: str, code: ErrorCode
+async def test_delete_records_is_refused_for_missing_and_internal_topics(
+    outside: Outside, topic: str, code: ErrorCode
 ) -> None:
     """A missing topic and Kafka's internal topics are refused."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            answer = await delete_records(connect(outside, broker), topic, 0)
-            assert (answer.error_code, answer.low_watermark) == (code, -1)
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        answer = await delete_records(connect(outside, broker), topic, 0)
+        assert (answer.error_code, answer.low_watermark) == (code, -1)
 
 
 def test_segments_below_the_start_go_with_retention() -> None:

@@ -91,69 +91,53 @@ async def offsets(peer: Peer, topic: str, offset: int) -> list[int]:
     return [each.base_offset for _, each in read_batches(found.received_records())]
 
 
-def test_what_only_the_device_has_is_served_too() -> None:
-    """Reads by offset and by time work, whatever the page cache has lost."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, TWO) as broker:
-            peer = await filled(outside, broker)
-            warm = [await offsets(peer, "there", each) for each in range(30)]
-            for each in range(30):
-                for part in ("", ".log", "index"):
-                    outside.files.make_cold(part)
-                    assert await offsets(peer, "there", each) == warm[each]
-                    outside.files.make_cold(part)
-                    assert await find(peer, "there", NOW + each) == (0, each)
-            assert await find(peer, "there", SpecialTimestamp.MAX_TIMESTAMP) == (0, 29)
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+async def test_what_only_the_device_has_is_served_too(outside: Outside) -> None:
+    """By offset from each offset on and by time, whatever the page cache has lost."""
+    async with running(outside, TWO) as broker:
+        peer = await filled(outside, broker)
+        warm = [await offsets(peer, "there", each) for each in range(30)]
+        for each in range(30):
+            for part in ("", ".log", "index"):
+                outside.files.make_cold(part)
+                assert await offsets(peer, "there", each) == warm[each]
+                outside.files.make_cold(part)
+                assert await find(peer, "there", NOW + each) == (0, each)
+        assert await find(peer, "there", SpecialTimestamp.MAX_TIMESTAMP) == (0, 29)
 
 
-def test_a_slow_device_holds_up_nobody_else() -> None:
+async def test_a_slow_device_holds_up_nobody_else(outside: Outside) -> None:
     """While one client waits for the device, others write, and read from the page cache."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, TWO) as broker:
-            peer, other = await filled(outside, broker), connect(outside, broker)
-            outside.files.make_cold("b/there")
-            outside.threads.seconds_per_run = DEVICE_S
-            loop = asyncio.get_running_loop()
-            started = loop.time()
-            slow = asyncio.ensure_future(offsets(peer, "there", 3))
-            for _ in range(20):
-                assert (await produce(other, "here", batch(b"x"))).error_code == ErrorCode.NONE
-                assert await offsets(other, "here", 30)
-            assert loop.time() - started < DEVICE_S
-            assert not slow.done()
-            assert (await slow)[0] == 3
-            assert loop.time() - started >= DEVICE_S
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, TWO) as broker:
+        peer, other = await filled(outside, broker), connect(outside, broker)
+        outside.files.make_cold("b/there")
+        outside.threads.seconds_per_run = DEVICE_S
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        slow = asyncio.ensure_future(offsets(peer, "there", 3))
+        for _ in range(20):
+            assert (await produce(other, "here", batch(b"x"))).error_code == ErrorCode.NONE
+            assert await offsets(other, "here", 30)
+        assert loop.time() - started < DEVICE_S
+        assert not slow.done()
+        assert (await slow)[0] == 3
+        assert loop.time() - started >= DEVICE_S
 
 
-def test_reads_whose_caller_is_cancelled_keep_their_places() -> None:
+async def test_reads_whose_caller_is_cancelled_keep_their_places(outside: Outside) -> None:
     """Threads do not pile up on a device that hangs behind callers that come and go."""
-
-    async def scenario(outside: Outside) -> None:
-        reads, stored = DeviceReads(outside.threads), StoredBytes()
-        outside.threads.seconds_per_run = 100
-        for _ in range(10):
-            callers = [
-                asyncio.ensure_future(reads.first_bytes(stored, 1))
-                for _ in range(PLACES_PER_DIRECTORY)
-            ]
-            await outside.pass_time(1)
-            for caller in callers:
-                caller.cancel()
-            await asyncio.wait(callers)
-        assert outside.threads.runs_at_once_max == PLACES_PER_DIRECTORY
-        await outside.pass_time(100)
-        assert await reads.first_bytes(stored, 1) == b"x"
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    reads, stored = DeviceReads(outside.threads), StoredBytes()
+    outside.threads.seconds_per_run = 100
+    for _ in range(10):
+        callers = [
+            asyncio.ensure_future(reads.first_bytes(stored, 1)) for _ in range(PLACES_PER_DIRECTORY)
+        ]
+        await outside.pass_time(1)
+        for caller in callers:
+            caller.cancel()
+        await asyncio.wait(callers)
+    assert outside.threads.runs_at_once_max == PLACES_PER_DIRECTORY
+    await outside.pass_time(100)
+    assert await reads.first_bytes(stored, 1) == b"x"
 
 
 def reads_of(disk: MemoryFiles, since: int) -> int:
@@ -198,42 +182,33 @@ def test_a_device_that_refuses_any_read_of_a_fetch_goes_offline_alone(*, is_cold
     assert number > 3
 
 
-def test_a_device_that_refuses_a_lookup_by_time_goes_offline_alone() -> None:
+async def test_a_device_that_refuses_a_lookup_by_time_goes_offline_alone(outside: Outside) -> None:
     """The answer says so, and the other directory serves."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, TWO) as broker:
-            peer = await filled(outside, broker)
-            outside.files.faults.append(DiskFault(operation="read", path_part="b/there"))
-            assert await find(peer, "there", NOW + 5) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
-            assert broker.logs.directories[1].failure is not None
-            assert await find(peer, "here", NOW + 5) == (0, 5)
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, TWO) as broker:
+        peer = await filled(outside, broker)
+        outside.files.faults.append(DiskFault(operation="read", path_part="b/there"))
+        assert await find(peer, "there", NOW + 5) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert broker.logs.directories[1].failure is not None
+        assert await find(peer, "here", NOW + 5) == (0, 5)
 
 
-def test_a_log_file_that_somebody_else_has_cut_is_told_and_not_served(
+async def test_a_log_file_that_somebody_else_has_cut_is_told_and_not_served(
+    outside: Outside,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The process lives on; the directory whose files change under the broker does not serve."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, TWO) as broker:
-            peer, other = await filled(outside, broker), connect(outside, broker)
-            path = "b/there-0/00000000000000000000.log"
-            outside.files.overwrite(path, outside.files.content(path)[:100])
-            try:
-                found = await fetch(peer, fetch_request("there", 3))
-            except EOFError:
-                pass
-            else:
-                assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert "cut at or before byte" in caplog.text
-            assert await offsets(other, "here", 30) == []
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, TWO) as broker:
+        peer, other = await filled(outside, broker), connect(outside, broker)
+        path = "b/there-0/00000000000000000000.log"
+        outside.files.overwrite(path, outside.files.content(path)[:100])
+        try:
+            found = await fetch(peer, fetch_request("there", 3))
+        except EOFError:
+            pass
+        else:
+            assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "cut at or before byte" in caplog.text
+        assert await offsets(other, "here", 30) == []
 
 
 THERE = TopicPartition("there", 0)
@@ -291,43 +266,37 @@ def test_segments_that_are_closed_under_a_cold_read_are_no_failure(
     assert number > 2
 
 
-def test_a_refusal_that_a_worker_thread_meets_is_settled_on_the_loop() -> None:
+async def test_a_refusal_that_a_worker_thread_meets_is_settled_on_the_loop(
+    outside: Outside,
+) -> None:
     """The broker's only directory fails under a cold fetch: it answers, and wants to be stopped."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = await filled(outside, broker)
-            outside.files.make_cold("there")
-            outside.files.faults.append(DiskFault(operation="read", path_part="there"))
-            found = await fetch(peer, fetch_request("there", 3))
-            assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert broker.failed.is_set()
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = await filled(outside, broker)
+        outside.files.make_cold("there")
+        outside.files.faults.append(DiskFault(operation="read", path_part="there"))
+        found = await fetch(peer, fetch_request("there", 3))
+        assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.failed.is_set()
 
 
-def test_a_move_under_a_cold_read_has_it_made_again_and_fails_no_directory() -> None:
+async def test_a_move_under_a_cold_read_has_it_made_again_and_fails_no_directory(
+    outside: Outside,
+) -> None:
     """The read is repeated on the new log, and an error of the old log is ignored."""
+    failures: list[OSError] = []
+    old, new = builders.filled(MemoryFiles(), 3), builders.filled(MemoryFiles(), 7)
+    partition = Partition(old, on_failure=failures.append)
+    stored = partition.read(
+        0, bytes_max=10, is_first_whole=True, limit=ReadLimit.HIGH_WATERMARK
+    ).records
+    assert stored is not None
 
-    async def scenario(outside: Outside) -> None:
-        failures: list[OSError] = []
-        old, new = builders.filled(MemoryFiles(), 3), builders.filled(MemoryFiles(), 7)
-        partition = Partition(old, on_failure=failures.append)
-        stored = partition.read(
-            0, bytes_max=10, is_first_whole=True, limit=ReadLimit.HIGH_WATERMARK
-        ).records
-        assert stored is not None
+    def look(log: Log) -> int:
+        if log is old:
+            partition.exchange(new, on_failure=failures.append)
+            raise OSError(errno.EIO, "the old device has refused")
+        return log.end_offset
 
-        def look(log: Log) -> int:
-            if log is old:
-                partition.exchange(new, on_failure=failures.append)
-                raise OSError(errno.EIO, "the old device has refused")
-            return log.end_offset
-
-        assert await partition.look(DeviceReads(outside.threads), look) == new.end_offset
-        stored.failed(OSError(errno.EIO, "the old device has refused"))
-        assert failures == []
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    assert await partition.look(DeviceReads(outside.threads), look) == new.end_offset
+    stored.failed(OSError(errno.EIO, "the old device has refused"))
+    assert failures == []

@@ -83,182 +83,144 @@ def test_an_acknowledged_record_survives_a_lost_machine() -> None:
         ({}, -1, False),
     ],
 )
-def test_only_acks_all_under_sync_waits_for_the_device(
+async def test_only_acks_all_under_sync_waits_for_the_device(
+    outside: Outside,
     settings: dict[str, str],
     acks: int,
     waits: bool,  # noqa: FBT001 - a parameter
 ) -> None:
     """Only acks=all under sync waits for the device; other requests cause no flush."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, settings) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            outside.threads.seconds_per_run = FLUSH_S
-            before = outside.loop.time()
-            assert (await acknowledged(peer, acks=acks)).error_code == ErrorCode.NONE
-            assert (outside.loop.time() - before >= FLUSH_S) is waits
-            assert flushes(outside.files) == waits
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, settings) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        outside.threads.seconds_per_run = FLUSH_S
+        before = outside.loop.time()
+        assert (await acknowledged(peer, acks=acks)).error_code == ErrorCode.NONE
+        assert (outside.loop.time() - before >= FLUSH_S) is waits
+        assert flushes(outside.files) == waits
 
 
-def test_one_flush_covers_every_append_that_waited() -> None:
+async def test_one_flush_covers_every_append_that_waited(outside: Outside) -> None:
     """Eight producers at once: the first one's flush, and one for the seven that came during it."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, SYNC) as broker:
-            peers = [connect(outside, broker) for _ in range(8)]
-            await create_topic(peers[0], "t")
-            outside.threads.seconds_per_run = FLUSH_S
-            first = asyncio.ensure_future(acknowledged(peers[0], acks=-1))
-            await outside.pass_time(FLUSH_S / 2)
-            others = [asyncio.ensure_future(acknowledged(peer, acks=-1)) for peer in peers[1:]]
-            await first
-            assert not any(other.done() for other in others)
-            answers = await asyncio.gather(*others)
-            assert sorted(answer.base_offset for answer in answers) == list(range(1, 8))
-            assert flushes(outside.files) == 2
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, SYNC) as broker:
+        peers = [connect(outside, broker) for _ in range(8)]
+        await create_topic(peers[0], "t")
+        outside.threads.seconds_per_run = FLUSH_S
+        first = asyncio.ensure_future(acknowledged(peers[0], acks=-1))
+        await outside.pass_time(FLUSH_S / 2)
+        others = [asyncio.ensure_future(acknowledged(peer, acks=-1)) for peer in peers[1:]]
+        await first
+        assert not any(other.done() for other in others)
+        answers = await asyncio.gather(*others)
+        assert sorted(answer.base_offset for answer in answers) == list(range(1, 8))
+        assert flushes(outside.files) == 2
 
 
-def test_answers_leave_in_the_order_of_requests() -> None:
+async def test_answers_leave_in_the_order_of_requests(outside: Outside) -> None:
     """One with acks=1 behind one that waits is answered after it, on the same connection."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, SYNC) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            outside.threads.seconds_per_run = FLUSH_S
-            for acks in (-1, 1):
-                request = produce_request("t", batch(b"x"), acks=acks)
-                peer.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
-            first, second = await peer.read_frame(), await peer.read_frame()
-            assert int.from_bytes(first[:4], "big") + 1 == int.from_bytes(second[:4], "big")
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, SYNC) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        outside.threads.seconds_per_run = FLUSH_S
+        for acks in (-1, 1):
+            request = produce_request("t", batch(b"x"), acks=acks)
+            peer.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
+        first, second = await peer.read_frame(), await peer.read_frame()
+        assert int.from_bytes(first[:4], "big") + 1 == int.from_bytes(second[:4], "big")
 
 
-def test_the_directories_are_flushed_side_by_side() -> None:
+async def test_the_directories_are_flushed_side_by_side(outside: Outside) -> None:
     """A request for a partition on each waits once, not twice."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, {**SYNC, "log.dirs": "a,b"}) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", partitions=2)
-            outside.threads.seconds_per_run = FLUSH_S
-            before = outside.loop.time()
-            data = tuple(PartitionProduceData(index=n, records=batch(b"x")) for n in range(2))
-            topic = TopicProduceData(name="t", partition_data=data)
-            request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=(topic,))
-            await peer.ask(ApiKey.PRODUCE, request, ProduceResponse, version=BY_NAME_PRODUCE)
-            assert outside.loop.time() - before < 1.5 * FLUSH_S
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, {**SYNC, "log.dirs": "a,b"}) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", partitions=2)
+        outside.threads.seconds_per_run = FLUSH_S
+        before = outside.loop.time()
+        data = tuple(PartitionProduceData(index=n, records=batch(b"x")) for n in range(2))
+        topic = TopicProduceData(name="t", partition_data=data)
+        request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=(topic,))
+        await peer.ask(ApiKey.PRODUCE, request, ProduceResponse, version=BY_NAME_PRODUCE)
+        assert outside.loop.time() - before < 1.5 * FLUSH_S
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_a_failed_flush_fails_all_who_waited_and_the_directory(error: int) -> None:
+async def test_a_failed_flush_fails_all_who_waited_and_the_directory(
+    outside: Outside, error: int
+) -> None:
     """The flush is not repeated, whatever the error; the other directory stays in service."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, {**SYNC, "log.dirs": "a,b"}) as broker:
-            peers = [connect(outside, broker) for _ in range(4)]
-            for name in ("here", "there"):
-                await create_topic(peers[0], name)
-                assert (await acknowledged(peers[0], acks=-1, topic=name)).error_code == 0
-            fault = DiskFault(operation="sync", path_part="b/there-0/0", error=error)
-            outside.files.faults.append(fault)
-            waiting = [acknowledged(peer, acks=-1, topic="there") for peer in peers]
-            codes = {answer.error_code for answer in await asyncio.gather(*waiting)}
-            assert codes == {ErrorCode.KAFKA_STORAGE_ERROR}
-            assert broker.logs.directories[1].failure is not None
-            outside.files.faults.clear()
-            assert (await acknowledged(peers[0], acks=-1, topic="there")).error_code == 56
-            assert (await acknowledged(peers[0], acks=-1, topic="here")).error_code == 0
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, {**SYNC, "log.dirs": "a,b"}) as broker:
+        peers = [connect(outside, broker) for _ in range(4)]
+        for name in ("here", "there"):
+            await create_topic(peers[0], name)
+            assert (await acknowledged(peers[0], acks=-1, topic=name)).error_code == 0
+        fault = DiskFault(operation="sync", path_part="b/there-0/0", error=error)
+        outside.files.faults.append(fault)
+        waiting = [acknowledged(peer, acks=-1, topic="there") for peer in peers]
+        codes = {answer.error_code for answer in await asyncio.gather(*waiting)}
+        assert codes == {ErrorCode.KAFKA_STORAGE_ERROR}
+        assert broker.logs.directories[1].failure is not None
+        outside.files.faults.clear()
+        assert (await acknowledged(peers[0], acks=-1, topic="there")).error_code == 56
+        assert (await acknowledged(peers[0], acks=-1, topic="here")).error_code == 0
 
 
-def test_a_cut_connection_does_not_disturb_the_others() -> None:
+async def test_a_cut_connection_does_not_disturb_the_others(outside: Outside) -> None:
     """A producer that vanishes while it waits shares its flush with one that stays."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, SYNC) as broker:
-            going, staying = connect(outside, broker), connect(outside, broker)
-            await create_topic(going, "t")
-            outside.threads.seconds_per_run = FLUSH_S
-            request = produce_request("t", batch(b"gone"))
-            going.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
-            answer = asyncio.ensure_future(acknowledged(staying, acks=-1))
-            await outside.pass_time(FLUSH_S / 2)
-            going.socket.cut()
-            assert (await answer).error_code == ErrorCode.NONE
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, SYNC) as broker:
+        going, staying = connect(outside, broker), connect(outside, broker)
+        await create_topic(going, "t")
+        outside.threads.seconds_per_run = FLUSH_S
+        request = produce_request("t", batch(b"gone"))
+        going.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
+        answer = asyncio.ensure_future(acknowledged(staying, acks=-1))
+        await outside.pass_time(FLUSH_S / 2)
+        going.socket.cut()
+        assert (await answer).error_code == ErrorCode.NONE
 
 
-def test_a_topic_that_is_deleted_while_its_flush_runs_fails_nothing_else() -> None:
+async def test_a_topic_that_is_deleted_while_its_flush_runs_fails_nothing_else(
+    outside: Outside,
+) -> None:
     """Waiting requests get an error, and the log directory stays in service."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, SYNC) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            outside.threads.seconds_per_run = FLUSH_S
-            answer = asyncio.ensure_future(acknowledged(peer, acks=-1))
-            await outside.pass_time(FLUSH_S / 2)
-            log = next(iter(broker.logs))
-            broker.replicas.close(log.partition, unique_id="ab" * 16)()
-            assert (await answer).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert broker.logs.is_complete
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, SYNC) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        outside.threads.seconds_per_run = FLUSH_S
+        answer = asyncio.ensure_future(acknowledged(peer, acks=-1))
+        await outside.pass_time(FLUSH_S / 2)
+        log = next(iter(broker.logs))
+        broker.replicas.close(log.partition, unique_id="ab" * 16)()
+        assert (await answer).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.logs.is_complete
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_flush_messages_makes_the_batch_wait_that_reaches_it(acks: int) -> None:
+async def test_flush_messages_makes_the_batch_wait_that_reaches_it(
+    outside: Outside, acks: int
+) -> None:
     """Every third record, whatever the acks; and the recovery point is behind it."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", configs={"flush.messages": "3"})
-            outside.threads.seconds_per_run = FLUSH_S
-            waited = []
-            for _ in range(7):
-                before = outside.loop.time()
-                assert (await acknowledged(peer, acks=acks)).error_code == ErrorCode.NONE
-                waited.append(outside.loop.time() - before >= FLUSH_S)
-            assert waited == [False, False, True, False, False, True, False]
-            assert next(iter(broker.logs)).positions.recovery_point == 6
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
-
-
-def test_flush_messages_holds_for_acks_zero() -> None:
-    """There is no answer to wait, so the connection's next request does."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", configs={"flush.messages": "1"})
-            outside.threads.seconds_per_run = FLUSH_S
-            request = produce_request("t", batch(b"x"), acks=0)
-            peer.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={"flush.messages": "3"})
+        outside.threads.seconds_per_run = FLUSH_S
+        waited = []
+        for _ in range(7):
             before = outside.loop.time()
-            await fetch(peer, fetch_request("t", 0))
-            assert outside.loop.time() - before >= FLUSH_S
-            assert flushes(outside.files) == 1
+            assert (await acknowledged(peer, acks=acks)).error_code == ErrorCode.NONE
+            waited.append(outside.loop.time() - before >= FLUSH_S)
+        assert waited == [False, False, True, False, False, True, False]
+        assert next(iter(broker.logs)).positions.recovery_point == 6
 
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+
+async def test_flush_messages_holds_for_acks_zero(outside: Outside) -> None:
+    """There is no answer to wait, so the connection's next request does."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={"flush.messages": "1"})
+        outside.threads.seconds_per_run = FLUSH_S
+        request = produce_request("t", batch(b"x"), acks=0)
+        peer.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
+        before = outside.loop.time()
+        await fetch(peer, fetch_request("t", 0))
+        assert outside.loop.time() - before >= FLUSH_S
+        assert flushes(outside.files) == 1

@@ -80,50 +80,38 @@ async def latest(peer: Peer, isolation: IsolationLevel, timestamp: int) -> tuple
     return found.error_code, found.offset
 
 
-def test_an_open_transaction_ends_what_committed_readers_see() -> None:
+async def test_an_open_transaction_ends_what_committed_readers_see(outside: Outside) -> None:
     """Others see all of it; the last stable offset is in both answers."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            await produce(peer, "t", batch(b"plain"))
-            write_open(broker, 7, b"open")
-            await produce(peer, "t", batch(b"behind"))
-            committed = await fetch(peer, request(COMMITTED))
-            uncommitted = await fetch(peer, request(UNCOMMITTED))
-            assert (bases(committed), bases(uncommitted)) == ([0], [0, 1, 2])
-            for found in (committed, uncommitted):
-                assert (found.last_stable_offset, found.high_watermark) == (1, 3)
-            assert (committed.aborted_transactions, uncommitted.aborted_transactions) == ((), None)
-            at_end = await fetch(peer, request(COMMITTED, offset=3))
-            assert (at_end.error_code, bases(at_end)) == (ErrorCode.NONE, [])
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        await produce(peer, "t", batch(b"plain"))
+        write_open(broker, 7, b"open")
+        await produce(peer, "t", batch(b"behind"))
+        committed = await fetch(peer, request(COMMITTED))
+        uncommitted = await fetch(peer, request(UNCOMMITTED))
+        assert (bases(committed), bases(uncommitted)) == ([0], [0, 1, 2])
+        for found in (committed, uncommitted):
+            assert (found.last_stable_offset, found.high_watermark) == (1, 3)
+        assert (committed.aborted_transactions, uncommitted.aborted_transactions) == ((), None)
+        at_end = await fetch(peer, request(COMMITTED, offset=3))
+        assert (at_end.error_code, bases(at_end)) == (ErrorCode.NONE, [])
 
 
-def test_a_committed_reader_is_told_which_transactions_were_aborted() -> None:
+async def test_a_committed_reader_is_told_which_transactions_were_aborted(outside: Outside) -> None:
     """Producer and first offset of those in the slice; it gets their batches and drops them."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            write_open(broker, 7, b"committed")
-            write_open(broker, 8, b"aborted")
-            end(broker, 7, is_commit=True)
-            end(broker, 8, is_commit=False)
-            found = await fetch(peer, request(COMMITTED))
-            assert bases(found) == [0, 1, 2, 3]
-            assert found.aborted_transactions == (
-                AbortedTransaction(producer_id=8, first_offset=1),
-            )
-            behind = await fetch(peer, request(COMMITTED, offset=4))
-            assert behind.aborted_transactions == ()
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        write_open(broker, 7, b"committed")
+        write_open(broker, 8, b"aborted")
+        end(broker, 7, is_commit=True)
+        end(broker, 8, is_commit=False)
+        found = await fetch(peer, request(COMMITTED))
+        assert bases(found) == [0, 1, 2, 3]
+        assert found.aborted_transactions == (AbortedTransaction(producer_id=8, first_offset=1),)
+        behind = await fetch(peer, request(COMMITTED, offset=4))
+        assert behind.aborted_transactions == ()
 
 
 def test_a_waiting_committed_reader_is_woken_by_the_end_of_a_transaction() -> None:
@@ -148,42 +136,32 @@ def test_a_waiting_committed_reader_is_woken_by_the_end_of_a_transaction() -> No
         assert outside.loop.time() < 5
 
 
-def test_offsets_for_committed_readers_stop_at_the_last_stable_one() -> None:
+async def test_offsets_for_committed_readers_stop_at_the_last_stable_one(outside: Outside) -> None:
     """The latest is that offset, and a timestamp finds nothing behind it."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            await produce(peer, "t", batch(b"plain", timestamp=NOW - 10))
-            write_open(broker, 7, b"open")
-            for timestamp, offsets in {
-                SpecialTimestamp.LATEST: (1, 2),
-                SpecialTimestamp.EARLIEST: (0, 0),
-                NOW - 10: (0, 0),
-                NOW: (-1, 1),
-            }.items():
-                found = [await latest(peer, level, timestamp) for level in (COMMITTED, UNCOMMITTED)]
-                assert found == [(ErrorCode.NONE, offset) for offset in offsets]
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        await produce(peer, "t", batch(b"plain", timestamp=NOW - 10))
+        write_open(broker, 7, b"open")
+        for timestamp, offsets in {
+            SpecialTimestamp.LATEST: (1, 2),
+            SpecialTimestamp.EARLIEST: (0, 0),
+            NOW - 10: (0, 0),
+            NOW: (-1, 1),
+        }.items():
+            found = [await latest(peer, level, timestamp) for level in (COMMITTED, UNCOMMITTED)]
+            assert found == [(ErrorCode.NONE, offset) for offset in offsets]
 
 
-def test_a_transaction_is_refused_on_the_wire() -> None:
+async def test_a_transaction_is_refused_on_the_wire(outside: Outside) -> None:
     """There is no coordinator that could end it; nothing is appended."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            builder = BatchBuilder(
-                producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
-            )
-            builder.append(b"k", b"v", timestamp=NOW)
-            answer = await produce(peer, "t", builder.build())
-            assert answer.error_code == ErrorCode.INVALID_TXN_STATE
-            assert await latest(peer, UNCOMMITTED, -1) == (0, 0)
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        builder = BatchBuilder(
+            producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+        )
+        builder.append(b"k", b"v", timestamp=NOW)
+        answer = await produce(peer, "t", builder.build())
+        assert answer.error_code == ErrorCode.INVALID_TXN_STATE
+        assert await latest(peer, UNCOMMITTED, -1) == (0, 0)

@@ -100,51 +100,41 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_a_failing_device_takes_its_directory_and_no_other(
-    fault: DiskFault, caplog: pytest.LogCaptureFixture
+async def test_a_failing_device_takes_its_directory_and_no_other(
+    outside: Outside, fault: DiskFault, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Any failed call takes it out of service; it is logged once, and the disk is left alone."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, TWO) as broker:
-            peer = connect(outside, broker)
-            short = {"retention.ms": "1000", "flush.ms": "1000", "segment.bytes": "200"}
+    async with running(outside, TWO) as broker:
+        peer = connect(outside, broker)
+        short = {"retention.ms": "1000", "flush.ms": "1000", "segment.bytes": "200"}
+        for name in ("here", "there"):
+            await create_topic(peer, name, configs=short)
+        outside.files.faults.append(fault)
+        for number in range(20):
             for name in ("here", "there"):
-                await create_topic(peer, name, configs=short)
-            outside.files.faults.append(fault)
-            for number in range(20):
-                for name in ("here", "there"):
-                    await produce(peer, name, batch(b"%d" % number))
-                await outside.pass_time(30)
-            assert await is_served(peer, "here")
-            assert not await is_served(peer, "there")
-            assert not broker.failed.is_set()
-            told = [line for line in caplog.messages if line.startswith("directory_failed path=b")]
-            assert len(told) == 1
-            before = [path for _, path in outside.files.operations if path.startswith("b/")]
-            await outside.pass_time(3600)
-            after = [path for _, path in outside.files.operations if path.startswith("b/")]
-            assert after == before
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+                await produce(peer, name, batch(b"%d" % number))
+            await outside.pass_time(30)
+        assert await is_served(peer, "here")
+        assert not await is_served(peer, "there")
+        assert not broker.failed.is_set()
+        told = [line for line in caplog.messages if line.startswith("directory_failed path=b")]
+        assert len(told) == 1
+        before = [path for _, path in outside.files.operations if path.startswith("b/")]
+        await outside.pass_time(3600)
+        after = [path for _, path in outside.files.operations if path.startswith("b/")]
+        assert after == before
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_no_failure(error: int) -> None:
+async def test_a_full_disk_is_no_failure(outside: Outside, error: int) -> None:
     """Records and checkpoints are refused, and taken again when there is room."""
-
-    async def scenario(outside: Outside) -> None:
-        async with with_two_topics(outside) as (broker, peer):
-            outside.files.faults.append(DiskFault(operation="write", path_part="b/", error=error))
-            assert (await produce(peer, "there", batch(b"x"))).error_code == 56
-            await outside.pass_time(500)
-            outside.files.faults.clear()
-            assert await is_served(peer, "there")
-            assert broker.logs.is_complete
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with with_two_topics(outside) as (broker, peer):
+        outside.files.faults.append(DiskFault(operation="write", path_part="b/", error=error))
+        assert (await produce(peer, "there", batch(b"x"))).error_code == 56
+        await outside.pass_time(500)
+        outside.files.faults.clear()
+        assert await is_served(peer, "there")
+        assert broker.logs.is_complete
 
 
 def test_a_waiting_fetch_is_told_that_its_directory_has_failed() -> None:
@@ -214,38 +204,28 @@ def test_a_topic_that_was_deleted_while_its_disk_was_away_stays_deleted() -> Non
     assert not disk.exists("b/there-0")
 
 
-def test_new_partitions_go_to_the_directories_that_are_left() -> None:
+async def test_new_partitions_go_to_the_directories_that_are_left(outside: Outside) -> None:
     """The failed directory gets none, although it has the fewest partitions."""
-
-    async def scenario(outside: Outside) -> None:
-        async with with_two_topics(outside) as (_, peer):
-            outside.files.faults.append(FAULTS["append"])
-            await produce(peer, "there", batch(b"x"))
-            await create_topic(peer, "new", partitions=4)
-            assert await is_served(peer, "new")
-            assert outside.files.exists("a/new-3")
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with with_two_topics(outside) as (_, peer):
+        outside.files.faults.append(FAULTS["append"])
+        await produce(peer, "there", batch(b"x"))
+        await create_topic(peer, "new", partitions=4)
+        assert await is_served(peer, "new")
+        assert outside.files.exists("a/new-3")
 
 
 @pytest.mark.parametrize("directories", ["a", "a,b"])
-def test_a_broker_ends_with_its_first_directory(directories: str) -> None:
+async def test_a_broker_ends_with_its_first_directory(outside: Outside, directories: str) -> None:
     """The only one, or that with the cluster's state: the answer leaves, then the port closes."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, {"log.dirs": directories}) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            outside.files.faults.append(DiskFault(operation="write", path_part="a/t-0"))
-            answer = await produce(peer, "t", batch(b"x"))
-            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            async with asyncio.timeout(1):
-                await broker.failed.wait()
-            assert await peer.is_closed()
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, {"log.dirs": directories}) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        outside.files.faults.append(DiskFault(operation="write", path_part="a/t-0"))
+        answer = await produce(peer, "t", batch(b"x"))
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        async with asyncio.timeout(1):
+            await broker.failed.wait()
+        assert await peer.is_closed()
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ from tailrace.protocol.messages.produce import (
     TopicProduceData,
 )
 from tailrace.records.builder import BatchBuilder
-from tailrace.testing import Outside, Peer, Watchdog, virtual_runtime
+from tailrace.testing import Outside, Peer, Watchdog
 from tests.unit.broker.brokers import (
     BY_NAME_PRODUCE,
     connect,
@@ -96,7 +96,7 @@ async def ask_watched(
     with Watchdog(outside) as watchdog:
         answer = await peer.ask(key, request, response, version=version)
     # The peer encodes and decodes on the same loop.
-    assert [each for each in watchdog.findings if "scenario" not in each] == []
+    assert [each for each in watchdog.findings if not each.startswith("test_")] == []
     return answer
 
 
@@ -106,68 +106,53 @@ def moves(path: str, numbers: range) -> AlterReplicaLogDirsRequest:
     return AlterReplicaLogDirsRequest(dirs=(AlterReplicaLogDir(path=path, topics=(topic,)),))
 
 
-def test_moves_of_many_partitions_are_begun_in_slices() -> None:
+async def test_moves_of_many_partitions_are_begun_in_slices(outside: Outside) -> None:
     """Each of 10,000 partitions gets its own answer."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            key, response = ApiKey.ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirsResponse
-            # What is made once for each version of a message is made before.
-            await peer.ask(key, moves("data", range(1)), response)
-            answer = await ask_watched(outside, peer, key, moves("data", range(10_000)), response)
-            partitions = answer.results[0].partitions
-            assert [each.partition_index for each in partitions] == list(range(10_000))
-            assert {each.error_code for each in partitions} == {ErrorCode.REPLICA_NOT_AVAILABLE}
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        key, response = ApiKey.ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirsResponse
+        # What is made once for each version of a message is made before.
+        await peer.ask(key, moves("data", range(1)), response)
+        answer = await ask_watched(outside, peer, key, moves("data", range(10_000)), response)
+        partitions = answer.results[0].partitions
+        assert [each.partition_index for each in partitions] == list(range(10_000))
+        assert {each.error_code for each in partitions} == {ErrorCode.REPLICA_NOT_AVAILABLE}
 
 
-def test_every_number_of_a_request_counts_as_a_part() -> None:
+async def test_every_number_of_a_request_counts_as_a_part(outside: Outside) -> None:
     """Partitions that are named by their number alone are bounded as those with more to say."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            frame = encode_request(
-                APIS[ApiKey.ALTER_REPLICA_LOG_DIRS],
-                moves("data", range(REQUEST_PARTS_MAX + 1)),
-                version=2,
-                correlation_id=1,
-                client_id=None,
-            )
-            ending = outside.loop.create_task(peer.is_closed())
-            await send_all(outside, peer, frame)
-            assert await ending
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        frame = encode_request(
+            APIS[ApiKey.ALTER_REPLICA_LOG_DIRS],
+            moves("data", range(REQUEST_PARTS_MAX + 1)),
+            version=2,
+            correlation_id=1,
+            client_id=None,
+        )
+        ending = outside.loop.create_task(peer.is_closed())
+        await send_all(outside, peer, frame)
+        assert await ending
 
 
 @pytest.mark.parametrize("named", [None, 50_000])
-def test_many_partitions_are_described_in_slices(named: int | None) -> None:
+async def test_many_partitions_are_described_in_slices(outside: Outside, named: int | None) -> None:
     """DescribeLogDirs of 2,000 partitions, named or not, is encoded on a thread."""
     count = 2000
     topics = None
     if named is not None:
         topics = (DescribableLogDirTopic(topic="t", partitions=tuple(range(named))),)
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, {"log.index.size.max.bytes": "240"}) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", partitions=count)
-            key, response = ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsResponse
-            await peer.ask(key, DescribeLogDirsRequest(topics=()), response)
-            request = DescribeLogDirsRequest(topics=topics)
-            before_s = outside.threads.worked_s
-            answer = await ask_watched(outside, peer, key, request, response)
-            assert outside.threads.worked_s > before_s, "it was encoded on the loop"
-            (topic,) = answer.results[0].topics
-            assert [each.partition_index for each in topic.partitions] == list(range(count))
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, {"log.index.size.max.bytes": "240"}) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", partitions=count)
+        key, response = ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsResponse
+        await peer.ask(key, DescribeLogDirsRequest(topics=()), response)
+        request = DescribeLogDirsRequest(topics=topics)
+        before_s = outside.threads.worked_s
+        answer = await ask_watched(outside, peer, key, request, response)
+        assert outside.threads.worked_s > before_s, "it was encoded on the loop"
+        (topic,) = answer.results[0].topics
+        assert [each.partition_index for each in topic.partitions] == list(range(count))
 
 
 def many_produced(*data: PartitionProduceData, acks: int = -1) -> ProduceRequest:
@@ -176,58 +161,48 @@ def many_produced(*data: PartitionProduceData, acks: int = -1) -> ProduceRequest
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=(topic,))
 
 
-def test_a_refused_produce_of_many_partitions_is_answered_in_slices() -> None:
+async def test_a_refused_produce_of_many_partitions_is_answered_in_slices(outside: Outside) -> None:
     """Every partition gets the request's error, and other clients are served in between."""
     count = 5000
     data = [PartitionProduceData(index=number, records=None) for number in range(count)]
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            few = produce_request("t", b"")
-            await peer.ask(ApiKey.PRODUCE, few, ProduceResponse, version=BY_NAME_PRODUCE)
-            answer = await ask_watched(
-                outside,
-                peer,
-                ApiKey.PRODUCE,
-                many_produced(*data, acks=7),
-                ProduceResponse,
-                version=BY_NAME_PRODUCE,
-            )
-            partitions = answer.responses[0].partition_responses
-            assert [each.index for each in partitions] == list(range(count))
-            assert {each.error_code for each in partitions} == {ErrorCode.INVALID_REQUIRED_ACKS}
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        few = produce_request("t", b"")
+        await peer.ask(ApiKey.PRODUCE, few, ProduceResponse, version=BY_NAME_PRODUCE)
+        answer = await ask_watched(
+            outside,
+            peer,
+            ApiKey.PRODUCE,
+            many_produced(*data, acks=7),
+            ProduceResponse,
+            version=BY_NAME_PRODUCE,
+        )
+        partitions = answer.responses[0].partition_responses
+        assert [each.index for each in partitions] == list(range(count))
+        assert {each.error_code for each in partitions} == {ErrorCode.INVALID_REQUIRED_ACKS}
 
 
-def test_batches_that_are_long_together_are_appended_in_slices() -> None:
+async def test_batches_that_are_long_together_are_appended_in_slices(outside: Outside) -> None:
     """Each of 30 could be appended at once, and all of them could not."""
     builder = BatchBuilder()
     builder.append(b"", b"", timestamp=0, headers=[("", None)] * 2000)
     records = builder.build()
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", partitions=30)
-            first = produce_request("t", records)
-            await peer.ask(ApiKey.PRODUCE, first, ProduceResponse, version=BY_NAME_PRODUCE)
-            data = [PartitionProduceData(index=number, records=records) for number in range(30)]
-            answer = await ask_watched(
-                outside,
-                peer,
-                ApiKey.PRODUCE,
-                many_produced(*data),
-                ProduceResponse,
-                version=BY_NAME_PRODUCE,
-            )
-            partitions = answer.responses[0].partition_responses
-            assert [each.base_offset for each in partitions] == [1] + [0] * 29
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", partitions=30)
+        first = produce_request("t", records)
+        await peer.ask(ApiKey.PRODUCE, first, ProduceResponse, version=BY_NAME_PRODUCE)
+        data = [PartitionProduceData(index=number, records=records) for number in range(30)]
+        answer = await ask_watched(
+            outside,
+            peer,
+            ApiKey.PRODUCE,
+            many_produced(*data),
+            ProduceResponse,
+            version=BY_NAME_PRODUCE,
+        )
+        partitions = answer.responses[0].partition_responses
+        assert [each.base_offset for each in partitions] == [1] + [0] * 29
 
 
 def config_resource(name: str, *, names: Iterable[str]) -> IncrementalAlterConfigsResource:
@@ -317,50 +292,40 @@ BIG_REQUESTS: list[tuple[ApiKey, Message, type[Message]]] = [
 
 
 @pytest.mark.parametrize(("key", "request_", "response"), BIG_REQUESTS)
-def test_what_comes_before_and_behind_the_work_is_in_slices_too(
-    key: ApiKey, request_: Message, response: type[Message]
+async def test_what_comes_before_and_behind_the_work_is_in_slices_too(
+    outside: Outside, key: ApiKey, request_: Message, response: type[Message]
 ) -> None:
     """To look for what a request has twice, or to make a list of it, is also work."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            # What is made once for each version of a message is made before.
-            api = APIS[key]
-            # Without ids of topics, so that the request fits the window of a connection.
-            version = 9 if key is ApiKey.METADATA else api.last_version
-            frame = encode_request(api, request_, version=version, correlation_id=1, client_id=None)
-            decode_request(RequestHeader(key, version, 1, None), memoryview(frame), 15)
-            await ask_watched(outside, peer, key, request_, response, version=version)
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        # What is made once for each version of a message is made before.
+        api = APIS[key]
+        # Without ids of topics, so that the request fits the window of a connection.
+        version = 9 if key is ApiKey.METADATA else api.last_version
+        frame = encode_request(api, request_, version=version, correlation_id=1, client_id=None)
+        decode_request(RequestHeader(key, version, 1, None), memoryview(frame), 15)
+        await ask_watched(outside, peer, key, request_, response, version=version)
 
 
-def test_a_topic_of_many_partitions_is_deleted_in_slices() -> None:
+async def test_a_topic_of_many_partitions_is_deleted_in_slices(outside: Outside) -> None:
     """Its logs are closed one after the other, and all of them are when the answer leaves."""
     count = 1000
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, {"log.index.size.max.bytes": "240"}) as broker:
-            peer = connect(outside, broker)
-            key, response = ApiKey.DELETE_TOPICS, DeleteTopicsResponse
-            await create_topic(peer, "t", partitions=count)
-            await peer.ask(key, DeleteTopicsRequest(topics=()), response)
-            request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
-            answer = await ask_watched(outside, peer, key, request, response)
-            assert answer.responses[0].error_code == ErrorCode.NONE
-            assert list(broker.logs) == []
-            folders = [name for name in outside.files.list("data") if name.startswith("t-")]
-            assert len(folders) == count
-            assert all(name.endswith("-delete") for name in folders)
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, {"log.index.size.max.bytes": "240"}) as broker:
+        peer = connect(outside, broker)
+        key, response = ApiKey.DELETE_TOPICS, DeleteTopicsResponse
+        await create_topic(peer, "t", partitions=count)
+        await peer.ask(key, DeleteTopicsRequest(topics=()), response)
+        request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
+        answer = await ask_watched(outside, peer, key, request, response)
+        assert answer.responses[0].error_code == ErrorCode.NONE
+        assert list(broker.logs) == []
+        folders = [name for name in outside.files.list("data") if name.startswith("t-")]
+        assert len(folders) == count
+        assert all(name.endswith("-delete") for name in folders)
 
 
-def test_a_wrong_assignment_of_many_partitions_is_told() -> None:
+async def test_a_wrong_assignment_of_many_partitions_is_told(outside: Outside) -> None:
     """The message fits the wire, whatever numbers the request has."""
     assignments = tuple(
         CreatableReplicaAssignment(partition_index=number + 1, broker_ids=(1,))
@@ -369,17 +334,12 @@ def test_a_wrong_assignment_of_many_partitions_is_told() -> None:
     topic = CreatableTopic(
         name="t", num_partitions=-1, replication_factor=-1, assignments=assignments
     )
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            request = CreateTopicsRequest(topics=(topic,))
-            answer = await peer.ask(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse, version=4)
-            assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-            more = (*assignments, CreatableReplicaAssignment(partition_index=0, broker_ids=(1,)))
-            request = CreateTopicsRequest(topics=(replace(topic, assignments=more),))
-            answer = await peer.ask(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse)
-            assert answer.topics[0].error_code == ErrorCode.INVALID_PARTITIONS
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        request = CreateTopicsRequest(topics=(topic,))
+        answer = await peer.ask(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse, version=4)
+        assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        more = (*assignments, CreatableReplicaAssignment(partition_index=0, broker_ids=(1,)))
+        request = CreateTopicsRequest(topics=(replace(topic, assignments=more),))
+        answer = await peer.ask(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse)
+        assert answer.topics[0].error_code == ErrorCode.INVALID_PARTITIONS

@@ -166,64 +166,47 @@ async def first_record(peer: Peer, broker: RunningBroker) -> None:
     "step",
     [create, create_by_metadata, delete, delete_records, alter, first_producer_id, first_record],
 )
-def test_the_loop_waits_for_no_device(step: Step) -> None:
+async def test_the_loop_waits_for_no_device(outside: Outside, step: Step) -> None:
     """Data that must be on the device before the answer is flushed on a worker thread."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", partitions=2)
-            await produce(peer, "t", batch(b"a", b"b"))
-            with Watchdog(outside, budget_s=10) as watchdog:
-                await step(peer, broker)
-            assert watchdog.findings == []
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", partitions=2)
+        await produce(peer, "t", batch(b"a", b"b"))
+        with Watchdog(outside, budget_s=10) as watchdog:
+            await step(peer, broker)
+        assert watchdog.findings == []
 
 
-def test_a_slow_change_holds_up_no_other_topic() -> None:
+async def test_a_slow_change_holds_up_no_other_topic(outside: Outside) -> None:
     """While one topic waits for a slow device, records are taken and other topics change."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            slow, quick = connect(outside, broker), connect(outside, broker)
-            await create_topic(quick, "t")
-            outside.threads.seconds_per_run = 100
-            slow.send(
-                ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
-            )
-            await outside.pass_time(1)
-            outside.threads.seconds_per_run = 0
-            started = outside.loop.time()
-            assert (await produce(quick, "t", batch(b"x"))).error_code == 0
-            assert (await create_topic(quick, "u")).error_code == 0
-            assert outside.loop.time() - started < 1
-            # The same topic waits for its turn, and then it is not there any more.
-            again = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
-            response = await quick.ask(ApiKey.DELETE_TOPICS, again, DeleteTopicsResponse)
-            assert response.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert outside.loop.time() - started > 50
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        slow, quick = connect(outside, broker), connect(outside, broker)
+        await create_topic(quick, "t")
+        outside.threads.seconds_per_run = 100
+        slow.send(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))
+        await outside.pass_time(1)
+        outside.threads.seconds_per_run = 0
+        started = outside.loop.time()
+        assert (await produce(quick, "t", batch(b"x"))).error_code == 0
+        assert (await create_topic(quick, "u")).error_code == 0
+        assert outside.loop.time() - started < 1
+        # The same topic waits for its turn, and then it is not there any more.
+        again = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
+        response = await quick.ask(ApiKey.DELETE_TOPICS, again, DeleteTopicsResponse)
+        assert response.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert outside.loop.time() - started > 50
 
 
-def test_a_topic_that_is_being_made_is_deleted_behind_that() -> None:
+async def test_a_topic_that_is_being_made_is_deleted_behind_that(outside: Outside) -> None:
     """DeleteTopics waits for a change of the name, also before the topic is there."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            first, second = connect(outside, broker), connect(outside, broker)
-            outside.threads.seconds_per_run = 10
-            making = asyncio.ensure_future(create_topic(first, "t"))
-            await outside.pass_time(5)
-            await delete(second, broker)
-            assert (await making).error_code == 0
-            assert "t" not in broker.controller.image.topics
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        first, second = connect(outside, broker), connect(outside, broker)
+        outside.threads.seconds_per_run = 10
+        making = asyncio.ensure_future(create_topic(first, "t"))
+        await outside.pass_time(5)
+        await delete(second, broker)
+        assert (await making).error_code == 0
+        assert "t" not in broker.controller.image.topics
 
 
 def test_kernels_for_the_cleaner_are_compiled_by_another_process(tmp_path: Path) -> None:
@@ -234,9 +217,11 @@ events = []
 sys.addaudithook(lambda event, _: events.append(event))
 from tailrace import kernels
 from tailrace.broker import cleaning
+from tailrace.testing import virtual_runtime
 from tests.unit.broker.test_cleaning import test_a_topic_is_compacted_while_it_is_served
 cleaning.LOAD_KERNELS_BYTES = 0
-test_a_topic_is_compacted_while_it_is_served()
+with virtual_runtime() as outside:
+    outside.run(test_a_topic_is_compacted_while_it_is_served(outside))
 assert kernels.is_loaded(*kernels.COMPACTING)
 assert "subprocess.Popen" in events
 """
@@ -280,26 +265,19 @@ assert full_collections == [], full_collections
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=120)
 
 
-def test_a_change_goes_on_when_its_client_is_gone() -> None:
+async def test_a_change_goes_on_when_its_client_is_gone(outside: Outside) -> None:
     """A topic is made whole or not at all, though the connection ends in the middle."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            outside.threads.seconds_per_run = 1
-            gone = connect(outside, broker)
-            gone.send(
-                ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
-            )
-            await outside.pass_time(0.5)
-            gone.socket.close()
-            await outside.pass_time(5)
-            assert "t" not in broker.controller.image.topics
-            assert not [name for name in outside.files.list("data") if name == "t-0"]
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        outside.threads.seconds_per_run = 1
+        gone = connect(outside, broker)
+        gone.send(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))
+        await outside.pass_time(0.5)
+        gone.socket.close()
+        await outside.pass_time(5)
+        assert "t" not in broker.controller.image.topics
+        assert not [name for name in outside.files.list("data") if name == "t-0"]
 
 
 def frame(body: bytes, *, key: int, version: int) -> bytes:
@@ -318,47 +296,39 @@ def empty_partitions(count: int) -> bytes:
     )
 
 
-def test_a_frame_of_empty_partitions_is_refused_before_they_are_made() -> None:
+async def test_a_frame_of_empty_partitions_is_refused_before_they_are_made(
+    outside: Outside,
+) -> None:
     """More parts than a client can mean end the connection, within the budget of the loop."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            data = empty_partitions(REQUEST_PARTS_MAX + 1)
-            with Watchdog(outside) as watchdog:
-                ending = outside.loop.create_task(peer.is_closed())
-                await send_all(outside, peer, data)
-                assert await ending
-            assert watchdog.findings == []
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        data = empty_partitions(REQUEST_PARTS_MAX + 1)
+        with Watchdog(outside) as watchdog:
+            ending = outside.loop.create_task(peer.is_closed())
+            await send_all(outside, peer, data)
+            assert await ending
+        assert watchdog.findings == []
 
 
-def test_a_fetch_far_behind_the_last_index_entry_searches_on_a_thread() -> None:
+async def test_a_fetch_far_behind_the_last_index_entry_searches_on_a_thread(
+    outside: Outside,
+) -> None:
     """With a huge `index.interval.bytes` every header before the record has to be looked at."""
     configs = {"index.interval.bytes": str(2**31 - 1)}
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", configs=configs)
-            log = broker.replicas.find(TopicPartition("t", 0)).log
-            data, count = batch(b"v"), 40_000
-            for _ in range(count):
-                log.append(
-                    memoryview(bytearray(data)), leader_epoch=0, now_ms=outside.clock.now_ms()
-                )
-            log.advance_high_watermark(count)
-            with Watchdog(outside) as watchdog:
-                found = await fetch(peer, fetch_request("t", count - 1))
-            # The last batch, and nothing before it.
-            assert len(found.records or b"") == len(data)
-            assert watchdog.findings == []
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs=configs)
+        log = broker.replicas.find(TopicPartition("t", 0)).log
+        data, count = batch(b"v"), 40_000
+        for _ in range(count):
+            log.append(memoryview(bytearray(data)), leader_epoch=0, now_ms=outside.clock.now_ms())
+        log.advance_high_watermark(count)
+        with Watchdog(outside) as watchdog:
+            found = await fetch(peer, fetch_request("t", count - 1))
+        # The last batch, and nothing before it.
+        assert len(found.records or b"") == len(data)
+        assert watchdog.findings == []
 
 
 def compressed(*values: bytes) -> bytes:
@@ -390,60 +360,47 @@ def bomb(codec: Codec, size: int) -> bytearray:
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_a_bomb_is_looked_at_on_a_thread(codec: Codec) -> None:
+async def test_a_bomb_is_looked_at_on_a_thread(outside: Outside, codec: Codec) -> None:
     """A batch that decompresses to many records keeps the loop busy no longer than others do."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", configs={"max.message.bytes": "10000000"})
-            await produce(peer, "t", batch(b"x"))
-            data = bytes(bomb(codec, 300_000))
-            with Watchdog(outside) as watchdog:
-                answer = await produce(peer, "t", data)
-            assert answer.error_code == ErrorCode.INVALID_RECORD
-            assert watchdog.findings == []
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", configs={"max.message.bytes": "10000000"})
+        await produce(peer, "t", batch(b"x"))
+        data = bytes(bomb(codec, 300_000))
+        with Watchdog(outside) as watchdog:
+            answer = await produce(peer, "t", data)
+        assert answer.error_code == ErrorCode.INVALID_RECORD
+        assert watchdog.findings == []
 
 
-def test_what_was_looked_at_on_a_thread_is_appended_behind_what_came_before() -> None:
+async def test_what_was_looked_at_on_a_thread_is_appended_behind_what_came_before(
+    outside: Outside,
+) -> None:
     """A batch that comes meanwhile is not held up, and no offset is given twice."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            slow, quick = connect(outside, broker), connect(outside, broker)
-            await create_topic(quick, "t")
-            outside.threads.seconds_per_run = 1
-            long = asyncio.ensure_future(produce(slow, "t", compressed(bytes(20_000), b"b")))
-            await outside.pass_time(0.5)
-            assert (await produce(quick, "t", batch(b"x"))).base_offset == 0
-            assert (await long).base_offset == 1
-            assert (await produce(quick, "t", batch(b"y"))).base_offset == 3
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        slow, quick = connect(outside, broker), connect(outside, broker)
+        await create_topic(quick, "t")
+        outside.threads.seconds_per_run = 1
+        long = asyncio.ensure_future(produce(slow, "t", compressed(bytes(20_000), b"b")))
+        await outside.pass_time(0.5)
+        assert (await produce(quick, "t", batch(b"x"))).base_offset == 0
+        assert (await long).base_offset == 1
+        assert (await produce(quick, "t", batch(b"y"))).base_offset == 3
 
 
-def test_a_batch_of_a_topic_that_is_deleted_meanwhile_is_refused() -> None:
+async def test_a_batch_of_a_topic_that_is_deleted_meanwhile_is_refused(outside: Outside) -> None:
     """A new topic of the same name does not get the records of the old one."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            slow, quick = connect(outside, broker), connect(outside, broker)
-            await create_topic(quick, "t")
-            outside.threads.seconds_per_run = 10
-            long = asyncio.ensure_future(produce(slow, "t", compressed(bytes(20_000))))
-            await outside.pass_time(0.5)
-            outside.threads.seconds_per_run = 0
-            await delete(quick, broker)
-            await create_topic(quick, "t")
-            assert (await long).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert (await produce(quick, "t", batch(b"x"))).base_offset == 0
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        slow, quick = connect(outside, broker), connect(outside, broker)
+        await create_topic(quick, "t")
+        outside.threads.seconds_per_run = 10
+        long = asyncio.ensure_future(produce(slow, "t", compressed(bytes(20_000))))
+        await outside.pass_time(0.5)
+        outside.threads.seconds_per_run = 0
+        await delete(quick, broker)
+        await create_topic(quick, "t")
+        assert (await long).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await produce(quick, "t", batch(b"x"))).base_offset == 0
 
 
 @pytest.mark.parametrize("is_long", [True, False])
@@ -475,90 +432,74 @@ def test_a_request_for_a_topic_by_id_writes_into_no_other_topic(*, is_long: bool
         outside.run(scenario(outside))
 
 
-def test_log_append_time_does_not_go_back_behind_a_batch_that_waits() -> None:
+async def test_log_append_time_does_not_go_back_behind_a_batch_that_waits(outside: Outside) -> None:
     """It is the time when a batch is appended, and not when a worker thread was asked for."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            slow, quick = connect(outside, broker), connect(outside, broker)
-            configs = {"message.timestamp.type": "LogAppendTime"}
-            await create_topic(quick, "t", configs=configs)
-            outside.threads.seconds_per_run = 10
-            long = asyncio.ensure_future(produce(slow, "t", compressed(bytes(20_000))))
-            await outside.pass_time(5)
-            before = await produce(quick, "t", batch(b"x"))
-            behind = await long
-            assert [before.base_offset, behind.base_offset] == [0, 1]
-            assert before.log_append_time_ms < behind.log_append_time_ms
-            log = broker.logs.get(TopicPartition("t", 0))
-            assert log is not None
-            assert [each.max_timestamp for each in log.batches(0)] == [
-                before.log_append_time_ms,
-                behind.log_append_time_ms,
-            ]
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        slow, quick = connect(outside, broker), connect(outside, broker)
+        configs = {"message.timestamp.type": "LogAppendTime"}
+        await create_topic(quick, "t", configs=configs)
+        outside.threads.seconds_per_run = 10
+        long = asyncio.ensure_future(produce(slow, "t", compressed(bytes(20_000))))
+        await outside.pass_time(5)
+        before = await produce(quick, "t", batch(b"x"))
+        behind = await long
+        assert [before.base_offset, behind.base_offset] == [0, 1]
+        assert before.log_append_time_ms < behind.log_append_time_ms
+        log = broker.logs.get(TopicPartition("t", 0))
+        assert log is not None
+        assert [each.max_timestamp for each in log.batches(0)] == [
+            before.log_append_time_ms,
+            behind.log_append_time_ms,
+        ]
 
 
-def test_a_bomb_whose_client_has_gone_keeps_its_place() -> None:
+async def test_a_bomb_whose_client_has_gone_keeps_its_place(outside: Outside) -> None:
     """Threads do not pile up behind clients that send, go, and come again."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            outside.threads.seconds_per_run = 100
-            for _ in range(20):
-                gone = connect(outside, broker)
-                request = produce_request("t", compressed(bytes(20_000)))
-                gone.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
-                await outside.pass_time(0.1)
-                gone.socket.close()
-            await outside.pass_time(150)
-            assert outside.threads.runs_at_once_max <= QUICK_COUNT + 1
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        outside.threads.seconds_per_run = 100
+        for _ in range(20):
+            gone = connect(outside, broker)
+            request = produce_request("t", compressed(bytes(20_000)))
+            gone.send(ApiKey.PRODUCE, request, version=BY_NAME_PRODUCE)
+            await outside.pass_time(0.1)
+            gone.socket.close()
+        await outside.pass_time(150)
+        assert outside.threads.runs_at_once_max <= QUICK_COUNT + 1
 
 
-def test_ten_thousand_partitions_are_answered_in_slices() -> None:
+async def test_ten_thousand_partitions_are_answered_in_slices(outside: Outside) -> None:
     """An honest request of many parts is served, and others get their turn while it is."""
     count = 10_000
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            await produce(peer, "t", batch(b"x"))
-            wanted = tuple(
-                ListOffsetsPartition(partition_index=number, timestamp=-1)
-                for number in range(count)
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        await produce(peer, "t", batch(b"x"))
+        wanted = tuple(
+            ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(count)
+        )
+        offsets = ListOffsetsRequest(topics=(ListOffsetsTopic(name="t", partitions=wanted),))
+        data = tuple(
+            PartitionProduceData(index=number, records=batch(b"x")) for number in range(1000)
+        )
+        produced = ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=(TopicProduceData(name="t", partition_data=data),),
+        )
+        # What is made once for each version of a message is made before.
+        few = ListOffsetsRequest(topics=())
+        await peer.ask(ApiKey.LIST_OFFSETS, few, ListOffsetsResponse)
+        with Watchdog(outside) as watchdog:
+            found = await peer.ask(ApiKey.LIST_OFFSETS, offsets, ListOffsetsResponse)
+            answer = await peer.ask(
+                ApiKey.PRODUCE, produced, ProduceResponse, version=BY_NAME_PRODUCE
             )
-            offsets = ListOffsetsRequest(topics=(ListOffsetsTopic(name="t", partitions=wanted),))
-            data = tuple(
-                PartitionProduceData(index=number, records=batch(b"x")) for number in range(1000)
-            )
-            produced = ProduceRequest(
-                acks=-1,
-                timeout_ms=1000,
-                topic_data=(TopicProduceData(name="t", partition_data=data),),
-            )
-            # What is made once for each version of a message is made before.
-            few = ListOffsetsRequest(topics=())
-            await peer.ask(ApiKey.LIST_OFFSETS, few, ListOffsetsResponse)
-            with Watchdog(outside) as watchdog:
-                found = await peer.ask(ApiKey.LIST_OFFSETS, offsets, ListOffsetsResponse)
-                answer = await peer.ask(
-                    ApiKey.PRODUCE, produced, ProduceResponse, version=BY_NAME_PRODUCE
-                )
-            ours = [each for each in watchdog.findings if "scenario" not in each]
-            assert ours == []
-            assert len(found.topics[0].partitions) == count
-            assert answer.responses[0].partition_responses[0].error_code == 0
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+        ours = [each for each in watchdog.findings if not each.startswith("test_")]
+        assert ours == []
+        assert len(found.topics[0].partitions) == count
+        assert answer.responses[0].partition_responses[0].error_code == 0
 
 
 def wanted_of(
@@ -600,22 +541,19 @@ async def filled_partitions(outside: Outside, broker: RunningBroker, count: int)
     [(range(300), 300), ([0] * 4000, 1), (range(4000), 4000)],
     ids=["there", "again and again", "unknown"],
 )
-def test_a_fetch_of_many_partitions_is_read_in_slices(asked: Iterable[int], answered: int) -> None:
+async def test_a_fetch_of_many_partitions_is_read_in_slices(
+    outside: Outside, asked: Iterable[int], answered: int
+) -> None:
     """Others get their turn between partitions; one that is named twice is answered once."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = await filled_partitions(outside, broker, 300)
-            request = wanted_of(asked)
-            await ask_fetch(peer, wanted_of([0]))
-            with Watchdog(outside) as watchdog:
-                found = await ask_fetch(peer, request)
-            assert [each for each in watchdog.findings if "scenario" not in each] == []
-            assert [each.partition_index for each in found] == list(range(answered))
-            assert sum(each.error_code == 0 for each in found) == min(answered, 300)
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = await filled_partitions(outside, broker, 300)
+        request = wanted_of(asked)
+        await ask_fetch(peer, wanted_of([0]))
+        with Watchdog(outside) as watchdog:
+            found = await ask_fetch(peer, request)
+        assert [each for each in watchdog.findings if not each.startswith("test_")] == []
+        assert [each.partition_index for each in found] == list(range(answered))
+        assert sum(each.error_code == 0 for each in found) == min(answered, 300)
 
 
 def reads_by_partition(disk: MemoryFiles, since: int) -> Counter[str]:
@@ -623,79 +561,59 @@ def reads_by_partition(disk: MemoryFiles, since: int) -> Counter[str]:
     return Counter(path.split("/")[1] for name, path in disk.reads[since:] if name == "read")
 
 
-def test_a_fetch_that_waits_looks_again_at_what_has_changed_only() -> None:
+async def test_a_fetch_that_waits_looks_again_at_what_has_changed_only(outside: Outside) -> None:
     """An append to one of many partitions costs every waiter one look."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = await filled_partitions(outside, broker, 50)
-            request = wanted_of(range(50), max_wait_ms=10_000, min_bytes=2**20)
-            waiting = asyncio.ensure_future(ask_fetch(peer, request))
-            await outside.pass_time(1)
-            since = len(outside.files.reads)
-            await produce(connect(outside, broker), "t", batch(b"y"), partition=7)
-            await outside.pass_time(1)
-            assert set(reads_by_partition(outside.files, since)) == {"t-7"}
-            found = await waiting
-            assert len(found) == 50
-            assert {each.partition_index for each in found if each.high_watermark == 2} == {7}
-            assert len(list(read_batches(found[7].received_records()))) == 2
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = await filled_partitions(outside, broker, 50)
+        request = wanted_of(range(50), max_wait_ms=10_000, min_bytes=2**20)
+        waiting = asyncio.ensure_future(ask_fetch(peer, request))
+        await outside.pass_time(1)
+        since = len(outside.files.reads)
+        await produce(connect(outside, broker), "t", batch(b"y"), partition=7)
+        await outside.pass_time(1)
+        assert set(reads_by_partition(outside.files, since)) == {"t-7"}
+        found = await waiting
+        assert len(found) == 50
+        assert {each.partition_index for each in found if each.high_watermark == 2} == {7}
+        assert len(list(read_batches(found[7].received_records()))) == 2
 
 
-def test_a_fetch_of_cold_partitions_reads_the_others_once() -> None:
+async def test_a_fetch_of_cold_partitions_reads_the_others_once(outside: Outside) -> None:
     """Data of one partition is kept while the next is read from the device."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = await filled_partitions(outside, broker, 30)
-            outside.files.make_cold("data/t-2")
-            since = len(outside.files.reads)
-            found = await ask_fetch(peer, wanted_of(range(30)))
-            assert [len(each.received_records()) > 0 for each in found] == [True] * 30
-            # To be sent a slice is read once more.
-            assert max(reads_by_partition(outside.files, since).values()) < 10
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = await filled_partitions(outside, broker, 30)
+        outside.files.make_cold("data/t-2")
+        since = len(outside.files.reads)
+        found = await ask_fetch(peer, wanted_of(range(30)))
+        assert [len(each.received_records()) > 0 for each in found] == [True] * 30
+        # To be sent a slice is read once more.
+        assert max(reads_by_partition(outside.files, since).values()) < 10
 
 
-def test_a_fetch_waits_for_no_more_than_fits() -> None:
+async def test_a_fetch_waits_for_no_more_than_fits(outside: Outside) -> None:
     """With a `min_bytes` above `max_bytes` it is answered as soon as it is full."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = await filled_partitions(outside, broker, 1)
-            request = wanted_of([0], max_wait_ms=10_000, min_bytes=1000, max_bytes=50)
-            started = outside.loop.time()
-            assert len((await ask_fetch(peer, request))[0].received_records()) > 50
-            assert outside.loop.time() - started < 1
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = await filled_partitions(outside, broker, 1)
+        request = wanted_of([0], max_wait_ms=10_000, min_bytes=1000, max_bytes=50)
+        started = outside.loop.time()
+        assert len((await ask_fetch(peer, request))[0].received_records()) > 50
+        assert outside.loop.time() - started < 1
 
 
-def test_the_memory_of_a_large_request_goes_back_in_slices() -> None:
+async def test_the_memory_of_a_large_request_goes_back_in_slices(outside: Outside) -> None:
     """A client that leaves in the middle of a request of 100 MB does not stop the loop."""
     size = 100 * 1024 * 1024
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            data = struct.pack(">ihh", size, ApiKey.PRODUCE, 3) + bytes(size - 100)
-            await send_all(outside, peer, data)
-            assert broker.statistics().server.claimed_bytes == size
-            # To drop all of it at once takes more than twice as long.
-            with Watchdog(outside, budget_s=0.0025) as watchdog:
-                peer.socket.close()
-                await outside.pass_time(1)
-            assert watchdog.findings == []
-            assert broker.statistics().server.claimed_bytes == 0
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        data = struct.pack(">ihh", size, ApiKey.PRODUCE, 3) + bytes(size - 100)
+        await send_all(outside, peer, data)
+        assert broker.statistics().claimed_bytes == size
+        # To drop all of it at once takes more than twice as long.
+        with Watchdog(outside, budget_s=0.0025) as watchdog:
+            peer.socket.close()
+            await outside.pass_time(1)
+        assert watchdog.findings == []
+        assert broker.statistics().claimed_bytes == 0
 
 
 def test_a_turn_of_the_loop_receives_a_bounded_part_of_large_requests() -> None:
@@ -721,23 +639,18 @@ def test_a_turn_of_the_loop_receives_a_bounded_part_of_large_requests() -> None:
     asyncio.run(scenario())
 
 
-def test_a_closed_connection_leaves_nothing_to_collect() -> None:
+async def test_a_closed_connection_leaves_nothing_to_collect(outside: Outside) -> None:
     """Memory of those that come and go does not wait for Python's search for cycles."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            gc.collect()
-            gc.disable()
-            try:
-                for _ in range(20):
-                    peer = connect(outside, broker)
-                    await peer.ask(ApiKey.API_VERSIONS, ApiVersionsRequest(), ApiVersionsResponse)
-                    peer.socket.close()
-                    await outside.pass_time(1)
-                kept = [each for each in gc.get_objects() if type(each) is Connection]
-            finally:
-                gc.enable()
-            assert kept == []
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                peer = connect(outside, broker)
+                await peer.ask(ApiKey.API_VERSIONS, ApiVersionsRequest(), ApiVersionsResponse)
+                peer.socket.close()
+                await outside.pass_time(1)
+            kept = [each for each in gc.get_objects() if type(each) is Connection]
+        finally:
+            gc.enable()
+        assert kept == []

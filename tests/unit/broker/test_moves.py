@@ -132,85 +132,68 @@ def test_a_partition_moves_with_all_its_records() -> None:
         outside.run(look(outside))
 
 
-def test_producers_and_readers_go_on_meanwhile() -> None:
+async def test_producers_and_readers_go_on_meanwhile(outside: Outside) -> None:
     """Each record is in the log once, whichever directory had it; a waiting reader is woken."""
-
-    async def scenario(outside: Outside) -> None:
-        settings = {"replica.alter.log.dirs.io.max.bytes.per.second": "3000"}
-        async with filled(outside, settings) as (broker, peer):
-            assert await alter(peer, "two") == ErrorCode.NONE
-            count = COUNT
-            while not outside.files.is_directory("two/t-0"):
-                assert (await produce(peer, "t", batch(b"%d" % count))).error_code == 0
-                count += 1
-                await outside.pass_time(0.05)
-                assert count < 1000
-            assert count > COUNT
-            reader = connect(outside, broker)
-            waiting = asyncio.ensure_future(
-                fetch(reader, fetch_request("t", count, max_wait_ms=5000))
-            )
-            assert await alter(peer, "one") == ErrorCode.NONE
-            await outside.pass_time(3)
-            assert outside.files.is_directory("one/t-0")
-            await produce(peer, "t", batch(b"%d" % count))
-            assert (await waiting).high_watermark == count + 1
-            assert stored(broker) == values(count + 1)
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
-
-
-def test_answers_that_wait_for_the_device_are_not_lost() -> None:
-    """A flush that the swap overtakes has its records on the other device."""
-
-    async def scenario(outside: Outside) -> None:
-        async with filled(outside, {"tailrace.durability": "sync"}) as (broker, peer):
-            outside.threads.seconds_per_run = 0.3
-            assert await alter(peer, "two") == ErrorCode.NONE
-            count = COUNT
-            while not outside.files.is_directory("two/t-0"):
-                assert (await produce(peer, "t", batch(b"%d" % count))).error_code == 0
-                count += 1
-                assert count < 1000
-                assert outside.files.crash() is not None
+    settings = {"replica.alter.log.dirs.io.max.bytes.per.second": "3000"}
+    async with filled(outside, settings) as (broker, peer):
+        assert await alter(peer, "two") == ErrorCode.NONE
+        count = COUNT
+        while not outside.files.is_directory("two/t-0"):
             assert (await produce(peer, "t", batch(b"%d" % count))).error_code == 0
-            assert stored(broker) == values(count + 1)
-            log = broker.logs.get(T)
-            assert log is not None
-            path = log.segments.active.log.path
-            assert outside.files.crash().content(path) == outside.files.content(path)
+            count += 1
+            await outside.pass_time(0.05)
+            assert count < 1000
+        assert count > COUNT
+        reader = connect(outside, broker)
+        waiting = asyncio.ensure_future(fetch(reader, fetch_request("t", count, max_wait_ms=5000)))
+        assert await alter(peer, "one") == ErrorCode.NONE
+        await outside.pass_time(3)
+        assert outside.files.is_directory("one/t-0")
+        await produce(peer, "t", batch(b"%d" % count))
+        assert (await waiting).high_watermark == count + 1
+        assert stored(broker) == values(count + 1)
 
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+
+async def test_answers_that_wait_for_the_device_are_not_lost(outside: Outside) -> None:
+    """A flush that the swap overtakes has its records on the other device."""
+    async with filled(outside, {"tailrace.durability": "sync"}) as (broker, peer):
+        outside.threads.seconds_per_run = 0.3
+        assert await alter(peer, "two") == ErrorCode.NONE
+        count = COUNT
+        while not outside.files.is_directory("two/t-0"):
+            assert (await produce(peer, "t", batch(b"%d" % count))).error_code == 0
+            count += 1
+            assert count < 1000
+            assert outside.files.crash() is not None
+        assert (await produce(peer, "t", batch(b"%d" % count))).error_code == 0
+        assert stored(broker) == values(count + 1)
+        log = broker.logs.get(T)
+        assert log is not None
+        path = log.segments.active.log.path
+        assert outside.files.crash().content(path) == outside.files.content(path)
 
 
-def test_log_directories_are_described_with_their_copies() -> None:
+async def test_log_directories_are_described_with_their_copies(outside: Outside) -> None:
     """Bytes of logs, and how far a copy is; of all partitions or of those that are named."""
-
-    async def scenario(outside: Outside) -> None:
-        async with filled(outside) as (broker, peer):
-            log = broker.logs.get(T)
-            assert log is not None
-            expected = DescribeLogDirsPartition(
-                partition_index=0, partition_size=log.size, offset_lag=0, is_future_key=False
-            )
-            assert await describe(peer) == {"one": (0, {"t": [expected]}), "two": (0, {})}
-            other = (DescribableLogDirTopic(topic="t", partitions=(1,)),)
-            assert await describe(peer, other) == {"one": (0, {}), "two": (0, {})}
-            hanging = outside.hang(FIRST_FLUSH)
-            assert await alter(peer, "two") == ErrorCode.NONE
-            await outside.pass_time(10)
-            assert (await describe(peer))["one"] == (0, {"t": [expected]})
-            code, topics = (await describe(peer))["two"]
-            (future,) = topics["t"]
-            assert (code, future.is_future_key) == (0, True)
-            assert 0 < future.offset_lag < COUNT
-            assert future.partition_size == log.size // COUNT * (COUNT - future.offset_lag)
-            hanging.release()
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with filled(outside) as (broker, peer):
+        log = broker.logs.get(T)
+        assert log is not None
+        expected = DescribeLogDirsPartition(
+            partition_index=0, partition_size=log.size, offset_lag=0, is_future_key=False
+        )
+        assert await describe(peer) == {"one": (0, {"t": [expected]}), "two": (0, {})}
+        other = (DescribableLogDirTopic(topic="t", partitions=(1,)),)
+        assert await describe(peer, other) == {"one": (0, {}), "two": (0, {})}
+        hanging = outside.hang(FIRST_FLUSH)
+        assert await alter(peer, "two") == ErrorCode.NONE
+        await outside.pass_time(10)
+        assert (await describe(peer))["one"] == (0, {"t": [expected]})
+        code, topics = (await describe(peer))["two"]
+        (future,) = topics["t"]
+        assert (code, future.is_future_key) == (0, True)
+        assert 0 < future.offset_lag < COUNT
+        assert future.partition_size == log.size // COUNT * (COUNT - future.offset_lag)
+        hanging.release()
 
 
 @pytest.mark.parametrize(
@@ -224,30 +207,22 @@ def test_log_directories_are_described_with_their_copies() -> None:
         ("two/", "t", 0, ErrorCode.NONE),
     ],
 )
-def test_what_cannot_move_is_refused(path: str, topic: str, partition: int, code: int) -> None:
-    """The codes are Kafka's, and the data there is left alone."""
-
-    async def scenario(outside: Outside) -> None:
-        async with filled(outside) as (_, peer):
-            assert await alter(peer, path, topic, partition) == code
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+async def test_what_cannot_move_is_refused(
+    outside: Outside, path: str, topic: str, partition: int, code: int
+) -> None:
+    """With Kafka's codes; what is there already is left alone."""
+    async with filled(outside) as (_, peer):
+        assert await alter(peer, path, topic, partition) == code
 
 
-def test_a_directory_out_of_service_takes_and_gives_nothing() -> None:
+async def test_a_directory_out_of_service_takes_and_gives_nothing(outside: Outside) -> None:
     """KAFKA_STORAGE_ERROR, here and in DescribeLogDirs."""
-
-    async def scenario(outside: Outside) -> None:
-        async with filled(outside) as (broker, peer):
-            await create_topic(peer, "u")
-            broker.logs.fail(broker.logs.directories[1], OSError(errno.EIO, "broken"))
-            assert await alter(peer, "two") == ErrorCode.KAFKA_STORAGE_ERROR
-            assert await alter(peer, "one", "u") == ErrorCode.KAFKA_STORAGE_ERROR
-            assert (await describe(peer))["two"] == (ErrorCode.KAFKA_STORAGE_ERROR, {})
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with filled(outside) as (broker, peer):
+        await create_topic(peer, "u")
+        broker.logs.fail(broker.logs.directories[1], OSError(errno.EIO, "broken"))
+        assert await alter(peer, "two") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await alter(peer, "one", "u") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (await describe(peer))["two"] == (ErrorCode.KAFKA_STORAGE_ERROR, {})
 
 
 @pytest.mark.parametrize("operation", ["write", "sync", "rename", "make_directory"])
@@ -438,158 +413,129 @@ def test_a_move_that_a_stop_has_ended_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("path_part", ["-future/partition.metadata.tmp", FIRST_FLUSH])
-def test_a_topic_that_is_deleted_takes_its_copy_along(path_part: str) -> None:
+async def test_a_topic_that_is_deleted_takes_its_copy_along(
+    outside: Outside, path_part: str
+) -> None:
     """While the copy is made or filled; nothing of it is found later, and no directory fails."""
-
-    async def scenario(outside: Outside) -> None:
-        async with filled(outside) as (broker, peer):
-            hanging = outside.hang(path_part)
-            assert await alter(peer, "two") == ErrorCode.NONE
-            await outside.pass_time(1)
-            request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000)
-            answer = await peer.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
-            assert answer.responses[0].error_code == ErrorCode.NONE
-            hanging.release()
-            await outside.pass_time(120)
-            assert all(each.failure is None for each in broker.logs.directories)
-            for path in ("one", "two"):
-                assert [name for name in outside.files.list(path) if name.startswith("t-0")] == []
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with filled(outside) as (broker, peer):
+        hanging = outside.hang(path_part)
+        assert await alter(peer, "two") == ErrorCode.NONE
+        await outside.pass_time(1)
+        request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000)
+        answer = await peer.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
+        assert answer.responses[0].error_code == ErrorCode.NONE
+        hanging.release()
+        await outside.pass_time(120)
+        assert all(each.failure is None for each in broker.logs.directories)
+        for path in ("one", "two"):
+            assert [name for name in outside.files.list(path) if name.startswith("t-0")] == []
 
 
-def test_a_topic_that_is_made_anew_moves_while_the_old_move_winds_down() -> None:
+async def test_a_topic_that_is_made_anew_moves_while_the_old_move_winds_down(
+    outside: Outside,
+) -> None:
     """The old move is of the old log, and is no reason to leave the new one where it is."""
-
-    async def scenario(outside: Outside) -> None:
-        async with filled(outside) as (_, peer):
-            hanging = outside.hang(FIRST_FLUSH)
-            assert await alter(peer, "two") == ErrorCode.NONE
-            await outside.pass_time(1)
-            request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000)
-            answer = await peer.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
-            assert answer.responses[0].error_code == ErrorCode.NONE
-            await create_topic(peer, "t", configs=SMALL)
-            assert outside.files.is_directory("one/t-0")
-            assert (await produce(peer, "t", batch(b"new"))).error_code == 0
-            assert await alter(peer, "two") == ErrorCode.NONE
-            hanging.release()
-            await outside.pass_time(5)
-            assert outside.files.is_directory("two/t-0")
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with filled(outside) as (_, peer):
+        hanging = outside.hang(FIRST_FLUSH)
+        assert await alter(peer, "two") == ErrorCode.NONE
+        await outside.pass_time(1)
+        request = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),), timeout_ms=1000)
+        answer = await peer.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse)
+        assert answer.responses[0].error_code == ErrorCode.NONE
+        await create_topic(peer, "t", configs=SMALL)
+        assert outside.files.is_directory("one/t-0")
+        assert (await produce(peer, "t", batch(b"new"))).error_code == 0
+        assert await alter(peer, "two") == ErrorCode.NONE
+        hanging.release()
+        await outside.pass_time(5)
+        assert outside.files.is_directory("two/t-0")
 
 
-def test_moves_take_one_thread_for_each_directory() -> None:
+async def test_moves_take_one_thread_for_each_directory(outside: Outside) -> None:
     """However many partitions move: the others are for flushes and reads."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, {"log.dirs": "one,two"}) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", partitions=10)
-            outside.threads.seconds_per_run = 0.1
-            outside.threads.runs_at_once_max = 0
-            for number in range(10):
-                target = "two" if outside.files.is_directory(f"one/t-{number}") else "one"
-                assert await alter(peer, target, partition=number) == ErrorCode.NONE
-            await outside.pass_time(5)
-            assert outside.threads.runs_at_once_max == 2
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, {"log.dirs": "one,two"}) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", partitions=10)
+        outside.threads.seconds_per_run = 0.1
+        outside.threads.runs_at_once_max = 0
+        for number in range(10):
+            target = "two" if outside.files.is_directory(f"one/t-{number}") else "one"
+            assert await alter(peer, target, partition=number) == ErrorCode.NONE
+        await outside.pass_time(5)
+        assert outside.threads.runs_at_once_max == 2
 
 
-def test_a_move_that_keeps_to_its_rate_has_no_thread_wait() -> None:
+async def test_a_move_that_keeps_to_its_rate_has_no_thread_wait(outside: Outside) -> None:
     """A thread that sleeps would be one less for flushes: time passes on the loop."""
-
-    async def scenario(outside: Outside) -> None:
-        settings = {"replica.alter.log.dirs.io.max.bytes.per.second": "100"}
-        async with filled(outside, settings) as (_, peer):
-            assert await alter(peer, "two") == ErrorCode.NONE
-            for _ in range(5):
-                before = outside.loop.time()
-                assert (await produce(peer, "t", batch(b"more"))).error_code == 0
-                assert outside.loop.time() - before < 0.1
-                await outside.pass_time(0.3)
-            assert not outside.files.is_directory("two/t-0")
-            await outside.pass_time(60)
-            assert outside.files.is_directory("two/t-0")
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    settings = {"replica.alter.log.dirs.io.max.bytes.per.second": "100"}
+    async with filled(outside, settings) as (_, peer):
+        assert await alter(peer, "two") == ErrorCode.NONE
+        for _ in range(5):
+            before = outside.loop.time()
+            assert (await produce(peer, "t", batch(b"more"))).error_code == 0
+            assert outside.loop.time() - before < 0.1
+            await outside.pass_time(0.3)
+        assert not outside.files.is_directory("two/t-0")
+        await outside.pass_time(60)
+        assert outside.files.is_directory("two/t-0")
 
 
-def test_a_move_completes_under_steady_appends_without_a_flush_on_the_loop() -> None:
+async def test_a_move_completes_under_steady_appends_without_a_flush_on_the_loop(
+    outside: Outside,
+) -> None:
     """In the end appends wait for a thread that catches up; each is in the log once, in order."""
+    async with filled(outside) as (broker, peer):
+        outside.threads.seconds_per_run = 0.05
+        on_loop: list[str] = []
+        producers = [connect(outside, broker) for _ in range(3)]
+        sent = [COUNT]
 
-    async def scenario(outside: Outside) -> None:
-        async with filled(outside) as (broker, peer):
-            outside.threads.seconds_per_run = 0.05
-            on_loop: list[str] = []
-            producers = [connect(outside, broker) for _ in range(3)]
-            sent = [COUNT]
+        def on_call(operation: str, path: str) -> None:
+            if operation == "sync" and "-future/" in path and not outside.threads.is_working:
+                on_loop.append(path)
 
-            def on_call(operation: str, path: str) -> None:
-                if operation == "sync" and "-future/" in path and not outside.threads.is_working:
-                    on_loop.append(path)
+        async def send(producer: Peer) -> None:
+            while not outside.files.is_directory("two/t-0"):
+                number, sent[0] = sent[0], sent[0] + 1
+                assert number < 1000
+                assert (await produce(producer, "t", batch(b"%d" % number))).error_code == 0
+                await outside.pass_time(0.01)
 
-            async def send(producer: Peer) -> None:
-                while not outside.files.is_directory("two/t-0"):
-                    number, sent[0] = sent[0], sent[0] + 1
-                    assert number < 1000
-                    assert (await produce(producer, "t", batch(b"%d" % number))).error_code == 0
-                    await outside.pass_time(0.01)
-
-            outside.files.on_call = on_call
-            assert await alter(peer, "two") == ErrorCode.NONE
-            await asyncio.gather(*map(send, producers))
-            assert on_loop == []
-            found = stored(broker)
-            assert sorted(found, key=lambda value: int(value or 0)) == values(sent[0])
-            assert (await produce(peer, "t", batch(b"last"))).base_offset == sent[0]
-            assert not broker.replicas.held
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+        outside.files.on_call = on_call
+        assert await alter(peer, "two") == ErrorCode.NONE
+        await asyncio.gather(*map(send, producers))
+        assert on_loop == []
+        found = stored(broker)
+        assert sorted(found, key=lambda value: int(value or 0)) == values(sent[0])
+        assert (await produce(peer, "t", batch(b"last"))).base_offset == sent[0]
+        assert not broker.replicas.held
 
 
-def test_a_log_that_moves_is_not_compacted() -> None:
+async def test_a_log_that_moves_is_not_compacted(outside: Outside) -> None:
     """A copy with records of before and after would bring keys back; later it is compacted."""
-
-    async def scenario(outside: Outside) -> None:
-        async with filled(outside, cleanup_policy="compact") as (broker, peer):
-            hanging = outside.hang(FIRST_FLUSH)
-            assert await alter(peer, "two") == ErrorCode.NONE
-            await outside.pass_time(100)
-            assert stored(broker) == values(COUNT)
-            hanging.release()
-            await outside.pass_time(100)
-            log = broker.logs.get(T)
-            assert log is not None
-            assert log.folder.path == "two/t-0"
-            assert sum(each.record_count for each in log.batches(0)) < COUNT
-            assert "t 0" in outside.files.content("two/cleaner-offset-checkpoint").decode()
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with filled(outside, cleanup_policy="compact") as (broker, peer):
+        hanging = outside.hang(FIRST_FLUSH)
+        assert await alter(peer, "two") == ErrorCode.NONE
+        await outside.pass_time(100)
+        assert stored(broker) == values(COUNT)
+        hanging.release()
+        await outside.pass_time(100)
+        log = broker.logs.get(T)
+        assert log is not None
+        assert log.folder.path == "two/t-0"
+        assert sum(each.record_count for each in log.batches(0)) < COUNT
+        assert "t 0" in outside.files.content("two/cleaner-offset-checkpoint").decode()
 
 
-def test_another_target_calls_the_first_one_off() -> None:
+async def test_another_target_calls_the_first_one_off(outside: Outside) -> None:
     """A new target cancels the move to the first one, and so does the partition's own directory."""
-
-    async def scenario(outside: Outside) -> None:
-        async with filled(outside) as (broker, peer):
-            hanging = outside.hang(FIRST_FLUSH)
-            assert await alter(peer, "two") == ErrorCode.NONE
-            await outside.pass_time(1)
-            assert await alter(peer, "one") == ErrorCode.NONE
-            hanging.release()
-            await outside.pass_time(5)
-            assert stored(broker) == values(COUNT)
-            assert outside.files.is_directory("one/t-0")
-            assert [name for name in outside.files.list("two") if name.startswith("t-0")] == []
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with filled(outside) as (broker, peer):
+        hanging = outside.hang(FIRST_FLUSH)
+        assert await alter(peer, "two") == ErrorCode.NONE
+        await outside.pass_time(1)
+        assert await alter(peer, "one") == ErrorCode.NONE
+        hanging.release()
+        await outside.pass_time(5)
+        assert stored(broker) == values(COUNT)
+        assert outside.files.is_directory("one/t-0")
+        assert [name for name in outside.files.list("two") if name.startswith("t-0")] == []

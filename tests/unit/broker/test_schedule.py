@@ -30,37 +30,27 @@ async def filled(
         yield broker.replicas.find(TopicPartition("t", 0)).log
 
 
-def test_retention_waits_for_the_device_on_threads_only() -> None:
+async def test_retention_waits_for_the_device_on_threads_only(outside: Outside) -> None:
     """It takes all records, so it rolls first; not even the new segment is flushed on the loop."""
-
-    async def scenario(outside: Outside) -> None:
-        settings = {"log.retention.check.interval.ms": "60000"}
-        async with filled(outside, settings, {"retention.ms": "1000"}) as log:
-            with Watchdog(outside, budget_s=10) as watchdog:
-                await outside.pass_time(200)
-            assert log.start_offset == log.end_offset == 10
-            assert watchdog.findings == []
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    settings = {"log.retention.check.interval.ms": "60000"}
+    async with filled(outside, settings, {"retention.ms": "1000"}) as log:
+        with Watchdog(outside, budget_s=10) as watchdog:
+            await outside.pass_time(200)
+        assert log.start_offset == log.end_offset == 10
+        assert watchdog.findings == []
 
 
-def test_checkpoints_come_at_their_interval() -> None:
+async def test_checkpoints_come_at_their_interval(outside: Outside) -> None:
     """After the initial delay for the first time; the machine may be lost right after."""
-
-    async def scenario(outside: Outside) -> None:
-        async with filled(outside, {}, {}) as log:
-            points = "data/recovery-point-offset-checkpoint"
-            await outside.pass_time(29)
-            assert "t 0 0\n" in outside.files.crash().content(points).decode()
-            await outside.pass_time(2)
-            base = log.segments.active.base_offset
-            assert base > 0
-            assert log.positions.recovery_point == base
-            assert f"t 0 {base}\n" in outside.files.crash().content(points).decode()
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with filled(outside, {}, {}) as log:
+        points = "data/recovery-point-offset-checkpoint"
+        await outside.pass_time(29)
+        assert "t 0 0\n" in outside.files.crash().content(points).decode()
+        await outside.pass_time(2)
+        base = log.segments.active.base_offset
+        assert base > 0
+        assert log.positions.recovery_point == base
+        assert f"t 0 {base}\n" in outside.files.crash().content(points).decode()
 
 
 @pytest.mark.parametrize(
@@ -70,20 +60,17 @@ def test_checkpoints_come_at_their_interval() -> None:
         ("log.flush.start.offset.checkpoint.interval.ms", "log-start-offset-checkpoint"),
     ],
 )
-def test_each_checkpoint_has_an_interval_of_its_own(setting: str, file: str) -> None:
-    """A checkpoint with an interval of 5 seconds is written every 5 seconds, not every minute."""
-
-    async def scenario(outside: Outside) -> None:
-        settings = {"log.initial.task.delay.ms": "0", setting: "5000"}
-        async with filled(outside, settings, {}):
-            await outside.pass_time(0.5)
-            written = ("rename", f"data/{file}.tmp")
-            before = outside.files.operations.count(written)
-            await outside.pass_time(51)
-            assert outside.files.operations.count(written) - before == 10
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+async def test_each_checkpoint_has_an_interval_of_its_own(
+    outside: Outside, setting: str, file: str
+) -> None:
+    """Every 5 seconds instead of every minute."""
+    settings = {"log.initial.task.delay.ms": "0", setting: "5000"}
+    async with filled(outside, settings, {}):
+        await outside.pass_time(0.5)
+        written = ("rename", f"data/{file}.tmp")
+        before = outside.files.operations.count(written)
+        await outside.pass_time(51)
+        assert outside.files.operations.count(written) - before == 10
 
 
 @pytest.mark.parametrize(
@@ -97,62 +84,47 @@ def test_each_checkpoint_has_an_interval_of_its_own(setting: str, file: str) -> 
     ],
     ids=["by age", "by size", "without limits", "compact", "compact,delete"],
 )
-def test_retention_comes_at_its_interval(configs: dict[str, str], kept: int) -> None:
+async def test_retention_comes_at_its_interval(
+    outside: Outside, configs: dict[str, str], kept: int
+) -> None:
     """Every log whose policy contains delete; what it takes is gone after the deletion delay."""
-
-    async def scenario(outside: Outside) -> None:
-        async with filled(outside, {}, configs) as log:
-            assert len(log.segments) == 5
-            await outside.pass_time(335)
-            assert len(log.segments) == kept
-            await outside.pass_time(70)
-            names = outside.files.list("data/t-0")
-            assert len([name for name in names if name.endswith(".log")]) == kept
-            assert not [name for name in names if name.endswith(".deleted")]
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with filled(outside, {}, configs) as log:
+        assert len(log.segments) == 5
+        await outside.pass_time(335)
+        assert len(log.segments) == kept
+        await outside.pass_time(70)
+        names = outside.files.list("data/t-0")
+        assert len([name for name in names if name.endswith(".log")]) == kept
+        assert not [name for name in names if name.endswith(".deleted")]
 
 
-def test_flush_ms_acts_by_default() -> None:
-    """A flush comes within a second of its time; Kafka's default scheduler never comes by."""
-
-    async def scenario(outside: Outside) -> None:
-        settings = {"log.initial.task.delay.ms": "0"}
-        async with filled(
-            outside, settings, {"flush.ms": "3000", "segment.bytes": "100000"}
-        ) as log:
-            await outside.pass_time(2)
-            assert log.positions.recovery_point == 0
-            await outside.pass_time(2.5)
-            assert log.positions.recovery_point == 10
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+async def test_flush_ms_acts_by_default(outside: Outside) -> None:
+    """Within a second of its time, where Kafka's default scheduler would never come by."""
+    settings = {"log.initial.task.delay.ms": "0"}
+    async with filled(outside, settings, {"flush.ms": "3000", "segment.bytes": "100000"}) as log:
+        await outside.pass_time(2)
+        assert log.positions.recovery_point == 0
+        await outside.pass_time(2.5)
+        assert log.positions.recovery_point == 10
 
 
-def test_idle_producers_are_forgotten() -> None:
+async def test_idle_producers_are_forgotten(outside: Outside) -> None:
     """They are forgotten after producer.id.expiration.ms, at the next check."""
-
-    async def scenario(outside: Outside) -> None:
-        settings = {
-            "producer.id.expiration.ms": "50000",
-            "producer.id.expiration.check.interval.ms": "10000",
-        }
-        async with running(outside, settings) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t")
-            builder = BatchBuilder(producer_id=7, producer_epoch=0, base_sequence=0)
-            builder.append(b"k", b"v", timestamp=NOW)
-            await produce(peer, "t", builder.build())
-            producers = broker.replicas.find(TopicPartition("t", 0)).log.producers
-            await outside.pass_time(45)
-            assert producers.get(7) is not None
-            await outside.pass_time(20)
-            assert producers.get(7) is None
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    settings = {
+        "producer.id.expiration.ms": "50000",
+        "producer.id.expiration.check.interval.ms": "10000",
+    }
+    async with running(outside, settings) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        builder = BatchBuilder(producer_id=7, producer_epoch=0, base_sequence=0)
+        builder.append(b"k", b"v", timestamp=NOW)
+        await produce(peer, "t", builder.build())
+        producers = broker.replicas.find(TopicPartition("t", 0)).log.producers
+        await outside.pass_time(45)
+        assert producers.get(7) is not None
+        await outside.pass_time(20)
+        assert producers.get(7) is None
 
 
 def test_a_job_that_breaks_is_told_and_comes_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -206,59 +178,7 @@ def test_a_stop_waits_for_the_job_at_hand() -> None:
         assert outside.loop.time() == pytest.approx(10)
 
 
-def test_the_runs_of_each_job_are_counted_and_timed() -> None:
-    """Longest run, longest delay, failures, and the job that runs at the moment."""
-
-    async def scenario(outside: Outside) -> ScheduleStatistics:
-        async def slow() -> None:
-            await outside.pass_time(3)
-
-        async def breaks() -> None:
-            raise RuntimeError("broken")
-
-        schedule = Schedule(
-            [
-                PeriodicJob(name="slow", delay_ms=1000, interval_ms=4000, work=slow),
-                PeriodicJob(name="breaks", delay_ms=2000, interval_ms=60_000, work=breaks),
-            ]
-        )
-        assert schedule.statistics().running_job is None
-        schedule.start()
-        await outside.pass_time(10)
-        found = schedule.statistics()
-        await schedule.stop()
-        return found
-
-    with virtual_runtime() as outside:
-        found = outside.run(scenario(outside))
-    assert found.running_job == "slow"
-    assert found.running_seconds == pytest.approx(2)
-    slow, breaks = found.jobs["slow"], found.jobs["breaks"]
-    assert (slow.run_count, slow.failure_count) == (1, 0)
-    assert slow.seconds_max == pytest.approx(3)
-    assert (breaks.run_count, breaks.failure_count) == (1, 1)
-    assert breaks.late_seconds_max == pytest.approx(2)
-
-
-def test_a_schedule_that_was_not_started_runs_nothing() -> None:
-    """Its jobs wait for `start`, and it may be stopped all the same."""
-
-    async def scenario(outside: Outside) -> list[str]:
-        done: list[str] = []
-
-        async def works() -> None:
-            done.append("worked")
-
-        schedule = Schedule([PeriodicJob(name="works", delay_ms=0, interval_ms=0, work=works)])
-        await outside.pass_time(10)
-        await schedule.stop()
-        return done
-
-    with virtual_runtime() as outside:
-        assert outside.run(scenario(outside)) == []
-
-
-def test_a_device_that_hangs_delays_no_other_directory() -> None:
+async def test_a_device_that_hangs_delays_no_other_directory(outside: Outside) -> None:
     """Retention, checkpoints, flush.ms and deletion of the others come at their time."""
     settings = {
         "log.dirs": "one,two",
@@ -267,56 +187,44 @@ def test_a_device_that_hangs_delays_no_other_directory() -> None:
         "log.retention.check.interval.ms": "10000",
     }
     configs = {**SMALL, "retention.bytes": "400", "retention.ms": "-1", "flush.ms": "3000"}
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside, settings) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "t", partitions=2, configs=configs)
-            for partition in (0, 1):
-                await produce(peer, "t", batch(b"first", timestamp=NOW), partition=partition)
-            (slow,) = broker.logs.directories[0]
-            (quick,) = broker.logs.directories[1]
-            hanging = outside.hang(slow.folder.path.partition("/")[0])
-            outside.loop.call_later(150, hanging.release)
-            await outside.pass_time(30)
-            assert hanging.waiting
-            for number in range(10):
-                data = batch(b"%d" % number, timestamp=NOW)
-                await produce(peer, "t", data, partition=quick.partition.partition)
-            await outside.pass_time(4.5)
-            assert quick.positions.recovery_point == quick.end_offset
-            await outside.pass_time(10)
-            assert quick.start_offset > 0
-            points = outside.files.content("two/recovery-point-offset-checkpoint").decode()
-            assert (
-                f"{quick.partition.topic} {quick.partition.partition} {quick.end_offset}" in points
-            )
-            await outside.pass_time(70)
-            names = outside.files.list(quick.folder.path)
-            assert not [name for name in names if name.endswith(".deleted")]
-            assert slow.positions.recovery_point == 0
-            hanging.release()
-            await outside.pass_time(30)
-            assert slow.positions.recovery_point == slow.end_offset
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside, settings) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t", partitions=2, configs=configs)
+        for partition in (0, 1):
+            await produce(peer, "t", batch(b"first", timestamp=NOW), partition=partition)
+        (slow,) = broker.logs.directories[0]
+        (quick,) = broker.logs.directories[1]
+        hanging = outside.hang(slow.folder.path.partition("/")[0])
+        outside.loop.call_later(150, hanging.release)
+        await outside.pass_time(30)
+        assert hanging.waiting
+        for number in range(10):
+            data = batch(b"%d" % number, timestamp=NOW)
+            await produce(peer, "t", data, partition=quick.partition.partition)
+        await outside.pass_time(4.5)
+        assert quick.positions.recovery_point == quick.end_offset
+        await outside.pass_time(10)
+        assert quick.start_offset > 0
+        points = outside.files.content("two/recovery-point-offset-checkpoint").decode()
+        assert f"{quick.partition.topic} {quick.partition.partition} {quick.end_offset}" in points
+        await outside.pass_time(70)
+        names = outside.files.list(quick.folder.path)
+        assert not [name for name in names if name.endswith(".deleted")]
+        assert slow.positions.recovery_point == 0
+        hanging.release()
+        await outside.pass_time(30)
+        assert slow.positions.recovery_point == slow.end_offset
 
 
-def test_retention_renames_nothing_on_the_event_loop() -> None:
+async def test_retention_renames_nothing_on_the_event_loop(outside: Outside) -> None:
     """A hanging device keeps the log it has and no request waiting; retention goes on with it."""
-
-    async def scenario(outside: Outside) -> None:
-        settings = {"log.flush.offset.checkpoint.interval.ms": "86400000"}
-        configs = {"retention.ms": "-1", "retention.bytes": "400"}
-        async with filled(outside, settings, configs) as log:
-            hanging = outside.hang("/00000000000000000000.log")
-            await outside.pass_time(60)
-            assert hanging.waiting == ["rename data/t-0/00000000000000000000.log"]
-            assert (len(log.segments), log.start_offset) == (5, 0)
-            hanging.release()
-            await outside.pass_time(0.1)
-            assert (len(log.segments), log.start_offset) == (3, 4)
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    settings = {"log.flush.offset.checkpoint.interval.ms": "86400000"}
+    configs = {"retention.ms": "-1", "retention.bytes": "400"}
+    async with filled(outside, settings, configs) as log:
+        hanging = outside.hang("/00000000000000000000.log")
+        await outside.pass_time(60)
+        assert hanging.waiting == ["rename data/t-0/00000000000000000000.log"]
+        assert (len(log.segments), log.start_offset) == (5, 0)
+        hanging.release()
+        await outside.pass_time(0.1)
+        assert (len(log.segments), log.start_offset) == (3, 4)

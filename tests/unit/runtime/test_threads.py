@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from tailrace.runtime.threads import BoundedThreads, WorkerThreads
-from tailrace.testing import Outside, virtual_runtime
+from tailrace.testing import Outside
 
 
 class Large:
@@ -48,26 +48,21 @@ def test_an_error_keeps_no_variables_of_its_thread_alive() -> None:
     assert isinstance(error.__cause__, KeyError)
 
 
-def test_work_whose_caller_is_cancelled_keeps_its_place() -> None:
+async def test_work_whose_caller_is_cancelled_keeps_its_place(outside: Outside) -> None:
     """No more pieces of work run at a time than there are places, though callers come and go."""
-
-    async def scenario(outside: Outside) -> None:
-        bounded = BoundedThreads(outside.threads, 2)
-        outside.threads.seconds_per_run = 10
-        done: list[int] = []
-        for number in range(10):
-            caller = asyncio.ensure_future(bounded.run(partial(done.append, number)))
-            await outside.pass_time(1)
-            caller.cancel()
-        assert outside.threads.runs_at_once_max == 2
-        await outside.pass_time(100)
-        # Those that were cancelled while they waited for a place were not begun.
-        assert done == [0, 1]
-        await bounded.run(partial(done.append, 10))
-        assert done == [0, 1, 10]
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    bounded = BoundedThreads(outside.threads, 2)
+    outside.threads.seconds_per_run = 10
+    done: list[int] = []
+    for number in range(10):
+        caller = asyncio.ensure_future(bounded.run(partial(done.append, number)))
+        await outside.pass_time(1)
+        caller.cancel()
+    assert outside.threads.runs_at_once_max == 2
+    await outside.pass_time(100)
+    # Those that were cancelled while they waited for a place were not begun.
+    assert done == [0, 1]
+    await bounded.run(partial(done.append, 10))
+    assert done == [0, 1, 10]
 
 
 def test_an_error_of_bounded_work_keeps_nothing_of_it() -> None:
@@ -97,26 +92,23 @@ def test_an_error_of_bounded_work_keeps_nothing_of_it() -> None:
         gc.enable()
 
 
-def test_an_error_of_work_whose_caller_is_gone_leaves_its_place_free() -> None:
+async def test_an_error_of_work_whose_caller_is_gone_leaves_its_place_free(
+    outside: Outside,
+) -> None:
     """The error is not logged as unhandled, and the next work runs."""
+    told: list[object] = []
+    outside.loop.set_exception_handler(lambda _, context: told.append(context))
+    bounded = BoundedThreads(outside.threads, 1)
+    outside.threads.seconds_per_run = 10
 
-    async def scenario(outside: Outside) -> None:
-        told: list[object] = []
-        outside.loop.set_exception_handler(lambda _, context: told.append(context))
-        bounded = BoundedThreads(outside.threads, 1)
-        outside.threads.seconds_per_run = 10
+    def refuse() -> None:
+        raise OSError(errno.EIO, "refused")
 
-        def refuse() -> None:
-            raise OSError(errno.EIO, "refused")
-
-        caller = asyncio.ensure_future(bounded.run(refuse))
-        await outside.pass_time(1)
-        caller.cancel()
-        await outside.pass_time(20)
-        gc.collect()
-        with pytest.raises(OSError, match="refused"):
-            await bounded.run(refuse)
-        assert told == []
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    caller = asyncio.ensure_future(bounded.run(refuse))
+    await outside.pass_time(1)
+    caller.cancel()
+    await outside.pass_time(20)
+    gc.collect()
+    with pytest.raises(OSError, match="refused"):
+        await bounded.run(refuse)
+    assert told == []

@@ -49,75 +49,60 @@ def answer_long(_: RequestHeader, __: MetadataRequest) -> LongAnswer:
 
 
 @pytest.mark.parametrize(("handler", "request_of_each"), [(answer_later, LONG), (answer_long, ALL)])
-def test_clients_that_leave_do_not_pile_up_threads(
-    handler: Handler, request_of_each: MetadataRequest
+async def test_clients_that_leave_do_not_pile_up_threads(
+    outside: Outside, handler: Handler, request_of_each: MetadataRequest
 ) -> None:
     """Decoding or encoding that runs on a thread ends, and no other one begins."""
-
-    async def scenario(outside: Outside) -> None:
-        asking = Asking(outside, handler)
-        outside.threads.seconds_per_run = 100
-        for _ in range(20):
-            answer = asking.ask(request_of_each)
-            await outside.pass_time(1)
-            answer.cancel()
-        assert outside.threads.runs_at_once_max == 1
-        await outside.pass_time(200)
-        last = asking.ask(request_of_each)
-        await outside.pass_time(201)
-        assert last.done()
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    asking = Asking(outside, handler)
+    outside.threads.seconds_per_run = 100
+    for _ in range(20):
+        answer = asking.ask(request_of_each)
+        await outside.pass_time(1)
+        answer.cancel()
+    assert outside.threads.runs_at_once_max == 1
+    await outside.pass_time(200)
+    last = asking.ask(request_of_each)
+    await outside.pass_time(201)
+    assert last.done()
 
 
-def test_a_short_answer_does_not_wait_behind_long_ones() -> None:
+async def test_a_short_answer_does_not_wait_behind_long_ones(outside: Outside) -> None:
     """It is encoded on the loop, although its handler had to wait."""
-
-    async def scenario(outside: Outside) -> None:
-        outside.threads.seconds_per_run = 100
-        asking = Asking(outside, answer_later)
-        long = asking.ask(LONG)
-        await outside.pass_time(1)
-        short = asking.ask(ALL)
-        await outside.pass_time(1)
-        assert short.done()
-        assert not long.done()
-        await long
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    outside.threads.seconds_per_run = 100
+    asking = Asking(outside, answer_later)
+    long = asking.ask(LONG)
+    await outside.pass_time(1)
+    short = asking.ask(ALL)
+    await outside.pass_time(1)
+    assert short.done()
+    assert not long.done()
+    await long
 
 
-def test_metadata_of_many_partitions_is_a_long_answer() -> None:
-    """The request's content decides, and not its size, in the first version and the last.
+async def test_metadata_of_many_partitions_is_a_long_answer(outside: Outside) -> None:
+    """By what is asked for, and not by the size of the request, in the first version and the last.
 
     One broker answers both versions, because 500 partitions take long to create.
     """
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "small")
 
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = connect(outside, broker)
-            await create_topic(peer, "small")
+        async def threads_for(version: int, *names: str) -> int:
+            outside.threads.runs_at_once_max = 0
+            topics = tuple(MetadataRequestTopic(name=name) for name in names)
+            request = MetadataRequest(topics=topics if names or not version else None)
+            await peer.ask(ApiKey.METADATA, request, MetadataResponse, version=version)
+            return outside.threads.runs_at_once_max
 
-            async def threads_for(version: int, *names: str) -> int:
-                outside.threads.runs_at_once_max = 0
-                topics = tuple(MetadataRequestTopic(name=name) for name in names)
-                request = MetadataRequest(topics=topics if names or not version else None)
-                await peer.ask(ApiKey.METADATA, request, MetadataResponse, version=version)
-                return outside.threads.runs_at_once_max
-
-            for version in (0, 12):
-                assert await threads_for(version) == 0, version
-                assert await threads_for(version, "small") == 0, version
-            await create_topic(peer, "large", partitions=PARTS_INLINE_MAX)
-            for version in (0, 12):
-                assert await threads_for(version) == 1, version
-                assert await threads_for(version, "small") == 0, version
-                assert await threads_for(version, "large") == 1, version
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+        for version in (0, 12):
+            assert await threads_for(version) == 0, version
+            assert await threads_for(version, "small") == 0, version
+        await create_topic(peer, "large", partitions=PARTS_INLINE_MAX)
+        for version in (0, 12):
+            assert await threads_for(version) == 1, version
+            assert await threads_for(version, "small") == 0, version
+            assert await threads_for(version, "large") == 1, version
 
 
 def test_few_long_answers_are_made_at_the_same_time() -> None:
