@@ -27,7 +27,15 @@ from tailrace.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from tailrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from tests.unit.client.nodes.stand_in import METADATA, OFFERED, REFUSED, Asked, StandIn, stage
+from tests.unit.client.nodes.stand_in import (
+    METADATA,
+    OFFERED,
+    REFUSED,
+    Asked,
+    Client,
+    StandIn,
+    stage,
+)
 
 PASSWORD = "open, sesame"
 
@@ -101,23 +109,18 @@ def as_user(mechanism: str, password: str = PASSWORD) -> NodesConfig:
     )
 
 
-def test_versions_are_asked_for_first() -> None:
+async def test_versions_are_asked_for_first(broker: StandIn, client: Client) -> None:
     """The first request is ApiVersions with the client's name; its answer makes the node ready."""
-    with stage() as (outside, broker, client):
-
-        async def main() -> None:
-            node = await client.half_connect(broker)
-            (asked,) = broker.asked
-            assert isinstance(asked.body, ApiVersionsRequest)
-            assert (asked.version, asked.body.client_software_name) == (4, "tailrace")
-            assert not client.nodes.is_ready(node.id, client.now)
-            asked.answer(ApiVersionsResponse(api_keys=OFFERED))
-            await client.settle()
-            assert client.nodes.is_ready(node.id, client.now)
-            assert client.nodes.in_flight(node.id) == 0
-            assert client.outcomes == []
-
-        outside.run(main())
+    node = await client.half_connect(broker)
+    (asked,) = broker.asked
+    assert isinstance(asked.body, ApiVersionsRequest)
+    assert (asked.version, asked.body.client_software_name) == (4, "tailrace")
+    assert not client.nodes.is_ready(node.id, client.now)
+    asked.answer(ApiVersionsResponse(api_keys=OFFERED))
+    await client.settle()
+    assert client.nodes.is_ready(node.id, client.now)
+    assert client.nodes.in_flight(node.id) == 0
+    assert client.outcomes == []
 
 
 def old_broker(keys: tuple[ApiVersion, ...], *, last: int) -> Callable[[Asked], None]:
@@ -141,25 +144,20 @@ def old_broker(keys: tuple[ApiVersion, ...], *, last: int) -> Callable[[Asked], 
     ],
     ids=["named", "not named"],
 )
-def test_an_older_broker_is_asked_in_its_own_version(
-    keys: tuple[ApiVersion, ...], last: int
+async def test_an_older_broker_is_asked_in_its_own_version(
+    broker: StandIn, client: Client, keys: tuple[ApiVersion, ...], last: int
 ) -> None:
     """A broker that refuses the newest ApiVersions is asked again in the version it names, or 0."""
-    with stage() as (outside, broker, client):
-        versions = []
-        rule = old_broker(keys, last=last)
+    versions = []
+    rule = old_broker(keys, last=last)
 
-        def note(asked: Asked) -> None:
-            versions.append(asked.version)
-            rule(asked)
+    def note(asked: Asked) -> None:
+        versions.append(asked.version)
+        rule(asked)
 
-        broker.rules[ApiKey.API_VERSIONS] = note
-
-        async def main() -> None:
-            await client.become_ready(broker.node())
-            assert versions == [4, last]
-
-        outside.run(main())
+    broker.rules[ApiKey.API_VERSIONS] = note
+    await client.become_ready(broker.node())
+    assert versions == [4, last]
 
 
 def test_a_client_id_that_cannot_travel_is_told() -> None:
@@ -175,39 +173,31 @@ def test_a_client_id_that_cannot_travel_is_told() -> None:
         outside.run(main())
 
 
-def test_a_broker_that_never_agrees_is_given_up() -> None:
+async def test_a_broker_that_never_agrees_is_given_up(broker: StandIn, client: Client) -> None:
     """A broker that refuses every version of ApiVersions is not asked for ever."""
-    with stage() as (outside, broker, client):
-        broker.rules[ApiKey.API_VERSIONS] = lambda asked: asked.answer(
-            ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-        )
-
-        async def main() -> None:
-            node = broker.node()
-            client.nodes.connect(node, client.now)
-            await client.settle()
-            assert client.nodes.failure(node.id) is not None
-
-        outside.run(main())
+    broker.rules[ApiKey.API_VERSIONS] = lambda asked: asked.answer(
+        ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    )
+    node = broker.node()
+    client.nodes.connect(node, client.now)
+    await client.settle()
+    assert client.nodes.failure(node.id) is not None
 
 
-def test_a_broker_that_refuses_to_name_its_versions_is_given_up() -> None:
+async def test_a_broker_that_refuses_to_name_its_versions_is_given_up(
+    broker: StandIn, client: Client
+) -> None:
     """An error in the answer to ApiVersions ends the connection and says which error it was."""
-    with stage() as (outside, broker, client):
-        broker.rules[ApiKey.API_VERSIONS] = lambda asked: asked.answer(
-            ApiVersionsResponse(error_code=REFUSED)
-        )
-
-        async def main() -> None:
-            node = broker.node()
-            client.nodes.connect(node, client.now)
-            await client.settle()
-            assert isinstance(client.failure(node), UnsupportedVersionError)
-            assert "INVALID_REQUEST" in str(client.failure(node))
-            assert client.nodes.in_flight(node.id) == 0
-            assert not client.nodes.is_ready(node.id, client.now)
-
-        outside.run(main())
+    broker.rules[ApiKey.API_VERSIONS] = lambda asked: asked.answer(
+        ApiVersionsResponse(error_code=REFUSED)
+    )
+    node = broker.node()
+    client.nodes.connect(node, client.now)
+    await client.settle()
+    assert isinstance(client.failure(node), UnsupportedVersionError)
+    assert "INVALID_REQUEST" in str(client.failure(node))
+    assert client.nodes.in_flight(node.id) == 0
+    assert not client.nodes.is_ready(node.id, client.now)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
