@@ -4,7 +4,7 @@ Invariant: nothing is left out silently; a file that only one side has is a diff
 """
 
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from struct import Struct
 
@@ -20,6 +20,15 @@ from tailrace.storage.snapshots import (
 )
 
 SKIPPED_SUFFIXES = (names.DELETED_SUFFIX, ".tmp")
+
+FILE_KINDS: Mapping[str, tuple[str, ...]] = {
+    "logs": (names.LOG_SUFFIX,),
+    "offset indexes": (names.OFFSET_INDEX_SUFFIX,),
+    "time indexes": (names.TIME_INDEX_SUFFIX,),
+    "transaction indexes": (names.TRANSACTION_INDEX_SUFFIX,),
+    "epoch checkpoints": (names.LEADER_EPOCHS,),
+}
+"""What the files of a partition's folder end with, by what a report calls them."""
 
 _ENTRIES = {
     names.OFFSET_INDEX_SUFFIX: Struct(">ii"),

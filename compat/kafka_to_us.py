@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compat import clients, ours
-from compat.bytewise import copy_directory, differences, read_differences, snapshot_differences
+from compat.bytewise import (
+    FILE_KINDS,
+    copy_directory,
+    differences,
+    read_differences,
+    snapshot_differences,
+)
 from compat.clients import ReadBack
 from compat.kafka import Kafka
 from compat.report import Report
@@ -131,14 +137,7 @@ def check_after_kill(report: Report, kafka: Kafka, scratch: Path) -> None:
     report.check("and passes tailrace log verify", ours.verify(copied))
 
 
-_KINDS: Mapping[str, tuple[str, ...]] = {
-    "logs": (names.LOG_SUFFIX,),
-    "offset indexes": (names.OFFSET_INDEX_SUFFIX,),
-    "time indexes": (names.TIME_INDEX_SUFFIX,),
-    "transaction indexes": (names.TRANSACTION_INDEX_SUFFIX,),
-    "epoch checkpoints": (names.LEADER_EPOCHS,),
-    "topic ids": (names.PARTITION_METADATA,),
-}
+_KINDS = {**FILE_KINDS, "topic ids": (names.PARTITION_METADATA,)}
 
 
 _CHECKPOINTS = (

@@ -13,14 +13,19 @@ from confluent_kafka import Producer
 from kafka import KafkaProducer
 
 from compat import clients, ours
-from compat.bytewise import copy_directory, differences, read_differences, snapshot_differences
+from compat.bytewise import (
+    FILE_KINDS,
+    copy_directory,
+    differences,
+    read_differences,
+    snapshot_differences,
+)
 from compat.clients import START_MS, ReadBack, Seen
 from compat.kafka_to_us import Expected, wait_until_cleaned
 from compat.old_kafka import OldKafka
 from compat.report import Report
 from compat.topics import configure, create_topics
 from tailrace.model import NO_TIMESTAMP
-from tailrace.storage import names
 from tailrace.storage.log import Log
 
 _VERSIONS: Mapping[str, str] = {"v0": "0.9.0", "v1": "0.10.2", "v2": "2.8"}
@@ -153,7 +158,7 @@ def _check_opening(report: Report, logs: Path, expected: Expected, scratch: Path
         if not is_clean:
             ours.make_unclean(copied)
         _check_reads(report, copied, expected, name)
-        for what, suffixes in _KINDS.items():
+        for what, suffixes in FILE_KINDS.items():
             report.check(
                 f"Kafka 3.9's directory, opened {name} and closed, keeps its {what}",
                 differences(logs, copied, suffixes=suffixes, topics=TOPICS),
@@ -172,18 +177,9 @@ def _check_after_kill(report: Report, logs: Path, expected: Expected, scratch: P
     _check_reads(report, copied, expected, "after a kill")
     report.check(
         "Kafka 3.9's directory after a kill keeps its logs",
-        differences(logs, copied, suffixes=_KINDS["logs"], topics=TOPICS),
+        differences(logs, copied, suffixes=FILE_KINDS["logs"], topics=TOPICS),
     )
     report.check("and passes tailrace log verify", ours.verify(copied))
-
-
-_KINDS: Mapping[str, tuple[str, ...]] = {
-    "logs": (names.LOG_SUFFIX,),
-    "offset indexes": (names.OFFSET_INDEX_SUFFIX,),
-    "time indexes": (names.TIME_INDEX_SUFFIX,),
-    "transaction indexes": (names.TRANSACTION_INDEX_SUFFIX,),
-    "epoch checkpoints": (names.LEADER_EPOCHS,),
-}
 
 
 def _format_differences(logs: Path) -> Iterator[str]:
