@@ -36,16 +36,25 @@ def write_atomically(files: Files, directory: str, name: str, *, text: str) -> N
     """
     path = f"{directory}/{name}"
     temporary = f"{path}.tmp"
-    data = text.encode()
-    file = files.open(temporary, create=True)
+    write_whole(files, temporary, text.encode(), is_synced=True)
+    files.rename(temporary, path)
+    files.sync_directory(directory)
+
+
+def write_whole(files: Files, path: str, data: bytes, *, is_synced: bool) -> None:
+    """Write or replace a file; with `is_synced`, its bytes are on the device on return.
+
+    Raises:
+        OSError: the device is full or failing; the file may be torn, as after a crash.
+    """
+    file = files.open(path, create=True)
     try:
         file.resize(0)
         file.write(0, data)
-        file.sync()
+        if is_synced:
+            file.sync()
     finally:
         file.close()
-    files.rename(temporary, path)
-    files.sync_directory(directory)
 
 
 def read_text(files: Files, path: str) -> str:

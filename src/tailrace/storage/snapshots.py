@@ -31,6 +31,7 @@ from tailrace.errors import CorruptionError
 from tailrace.records import packages
 from tailrace.records.layout import SEQUENCE_MAX
 from tailrace.runtime.files import Files, read_exactly
+from tailrace.storage.checkpoints import write_whole
 from tailrace.storage.names import SNAPSHOT_SUFFIX, parse_segment_file_name, segment_file_name
 
 logger = logging.getLogger(__name__)
@@ -146,14 +147,7 @@ def write_snapshot(
     Raises:
         OSError: the device is full or failing.
     """
-    file = files.open(path, create=True)
-    try:
-        file.resize(0)
-        file.write(0, encode_snapshot(producers))
-        if is_synced:
-            file.sync()
-    finally:
-        file.close()
+    write_whole(files, path, encode_snapshot(producers), is_synced=is_synced)
 
 
 class SnapshotFiles:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tailrace.errors import ConfigError, StorageError
 from tailrace.runtime.files import DiskFiles, Files
+from tailrace.storage.checkpoints import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,13 +111,7 @@ class DiskFolder:
         """Write a new file beside it, flush that to the device and rename it."""
         unfinished = name + UNFINISHED
         self._files.make_directory(posixpath.dirname(self._full(name)))
-        file = self._files.open(self._full(unfinished), create=True)
-        try:
-            file.resize(0)
-            file.write(0, data)
-            file.sync()
-        finally:
-            file.close()
+        write_whole(self._files, self._full(unfinished), data, is_synced=True)
         self.publish({unfinished: name})
 
     def remove(self, name: str) -> None:
