@@ -29,11 +29,11 @@ from tailrace.cli import commands
 from tailrace.client.producer.config import PRODUCER_SETTINGS
 from tailrace.client.producer.metrics import describe_metrics
 from tailrace.config import describe_settings
-from tailrace.protocol.reference import describe as describe_protocol
 from tailrace.records.schema import describe_columns
 from tailrace.spark.options.values import OPTIONS as SOURCE_OPTIONS
 from tailrace.storage.config import TOPIC_SETTINGS
 from tests import figures, scenarios
+from tests.protocol_reference import describe as describe_protocol
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -1,7 +1,7 @@
 """The page that the tables make."""
 
 from tailrace.protocol.apis import APIS, ApiKey
-from tailrace.protocol.reference import describe
+from tests.protocol_reference import describe
 
 
 def test_the_page_has_every_served_api() -> None:
