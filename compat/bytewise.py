@@ -28,7 +28,7 @@ FILE_KINDS: Mapping[str, tuple[str, ...]] = {
     "transaction indexes": (names.TRANSACTION_INDEX_SUFFIX,),
     "epoch checkpoints": (names.LEADER_EPOCHS,),
 }
-"""What the files of a partition's folder end with, by what a report calls them."""
+"""Endings of the files of a partition's folder, by the names that a report gives them."""
 
 _ENTRIES = {
     names.OFFSET_INDEX_SUFFIX: Struct(">ii"),

@@ -6,6 +6,7 @@ session run in one process, since a JVM takes long to start and to become quick.
 
 import gc
 import inspect
+import os
 from collections.abc import Iterator
 from typing import cast
 

@@ -64,13 +64,6 @@ class IsolationLevel(IntEnum):
     READ_COMMITTED = 1
 
 
-class CleanupPolicy(Enum):
-    """Ways to free space in a topic: delete old segments, or compact them by key."""
-
-    DELETE = "delete"
-    COMPACT = "compact"
-
-
 class SpecialTimestamp(IntEnum):
     """Timestamps that ListOffsets reads as a question (KIP-734, KIP-405)."""
 

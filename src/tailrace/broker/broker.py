@@ -147,7 +147,7 @@ class RunningBroker:
             limits=config.connection_limits,
         )
         self._schedules = {
-            directory.path: Schedule(self._housekeeping(directory).jobs(config.intervals))
+            directory.path: Schedule(self._housekeeping(directory).jobs(config))
             for directory in logs.directories
         }
         self._tasks: list[asyncio.Task[None]] = []

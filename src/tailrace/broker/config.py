@@ -438,7 +438,7 @@ def _topic_defaults(given: Mapping[str, str], values: Mapping[str, Value]) -> di
 
 
 def _contradictions(config: BrokerConfig) -> Iterator[str]:
-    """What is wrong with settings that are right by themselves."""
+    """Sentences about settings that contradict each other."""
     map_bytes_max, thread_count = config.cleaner_map_bytes_max, config.cleaner_thread_count
     if map_bytes_max < thread_count * MAP_BYTES_MIN:
         yield (

@@ -38,7 +38,7 @@ class BrokerAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ClientConfig:
-    """How a client connects to its brokers: addresses, time limits, encryption and login.
+    """Settings of a client's connections: addresses, time limits, encryption and login.
 
     The producer's settings are a subclass, although this project avoids inheritance: so code that
     takes either class reads the same field names.

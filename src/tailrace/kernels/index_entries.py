@@ -25,7 +25,7 @@ class OffsetState(IntEnum):
     """Places in the `state` of `check_offset_entries`: before the run, and then behind it."""
 
     POSITION = 0
-    """Where the run starts in its log file."""
+    """Position of the run in its log file."""
     BASE_OFFSET = 1
     """The base offset of the segment."""
     ENTRY = 2
@@ -38,7 +38,7 @@ class OffsetState(IntEnum):
     OPEN_OFFSET = 6
     """The offset of the entry whose append has begun and not ended, or -1."""
     OPEN_ENTRY = 7
-    """That entry, or -1 if it was reached before this run."""
+    """Number of that entry; -1 if it was reached before this run."""
 
 
 class TimeState(IntEnum):
@@ -164,7 +164,7 @@ def check_offset_entries(data: "Ints", count: int, entries: "Ints", state: "Outp
 
 @kernel("bytes", "int64", "bytes", "int64[:]")
 def check_time_entries(data: "Ints", count: int, entries: "Ints", state: "Outputs") -> int:
-    """As `check_offset_entries`, with a part of the time index; `TimeState` names the places.
+    """Check a part of the time index like `check_offset_entries`; `TimeState` names the places.
 
     An entry has the largest timestamp so far, and the offset of a record in the first batch that
     has it; where a broker sets the timestamps, in any batch.

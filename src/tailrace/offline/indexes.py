@@ -83,7 +83,7 @@ class IndexEntries:
 
     @property
     def place(self) -> int:
-        """Where `next` stands in `chunk`; its end if there is none."""
+        """Position of `next` in `chunk`; its end if there is none."""
         return (self._number - self._first) * self._layout.size
 
     @property
@@ -149,7 +149,7 @@ class OffsetIndexCheck:
         """The entry whose append has begun and not ended yet."""
 
     def see_run(self, position: int, run: BatchRun) -> Iterator[Finding]:
-        """What the entries up to the end of a sound run have wrong."""
+        """Yield the faults of the entries up to the end of a sound run."""
         if self._has_passed(position, run):
             return
         for at, header in zip(run.positions, run.headers, strict=True):
@@ -173,7 +173,7 @@ class OffsetIndexCheck:
         return True
 
     def see(self, position: int, last_offset: int, *, is_sound: bool) -> Iterator[Finding]:
-        """What the entries up to a batch, which ends at `last_offset`, have wrong."""
+        """Check the entries up to a batch that ends at `last_offset`, and yield their findings."""
         while (entry := self._entries.next) is not None:
             if not entry.is_rising:
                 yield self._finding(entry, "does not stand in rising order between its neighbours")
@@ -252,7 +252,7 @@ class TimeIndexCheck:
         self._was_sound = True
 
     def see_run(self, run: BatchRun) -> Iterator[Finding]:
-        """What the entries up to the end of a sound run have wrong."""
+        """Yield the faults of the entries up to the end of a sound run."""
         if self._was_sound and self._has_passed(run):
             return
         for header in run.headers:

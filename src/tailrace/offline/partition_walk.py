@@ -149,10 +149,7 @@ class PartitionWalk:
                 yield from self._see(segment, CheckedBatch(position + at, batch, is_sound=True))
 
     def _pass(self, run: BatchRun) -> int:
-        """How many batches of a sound run, from the first on, the walk is now behind.
-
-        In these nothing is to be found, as a look at their headers has shown.
-        """
+        """Pass over the first batches of a sound run whose headers show no fault; return their number."""
         if self.snapshots and self.snapshots[0][0] <= run.last_offset:
             return 0
         epoch = run.headers[0][Field.LEADER_EPOCH]

@@ -111,7 +111,7 @@ class _Log:
         self.start = self.end = start
         """Behind the last batch so far."""
         self.next: _Side | None = None
-        """What comes next; None at the end."""
+        """The next item of the walk; None at the end."""
         self._walk = walk
 
     @classmethod

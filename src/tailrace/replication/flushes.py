@@ -65,7 +65,7 @@ class FlushStatistics:
     log_count: int
     """Logs that these have flushed, counted each time."""
     failure_count: int
-    """How many of these logs could not be flushed."""
+    """Logs that could not be flushed, among these."""
     seconds_total: float
     """Duration of all of these flushes, in seconds."""
     seconds_max: float

@@ -43,7 +43,7 @@ class PollingNetwork:
     def __init__(self, selector: selectors.BaseSelector, *, alarm: int, bell: int) -> None:
         self._selector = selector
         self._alarm, self._bell = alarm, bell
-        """What is written to the bell ends a `wait`."""
+        """A pair of sockets: a byte that is written to the bell ends a `wait`."""
         self._is_closed = False
         self._readers: dict[int, Callable[[], None]] = {}
         self._writers: dict[int, Callable[[], None]] = {}

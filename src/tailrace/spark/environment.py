@@ -1,4 +1,4 @@
-"""What Spark needs of this machine: a supported PySpark, and a Python for its workers.
+"""Check what Spark needs of this machine: a supported PySpark, and a Python for its workers.
 
 Spark starts its Python workers as `python3` from PATH unless PYSPARK_PYTHON says otherwise. For a
 program that was started as `/path/venv/bin/python program.py` that is another Python, which has

@@ -191,7 +191,7 @@ class TailraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return partitions_of(tasks)
 
     def statistics(self) -> StreamStatistics:
-        """How far the stream is behind its logs, and what it has planned so far.
+        """Offsets between the stream and the ends of its logs, and the batches planned so far.
 
         It looks at nothing: log ends are those of the last look. PySpark has no place for this in
         the progress of a query, which has `latestOffset` for the lag.

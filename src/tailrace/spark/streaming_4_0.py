@@ -52,7 +52,7 @@ class StreamReaderWithoutStart(DataSourceStreamReader):  # type: ignore[misc]  #
         return self._reader.read(partition)
 
     def statistics(self) -> StreamStatistics:
-        """As `TailraceStreamReader.statistics`; a batch of no offsets is not counted."""
+        """Statistics of the reader behind this one; a batch of no offsets is not counted."""
         return self._reader.statistics()
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from tailrace.config.settings import (
     settings_of,
 )
 from tailrace.errors import ConfigError
-from tailrace.model import CleanupPolicy, Codec, TimestampType
+from tailrace.model import Codec, TimestampType
 from tailrace.records.codecs import LEVELS, Levels
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -29,6 +29,9 @@ BATCH_HEADER_BYTES = 61
 INDEX_BYTES_MIN = 24
 """Two entries of a time index: one for the roll, one before it. Kafka accepts 4, and then rolls
 after every record."""
+
+_DELETE = "delete"
+_COMPACT = "compact"
 
 _REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
@@ -122,11 +125,10 @@ class LogConfig:
         text="Largest batch that is taken, in bytes as sent (compressed).",
         broker_name="message.max.bytes",
     )
-    cleanup_policies: frozenset[CleanupPolicy] = setting(
+    cleanup_policies: tuple[str, ...] = setting(
         "cleanup.policy",
         default=("delete",),
-        choices=("delete", "compact"),
-        convert=lambda names: frozenset(map(CleanupPolicy, names)),
+        choices=(_DELETE, _COMPACT),
         text="How old segments make room: whole segments by age and size, or record by record, all "
         "but the last of each key. Under compact a record must have a key.",
         broker_name="log.cleanup.policy",
@@ -282,62 +284,31 @@ class LogConfig:
         is_stored_only=True,
         is_topic_only=True,
         text="Whether tiered data goes when tiered storage is turned off.",
-    ),
-    *(
-        Setting(
-            name=f"{role}.replication.throttled.replicas",
-            default=(),
-            is_allowed=_are_replicas,
-            rule_text="*, or a list of PARTITION:BROKER",
-            is_stored_only=True,
-            is_topic_only=True,
-            text=f"Replicas whose {role} keeps to a rate.",
-        )
-        for role in ("leader", "follower")
-    ),
-)
-"""Every topic setting of Apache Kafka 4.3, with Kafka's limits. One differs: `segment.bytes` may be
-as small as Kafka allows only for `internal.segment.bytes`, a setting for Kafka's own tests."""
+    )
+    throttled_replicas: Mapping[str, tuple[str, ...]] = settings_by_key(
+        {
+            role: Setting(
+                name=f"{role}.replication.throttled.replicas",
+                default=(),
+                is_allowed=_are_replicas,
+                rule_text="*, or a list of PARTITION:BROKER",
+                is_stored_only=True,
+                is_topic_only=True,
+                text=f"Replicas whose {role} keeps to a rate.",
+            )
+            for role in ("leader", "follower")
+        }
+    )
 
-BROKER_DEFAULTED = tuple(setting for setting in TOPIC_SETTINGS if not setting.is_topic_only)
-"""The settings whose default is a broker setting."""
+    @property
+    def is_compacted(self) -> bool:
+        """Whether every record must have a key."""
+        return _COMPACT in self.cleanup_policies
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig:
-    """The settings of one topic that its logs act on.
-
-    A field that is named as its setting (`segment_bytes`) is filled from it; see `log_config`.
-    """
-
-    segment_bytes: int
-    segment_ms: int
-    segment_jitter_ms: int
-    segment_index_bytes: int
-    index_interval_bytes: int
-    max_message_bytes: int
-    is_compacted: bool
-    """Whether every record must have a key."""
-    is_deleted_from: bool
-    """Whether segments go by age and size."""
-    retention_ms: int
-    """-1: no limit."""
-    retention_bytes: int
-    """-1: no limit."""
-    delete_retention_ms: int
-    min_compaction_lag_ms: int
-    max_compaction_lag_ms: int
-    min_cleanable_dirty_ratio: float
-    file_delete_delay_ms: int
-    flush_messages: int
-    flush_ms: int
-    codec: Codec | None
-    """The codec of stored batches; None keeps the producer's."""
-    compression_levels: Mapping[Codec, int]
-    is_preallocated: bool
-    timestamp_type: TimestampType
-    timestamp_before_ms_max: int
-    timestamp_after_ms_max: int
+    @property
+    def is_deleted_from(self) -> bool:
+        """Whether segments go by age and size."""
+        return _DELETE in self.cleanup_policies
 
     @property
     def roll_ms(self) -> int:
@@ -376,22 +347,4 @@ def log_config(given: Mapping[str, str], defaults: Mapping[str, str] | None = No
     low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms
     if high < low:
         raise ConfigError([f"max.compaction.lag.ms is {high}, below min.compaction.lag.ms, {low}"])
-    is_append_time = values["message.timestamp.type"] == "LogAppendTime"
-    named = named_fields(LogConfig, values)
-    named["segment_index_bytes"] = max(named["segment_index_bytes"], INDEX_BYTES_MIN)
-    return LogConfig(
-        **named,
-        is_compacted=CleanupPolicy.COMPACT.value in policies,
-        is_deleted_from=CleanupPolicy.DELETE.value in policies,
-        codec=_CODECS[str(values["compression.type"])],
-        compression_levels={
-            codec: number(level_setting(codec.label, levels).name)
-            for codec, levels in LEVELS.items()
-        },
-        is_preallocated=values["preallocate"] is True,
-        timestamp_type=TimestampType.LOG_APPEND_TIME
-        if is_append_time
-        else TimestampType.CREATE_TIME,
-        timestamp_before_ms_max=number("message.timestamp.before.max.ms"),
-        timestamp_after_ms_max=number("message.timestamp.after.max.ms"),
-    )
+    return config

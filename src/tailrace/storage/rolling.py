@@ -47,7 +47,7 @@ def roll_reason(
     config: LogConfig,
     now_ms: int,
 ) -> RollReason | None:
-    """Why a new segment must be rolled before the append, or None if the active one takes it."""
+    """Return the reason to roll a new segment before the append, or None if there is none."""
     size_bytes, base_offset, first_timestamp, created_ms, has_index_room, jitter_ms = facts
     if size_bytes:
         if size_bytes > config.segment_bytes - incoming_bytes:

@@ -58,7 +58,7 @@ async def filled(peer: Peer, topic: str = "t", **configs: str) -> None:
 async def test_a_log_starts_where_it_was_asked_to(
     outside: Outside, offset: int, code: ErrorCode, low_watermark: int
 ) -> None:
-    """Up to the high watermark, for which -1 stands; below it readers are out of range."""
+    """The high watermark, for which -1 stands, is the limit; readers below are out of range."""
     async with running(outside) as broker:
         peer = connect(outside, broker)
         await filled(peer)

@@ -92,7 +92,7 @@ async def offsets(peer: Peer, topic: str, offset: int) -> list[int]:
 
 
 async def test_what_only_the_device_has_is_served_too(outside: Outside) -> None:
-    """By offset from each offset on and by time, whatever the page cache has lost."""
+    """Reads by offset and by time work, whatever the page cache has lost."""
     async with running(outside, TWO) as broker:
         peer = await filled(outside, broker)
         warm = [await offsets(peer, "there", each) for each in range(30)]

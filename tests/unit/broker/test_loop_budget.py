@@ -607,13 +607,13 @@ async def test_the_memory_of_a_large_request_goes_back_in_slices(outside: Outsid
         peer = connect(outside, broker)
         data = struct.pack(">ihh", size, ApiKey.PRODUCE, 3) + bytes(size - 100)
         await send_all(outside, peer, data)
-        assert broker.statistics().claimed_bytes == size
+        assert broker.statistics().server.claimed_bytes == size
         # To drop all of it at once takes more than twice as long.
         with Watchdog(outside, budget_s=0.0025) as watchdog:
             peer.socket.close()
             await outside.pass_time(1)
         assert watchdog.findings == []
-        assert broker.statistics().claimed_bytes == 0
+        assert broker.statistics().server.claimed_bytes == 0
 
 
 def test_a_turn_of_the_loop_receives_a_bounded_part_of_large_requests() -> None:

@@ -210,7 +210,7 @@ async def test_log_directories_are_described_with_their_copies(outside: Outside)
 async def test_what_cannot_move_is_refused(
     outside: Outside, path: str, topic: str, partition: int, code: int
 ) -> None:
-    """With Kafka's codes; what is there already is left alone."""
+    """The codes are Kafka's, and the data there is left alone."""
     async with filled(outside) as (_, peer):
         assert await alter(peer, path, topic, partition) == code
 

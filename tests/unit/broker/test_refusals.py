@@ -81,7 +81,7 @@ async def test_a_length_that_lies_costs_its_sender_the_bytes(outside: Outside) -
         peer.send_bytes(struct.pack(">ih", FRAME_BYTES_MAX, ApiKey.PRODUCE) + bytes(100))
         await other.ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
         await outside.pass_time(0.1)
-        assert broker.statistics().buffered_bytes < 2 * 2**20
+        assert broker.statistics().server.buffered_bytes < 2 * 2**20
 
 
 async def test_requests_may_come_byte_by_byte(outside: Outside) -> None:
@@ -110,14 +110,14 @@ async def test_a_cut_connection_is_forgotten(outside: Outside) -> None:
         await other.ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
         peer.socket.cut()
         await outside.pass_time(0.1)
-        assert broker.statistics().connection_count == 1
+        assert broker.statistics().server.connection_count == 1
         await other.ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
 
 
 async def test_a_fetch_waits_no_longer_than_half_of_what_a_connection_may_be_silent(
     outside: Outside,
 ) -> None:
-    """Whatever `max_wait_ms` says: the connection and its memory are held meanwhile."""
+    """A larger `max_wait_ms` is cut, because the connection and its memory are held meanwhile."""
     async with running(outside, {"connections.max.idle.ms": "60000"}) as broker:
         peer = connect(outside, broker)
         await create_topic(peer, "t")
@@ -136,7 +136,7 @@ async def test_a_silent_connection_is_closed(outside: Outside) -> None:
             await outside.pass_time(30)
             await busy.ask(ApiKey.METADATA, MetadataRequest(), MetadataResponse)
         assert await silent.is_closed()
-        assert broker.statistics().connection_count == 1
+        assert broker.statistics().server.connection_count == 1
 
 
 async def test_a_connection_that_is_answered_is_closed_when_it_is_idle(outside: Outside) -> None:
@@ -168,7 +168,7 @@ async def test_a_connection_whose_peer_has_gone_ends_while_it_is_answered(outsid
         for number, peer in enumerate(peers):
             (peer.socket.cut if number % 2 else peer.socket.close)()
         await outside.pass_time(11)
-        assert broker.statistics().connection_count == 1
+        assert broker.statistics().server.connection_count == 1
         assert await stays.read_frame()
 
 

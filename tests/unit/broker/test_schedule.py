@@ -63,7 +63,7 @@ async def test_checkpoints_come_at_their_interval(outside: Outside) -> None:
 async def test_each_checkpoint_has_an_interval_of_its_own(
     outside: Outside, setting: str, file: str
 ) -> None:
-    """Every 5 seconds instead of every minute."""
+    """A checkpoint with an interval of 5 seconds is written every 5 seconds, not every minute."""
     settings = {"log.initial.task.delay.ms": "0", setting: "5000"}
     async with filled(outside, settings, {}):
         await outside.pass_time(0.5)
@@ -99,7 +99,7 @@ async def test_retention_comes_at_its_interval(
 
 
 async def test_flush_ms_acts_by_default(outside: Outside) -> None:
-    """Within a second of its time, where Kafka's default scheduler would never come by."""
+    """A flush comes within a second of its time; Kafka's default scheduler never comes by."""
     settings = {"log.initial.task.delay.ms": "0"}
     async with filled(outside, settings, {"flush.ms": "3000", "segment.bytes": "100000"}) as log:
         await outside.pass_time(2)
@@ -228,3 +228,55 @@ async def test_retention_renames_nothing_on_the_event_loop(outside: Outside) -> 
         hanging.release()
         await outside.pass_time(0.1)
         assert (len(log.segments), log.start_offset) == (3, 4)
+
+
+def test_the_runs_of_each_job_are_counted_and_timed() -> None:
+    """Longest run, longest delay, failures, and the job that runs at the moment."""
+
+    async def scenario(outside: Outside) -> ScheduleStatistics:
+        async def slow() -> None:
+            await outside.pass_time(3)
+
+        async def breaks() -> None:
+            raise RuntimeError("broken")
+
+        schedule = Schedule(
+            [
+                PeriodicJob(name="slow", delay_ms=1000, interval_ms=4000, work=slow),
+                PeriodicJob(name="breaks", delay_ms=2000, interval_ms=60_000, work=breaks),
+            ]
+        )
+        assert schedule.statistics().running_job is None
+        schedule.start()
+        await outside.pass_time(10)
+        found = schedule.statistics()
+        await schedule.stop()
+        return found
+
+    with virtual_runtime() as outside:
+        found = outside.run(scenario(outside))
+    assert found.running_job == "slow"
+    assert found.running_seconds == pytest.approx(2)
+    slow, breaks = found.jobs["slow"], found.jobs["breaks"]
+    assert (slow.run_count, slow.failure_count) == (1, 0)
+    assert slow.seconds_max == pytest.approx(3)
+    assert (breaks.run_count, breaks.failure_count) == (1, 1)
+    assert breaks.late_seconds_max == pytest.approx(2)
+
+
+def test_a_schedule_that_was_not_started_runs_nothing() -> None:
+    """Its jobs wait for `start`, and it may be stopped all the same."""
+
+    async def scenario(outside: Outside) -> list[str]:
+        done: list[str] = []
+
+        async def works() -> None:
+            done.append("worked")
+
+        schedule = Schedule([PeriodicJob(name="works", delay_ms=0, interval_ms=0, work=works)])
+        await outside.pass_time(10)
+        await schedule.stop()
+        return done
+
+    with virtual_runtime() as outside:
+        assert outside.run(scenario(outside)) == []

@@ -1,4 +1,4 @@
-"""What a broker tells of its parts."""
+"""The figures of a broker's parts."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ from tests.unit.broker.brokers import batch, connect, create_topic, produce, run
 
 SYNC = {"tailrace.durability": "sync"}
 FLUSH_S = 0.5
-"""How long the device takes in these tests, in virtual seconds."""
+"""Virtual seconds that the device takes in these tests."""
 SLOW = {"log.dirs": "one,two", "replica.alter.log.dirs.io.max.bytes.per.second": "1"}
 """Two directories, and a move between them that takes a minute and more."""
 

@@ -80,7 +80,7 @@ async def test_a_short_answer_does_not_wait_behind_long_ones(outside: Outside) -
 
 
 async def test_metadata_of_many_partitions_is_a_long_answer(outside: Outside) -> None:
-    """By what is asked for, and not by the size of the request, in the first version and the last.
+    """The request's content decides, and not its size, in the first version and the last.
 
     One broker answers both versions, because 500 partitions take long to create.
     """

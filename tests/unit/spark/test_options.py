@@ -264,7 +264,7 @@ BROKER = {"subscribe": "a", "kafka.bootstrap.servers": "h:1"}
 
 
 def test_an_empty_list_of_brokers_beside_directories_is_no_broker() -> None:
-    """As if the option was not given: what is skipped in files is accepted."""
+    """The option counts as not given, so the options for directories are accepted."""
     options = parsed(
         **{"kafka.bootstrap.servers": "", "onCorruption": "skip", "corruptionReport": "report"}
     )

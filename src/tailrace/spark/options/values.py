@@ -91,7 +91,7 @@ class SourceOptions:
             text='Several of them, as a JSON list; `load(["a", "b"])` gives it too.',
         ),
     )
-    """As paths or URIs; none: there is a broker."""
+    """Paths or URIs of data directories; none: there is a broker."""
     bootstrap: str | None = setting(
         "kafka.bootstrap.servers",
         default="",

@@ -1,4 +1,4 @@
-"""What the tests of connections share: a broker, and a client that is not connected yet."""
+"""Fixtures of the tests of connections: a broker, and a client that is not connected yet."""
 
 import pytest
 

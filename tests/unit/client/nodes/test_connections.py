@@ -449,3 +449,37 @@ async def test_a_node_that_moved_is_found_at_its_new_address(
     await client.settle()
     assert client.nodes.is_ready(1, client.now)
     assert len(other.channels) == 1
+
+
+def test_statistics_tell_the_connection_to_each_node() -> None:
+    """Ready with its requests in flight, or lost with the reason."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            node = broker.node()
+            await client.become_ready(node)
+            client.ask(node)
+            found = client.nodes.statistics().nodes[node.id]
+            assert (found.node, found.is_ready, found.is_connecting) == (node, True, False)
+            assert (found.in_flight_count, found.failure_count, found.failure) == (1, 0, None)
+            broker.channel.close()
+            await client.settle()
+            found = client.nodes.statistics().nodes[node.id]
+            assert (found.is_ready, found.in_flight_count, found.failure_count) == (False, 0, 1)
+            assert found.failure is not None
+            assert "the connection broke" in found.failure
+            assert client.nodes.statistics().failure_count == 1
+
+        outside.run(main())
+
+
+def test_statistics_tell_a_connection_that_is_being_set_up() -> None:
+    """It has begun, and is not ready."""
+    with stage() as (outside, broker, client):
+
+        async def main() -> None:
+            node = await client.half_connect(broker)
+            found = client.nodes.statistics().nodes[node.id]
+            assert (found.is_ready, found.is_connecting) == (False, True)
+
+        outside.run(main())

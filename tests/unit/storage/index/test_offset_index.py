@@ -110,7 +110,7 @@ def test_a_flush_writes_the_entries_that_wait(count: int) -> None:
 
 @pytest.mark.parametrize("count", [WAITING_ENTRIES_MAX - 1, WAITING_ENTRIES_MAX])
 def test_entries_that_are_taken_back_are_replaced(count: int) -> None:
-    """Those that wait and those that were written, by the entries that are appended next."""
+    """Waiting entries and written ones are replaced by the entries that are appended next."""
     files = MemoryFiles()
     index = long(files, count)
     index.entries.take_back(count - 2)
