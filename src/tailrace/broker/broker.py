@@ -167,10 +167,10 @@ class RunningBroker:
             schedule.start()
         # Compaction can take hours, so it is a task of its own and not a job of the schedule.
         self._tasks = [asyncio.ensure_future(self._load_kernels_when_worth_it())]
-        backoff_ms, cleaner = self.config.cleaner_backoff_ms, self.config.cleaner
-        if backoff_ms is not None:
+        if self.config.is_cleaner_enabled:
             self._tasks += [
-                asyncio.ensure_future(self._clean(backoff_ms)) for _ in range(cleaner.thread_count)
+                asyncio.ensure_future(self._clean(self.config.cleaner_backoff_ms))
+                for _ in range(self.config.cleaner_thread_count)
             ]
 
     @property

@@ -149,7 +149,7 @@ class PartitionWalk:
                 yield from self._see(segment, CheckedBatch(position + at, batch, is_sound=True))
 
     def _pass(self, run: BatchRun) -> int:
-        """Pass over the first batches of a sound run whose headers show no fault; return their number."""
+        """Pass over the first batches of a run whose headers show no fault; return their number."""
         if self.snapshots and self.snapshots[0][0] <= run.last_offset:
             return 0
         epoch = run.headers[0][Field.LEADER_EPOCH]
