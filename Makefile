@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYSPARK_VENV := .venv-pyspark-$(PYSPARK)
 
+# The tests start hundreds of processes, each of which would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo notebook test test-spark check format docs fuzz slow devices chaos hostile bench bench-kafka compat-kafka clean
 

