@@ -31,8 +31,8 @@ notebook: ## Run examples/flights.ipynb and write its outputs anew
 	@# What the JVM writes on stderr (that Spark uses incubator modules) is no output of the notebook.
 	@.venv-notebook/bin/python -c "import nbformat; name = 'examples/flights.ipynb'; book = nbformat.read(name, 4); [cell.update(outputs=[each for each in cell.outputs if each.get('name') != 'stderr']) for cell in book.cells if cell.cell_type == 'code']; nbformat.write(book, name)"
 
-test: setup ## The tests for every change, in two processes; some minutes
-	@$(BIN)/python -m pytest --ignore=tests/devices --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+test: setup ## The tests for every change, in three processes; some minutes
+	@$(BIN)/python -m pytest --ignore=tests/devices --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 test-spark: ## The tests of Spark with another PySpark; PYSPARK=4.0.5
 	@test -n "$(PYSPARK)" || { echo "say which one: make test-spark PYSPARK=4.0.5"; exit 2; }
