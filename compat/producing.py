@@ -69,9 +69,13 @@ class Addresses(NamedTuple):
 def check(report: Report, kafka: Kafka, directory: Path) -> None:
     """All checks, on a Kafka whose directory is new."""
     at = Addresses(*(f"127.0.0.1:{port}" for port in free_ports(5)))
-    proxy = Proxy(at.proxied)
-    kafka.settings |= _settings(at, proxy)
-    with kafka, proxy:
+    with Proxy(at.proxied) as proxy:
+        kafka.settings |= _settings(at, proxy)
+        _check(report, kafka, at, proxy=proxy, directory=directory)
+
+
+def _check(report: Report, kafka: Kafka, at: Addresses, *, proxy: Proxy, directory: Path) -> None:
+    with kafka:
         create_topics(at.plain, {topic: {} for topic in TOPICS})
         _check_codecs(report, at)
         _check_rows(report, at)
