@@ -7,7 +7,7 @@ PYSPARK_VENV := .venv-pyspark-$(PYSPARK)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo notebook test test-spark check format docs fuzz slow devices chaos hostile bench bench-kafka compat-kafka clean
+.PHONY: help setup demo notebook test test-spark check format docs messages fuzz slow devices chaos hostile bench bench-kafka compat-kafka clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ format: setup ## Put the code in its form
 
 docs: setup ## Write the generated references anew
 	$(BIN)/python -m tests.references
+
+messages: setup ## Write the message tables from Apache Kafka's definitions; VERSION=4.3.1; needs Maven
+	@$(BIN)/python -m definitions $(if $(VERSION),--version $(VERSION))
 
 fuzz: setup ## A million mutated inputs over every decoder
 	$(BIN)/python -m pytest tests/fuzz --fuzz-inputs=20000 --timeout=7200

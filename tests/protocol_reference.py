@@ -37,10 +37,12 @@ def describe() -> str:
 
 def _rows(api: Api, message: type, depth: int) -> Iterator[str]:
     for field in wire_fields(message):
+        if not any(map(field.is_in, api.versions)):
+            continue
         indent = "&nbsp;&nbsp;" * depth
         yield (
             f"| {indent}`{field.name}` | {_type_name(field)} | {_versions(api, field)} "
-            f"| {_blank(field.nullable_since, at_least=api.first_version)} "
+            f"| {_blank(field.nullable_since, at_least=max(field.since, api.first_version))} "
             f"| {_blank(field.tag, at_least=0)} |"
         )
         if isinstance(field.type, type):

@@ -11,7 +11,6 @@ from tailrace.errors import TailraceError
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from tailrace.protocol.messages.find_coordinator import FindCoordinatorResponse
-from tailrace.protocol.messages.leadership import LeaderIdAndEpoch, NodeEndpoint
 from tailrace.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
@@ -19,6 +18,8 @@ from tailrace.protocol.messages.metadata import (
 )
 from tailrace.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     ProduceResponse,
 )
 from tailrace.testing.cluster import GARBAGE

@@ -20,6 +20,7 @@ from tailrace.client.metadata import ClusterReader
 from tailrace.errors import CorruptionError, FatalError, OffsetOutOfRangeError
 from tailrace.model import IsolationLevel, TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import received_records
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.protocol.messages.fetch import (
     AbortedTransaction,
@@ -157,7 +158,7 @@ class _Fetches:
             start, end = self._cluster.log_range(partition, isolation=self._isolation)
             raise OffsetOutOfRangeError(offset, log_start_offset=start, log_end_offset=end)
         raise_for(data.error_code, about=f"records of {partition} at {address}")
-        records = data.received_records()
+        records = received_records(data.records)
         pieces = checked_pieces(records, offset=offset, address=address, partition=partition)
         if not records:
             # The log was truncated meanwhile, or the broker is slow to make records visible.

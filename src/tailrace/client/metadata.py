@@ -239,6 +239,7 @@ def list_offsets_request(
             ListOffsetsPartition(partition_index=number, timestamp=timestamp)
         )
     return ListOffsetsRequest(
+        replica_id=-1,
         isolation_level=isolation,
         topics=tuple(
             ListOffsetsTopic(name=name, partitions=tuple(asked)) for name, asked in topics.items()

@@ -15,6 +15,7 @@ from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
+    AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
 
@@ -25,7 +26,13 @@ async def handle_alter_configs(
     """Replace the settings of every topic that allows it."""
     wanted = (_alteration(resource) for resource in request.resources)
     return AlterConfigsResponse(
-        responses=await alter(services, wanted, is_replaced=True, is_dry_run=request.validate_only)
+        responses=await alter(
+            services,
+            wanted,
+            result=AlterConfigsResourceResponse,
+            is_replaced=True,
+            is_dry_run=request.validate_only,
+        )
     )
 
 

@@ -4,11 +4,11 @@ CreateTopics uses it too. `cluster.config_changes` computes the new settings of 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tailrace.cluster.config_changes import ConfigChange, ConfigOperation
 from tailrace.cluster.controller import check_topic_name
@@ -18,10 +18,11 @@ from tailrace.errors import TailraceError
 from tailrace.handlers.services import InvalidRequestError, Services, error_code, error_message
 from tailrace.handlers.topics import configure_topic
 from tailrace.protocol.errors import ErrorCode
-from tailrace.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from tailrace.replication.partition import UnknownPartitionError
 from tailrace.runtime.slices import Slices
 from tailrace.storage.config import TOPIC_SETTINGS
+
+R = TypeVar("R")
 
 CONFIGS_MAX = 256
 """Most settings of one resource in a request. There are a few dozen, and each unknown name costs a
@@ -163,9 +164,14 @@ def unknown_resource(resource_type: int) -> InvalidRequestError:
 
 
 async def alter(
-    services: Services, wanted: Iterable[Alteration], *, is_replaced: bool, is_dry_run: bool
-) -> tuple[AlterConfigsResourceResponse, ...]:
-    """Change or refuse each resource on its own; returns the result for each.
+    services: Services,
+    wanted: Iterable[Alteration],
+    *,
+    result: Callable[..., R],
+    is_replaced: bool,
+    is_dry_run: bool,
+) -> tuple[R, ...]:
+    """Change or refuse each resource on its own; returns a `result` for each.
 
     With `is_replaced`, settings that the request does not name go back to their defaults.
     """
@@ -187,7 +193,7 @@ async def alter(
         except TailraceError as error:
             code, message = error_code(error), error_message(error)
         outcomes.append(
-            AlterConfigsResourceResponse(
+            result(
                 error_code=code,
                 error_message=message,
                 resource_type=one.resource_type,

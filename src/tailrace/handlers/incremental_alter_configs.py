@@ -22,6 +22,7 @@ from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
 
@@ -32,7 +33,13 @@ async def handle_incremental_alter_configs(
     """Change the settings of every topic that allows it."""
     wanted = (_alteration(resource) for resource in request.resources)
     return IncrementalAlterConfigsResponse(
-        responses=await alter(services, wanted, is_replaced=False, is_dry_run=request.validate_only)
+        responses=await alter(
+            services,
+            wanted,
+            result=IncrementalAlterConfigsResourceResponse,
+            is_replaced=False,
+            is_dry_run=request.validate_only,
+        )
     )
 
 

@@ -42,7 +42,10 @@ from tailrace.protocol.primitives import (
 STRING_BYTES_MAX = 32_767
 """Longest string in bytes: the maximum of an int16 length, also for compact strings in Kafka."""
 
-FIXED = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uuid": "16s"}
+FIXED = {
+    "bool": "?", "int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q",
+    "float64": "d", "uuid": "16s",
+}  # fmt: skip
 """Primitives of fixed size, as `struct` writes them."""
 
 
@@ -101,6 +104,8 @@ def smallest_size(kind: str | type, *, version: int, is_flexible: bool) -> int:
 def _smallest(field: WireField, *, version: int, is_flexible: bool) -> int:
     if field.is_array:
         return 1 if is_flexible else 4
+    if isinstance(field.type, type) and field.is_nullable(version):
+        return 1
     return smallest_size(field.type, version=version, is_flexible=is_flexible)
 
 
@@ -141,8 +146,14 @@ class DecoderSource:
         # Only responses have arrays in tagged fields. Clients decode them, and clients do not limit
         # the responses of their broker.
         self._line(f"parts = {UNLIMITED_PARTS}")
-        is_number = not field.is_array and field.type in FIXED
-        result = self._fixed([field])[0] if is_number else self._value(field, self._path)
+        if not field.is_array and field.type in FIXED:
+            result = self._fixed([field])[0]
+        elif field.is_struct and field.is_nullable(self._version):
+            is_there = self._new("n")
+            self._line(f"{is_there}, position = read_uvarint(view, position)")
+            result = self._struct_or_none(field, self._path, is_there)
+        else:
+            result = self._value(field, self._path)
         decode: TagDecoder = self._compile(result)
         return decode
 
@@ -243,8 +254,23 @@ class DecoderSource:
         if field.is_array:
             return self._array(field, path)
         if isinstance(field.type, type):
-            return self._struct(field.type, path)
+            if not field.is_nullable(self._version):
+                return self._struct(field.type, path)
+            self._line("position += 1")
+            # An int8: -1 for null, 1 for a struct.
+            return self._struct_or_none(field, path, "view[position - 1] < 128")
         return self._string(path, field.type, is_nullable=field.is_nullable(self._version))
+
+    def _struct_or_none(self, field: WireField, path: str, is_there: str) -> str:
+        """Generate the code that reads a struct if `is_there`; returns its variable."""
+        assert isinstance(field.type, type)
+        target = self._new("v")
+        self._line(f"{target} = None")
+        self._line(f"if {is_there}:")
+        self._indent += 1
+        self._line(f"{target} = {self._struct(field.type, path)}")
+        self._indent -= 1
+        return target
 
     def _length(self, *, width: int) -> str:
         """Generate the code that reads a length; returns its variable. Negative means null."""
@@ -282,6 +308,8 @@ class DecoderSource:
                 self._line(f"    if {length} > {STRING_BYTES_MAX}:")
                 self._line(f"        refuse_string({path!r}, {length}, position)")
             self._line(f"    {target} = str(view[position:stop], 'utf-8')")
+        elif kind == "bytes":
+            self._line(f"    {target} = bytes(view[position:stop])")
         else:
             self._line(f"    {target} = view[position:stop]")
         self._line("    position = stop")
@@ -301,7 +329,12 @@ class DecoderSource:
         self._line(f"parts -= {count}")
         self._line("if parts < 0:")
         self._line(f"    refuse_parts({path!r}, {count}, position)")
-        if numbers:
+        if kind == "uuid":
+            self._line(f"stop = position + {count} * 16")
+            places = "range(position, stop, 16)"
+            self._line(f"{target} = tuple(uuid_from(bytes(view[at : at + 16])) for at in {places})")
+            self._line("position = stop")
+        elif numbers:
             self._line(f"{target} = array_from(f'>{{{count}}}{numbers}', view, position)")
             self._line(f"position += {count} * {smallest}")
         else:

@@ -111,6 +111,8 @@ class EncoderSource:
                 layout = Struct(">" + FIXED[str(field.type)])
                 packed = value + (".bytes" if field.type == "uuid" else "")
                 self._line(f"{part} += {self._constant('pack', layout.pack)}({packed})")
+            elif field.is_struct and field.is_nullable(self._version):
+                self._struct_or_none(field, value, part, null=b"\x00")
             else:
                 self._value(field, value, part)
             self._line(f"{section} += (({field.tag}, {part}),)")
@@ -121,9 +123,12 @@ class EncoderSource:
         self._line(f"    {out}.append(0)")
 
     def _value(self, field: WireField, source: str, out: str) -> None:
-        """Generate the append of an array, a string, records or a struct."""
+        """Generate the append of an array, a string, bytes, records or a struct."""
         if not field.is_array and isinstance(field.type, type):
-            self._struct(field.type, source, out)
+            if field.is_nullable(self._version):
+                self._struct_or_none(field, source, out, null=b"\xff")
+            else:
+                self._struct(field.type, source, out)
             return
         value = self._new("v")
         self._line(f"{value} = {source}")
@@ -137,12 +142,25 @@ class EncoderSource:
             self._indent += 1
         if field.is_array:
             self._array(field, value, out)
-        elif field.type == "string":
-            self._string(value, out)
-        else:
+        elif field.type == "records":
             self._records(value, out)
+        else:
+            self._octets(field.type, value, out)
         if is_nullable:
             self._indent -= 1
+
+    def _struct_or_none(self, field: WireField, source: str, out: str, *, null: bytes) -> None:
+        """Generate the append of `null` for None, or else of 1 and the struct."""
+        assert isinstance(field.type, type)
+        value = self._new("v")
+        self._line(f"{value} = {source}")
+        self._line(f"if {value} is None:")
+        self._line(f"    {out} += {self._constant('null', null)}")
+        self._line("else:")
+        self._indent += 1
+        self._line(f"{out}.append(1)")
+        self._struct(field.type, value, out)
+        self._indent -= 1
 
     def _length(self, value: str, out: str, *, width: int) -> None:
         if self._is_flexible:
@@ -156,12 +174,14 @@ class EncoderSource:
             layout = Struct(">h" if width == 2 else ">i")
             self._line(f"{out} += {self._constant('pack', layout.pack)}(len({value}))")
 
-    def _string(self, value: str, out: str) -> None:
-        self._line(f"{value} = {value}.encode()")
-        if self._is_flexible:
-            self._line(f"if len({value}) > {STRING_BYTES_MAX}:")
-            self._line(f"    refuse_string(len({value}))")
-        self._length(value, out, width=2)
+    def _octets(self, kind: str | type, value: str, out: str) -> None:
+        """Generate the append of a string or of bytes."""
+        if kind == "string":
+            self._line(f"{value} = {value}.encode()")
+            if self._is_flexible:
+                self._line(f"if len({value}) > {STRING_BYTES_MAX}:")
+                self._line(f"    refuse_string(len({value}))")
+        self._length(value, out, width=2 if kind == "string" else 4)
         self._line(f"{out} += {value}")
 
     def _records(self, value: str, out: str) -> None:
@@ -174,6 +194,9 @@ class EncoderSource:
     def _array(self, field: WireField, value: str, out: str) -> None:
         kind = field.type
         self._length(value, out, width=4)
+        if kind == "uuid":
+            self._line(f"{out} += b''.join([each.bytes for each in {value}])")
+            return
         if isinstance(kind, str) and kind in FIXED:
             self._line(f"{out} += array_of(f'>{{len({value})}}{FIXED[kind]}', *{value})")
             return
@@ -183,5 +206,5 @@ class EncoderSource:
         if isinstance(kind, type):
             self._struct(kind, element, out)
         else:
-            self._string(element, out)
+            self._octets(kind, element, out)
         self._indent -= 1

@@ -1,6 +1,7 @@
 """Declarations of the fields of messages: wire type, versions, tag and default.
 
-A message is declared as a dataclass, each field once and in wire order:
+A message is declared as a dataclass, each field once and in wire order. `make messages` writes the
+declarations from Apache Kafka's definitions (decision 31):
 
     topic_id: UUID = wire("uuid", since=10)
     partitions: tuple[Partition, ...] = wire_array(Partition, nullable_since=4)
@@ -17,13 +18,20 @@ fields of that version alone.
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, cast
 from uuid import UUID
 
 from tailrace.runtime.files import FileSlice
 
-Primitive = Literal["bool", "int8", "int16", "int32", "int64", "uuid", "string", "records"]
-"""The primitive wire types; `records` is a nullable byte string."""
+Primitive = Literal[
+    "bool", "int8", "int16", "uint16", "int32", "int64", "float64", "uuid", "string", "bytes",
+    "records",
+]  # fmt: skip
+"""The primitive wire types.
+
+`bytes` and `records` look alike on the wire. `bytes` are decoded as a copy, which may be kept;
+`records` as a view of the frame, and they may be encoded from a file.
+"""
 
 Buffer = bytes | bytearray | memoryview
 """Bytes in memory; decoders return `records` as a memoryview of the frame."""
@@ -38,17 +46,29 @@ _DEFAULTS: dict[Primitive, object] = {
     "bool": False,
     "int8": 0,
     "int16": 0,
+    "uint16": 0,
     "int32": 0,
     "int64": 0,
+    "float64": 0.0,
     "uuid": NO_UUID,
     "string": "",
+    "bytes": b"",
     "records": None,
 }
 
 
-class Message(Protocol):
-    """A request or a response: a dataclass of `wire` fields with its first flexible version."""
+def received_records(records: Records | None) -> memoryview:
+    """The value of a `records` field that came over the wire, which is always in memory."""
+    return memoryview(cast("Buffer", records or b""))
 
+
+class Message(Protocol):
+    """A request, a response or a record: a dataclass of `wire` fields, and its versions."""
+
+    first_version: ClassVar[int]
+    """First version that Kafka has."""
+    last_version: ClassVar[int]
+    """Last version that Kafka has, included."""
     flexible_since: ClassVar[int]
     """First version with compact lengths and tagged fields (KIP-482)."""
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -78,6 +98,11 @@ class WireField:
     def is_in(self, version: int) -> bool:
         """Whether this version of the message has the field."""
         return self.since <= version and (self.until is None or version <= self.until)
+
+    @property
+    def is_struct(self) -> bool:
+        """Whether the value is a dataclass of its own, and no array of them."""
+        return not self.is_array and isinstance(self.type, type)
 
     def is_nullable(self, version: int) -> bool:
         """Whether None is a value of the field in this version."""
@@ -116,6 +141,7 @@ def wire_array(
     until: int | None = None,
     nullable_since: int | None = None,
     tag: int | None = None,
+    default: tuple[()] | None = (),
 ) -> Any:  # noqa: ANN401 - as dataclasses.field: the annotation of the field is its type
     """A dataclass field of wire type array of `kind`; its value is a tuple."""
     return _declare(
@@ -126,7 +152,7 @@ def wire_array(
             until=until,
             nullable_since=nullable_since,
             tag=tag,
-            default=(),
+            default=default,
         )
     )
 

@@ -33,7 +33,6 @@ from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from tailrace.protocol.messages.leadership import LeaderIdAndEpoch, NodeEndpoint
 from tailrace.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -42,6 +41,8 @@ from tailrace.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from tailrace.protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,

@@ -27,6 +27,7 @@ from tailrace.protocol.messages.incremental_alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
 from tailrace.records.builder import BatchBuilder
@@ -63,14 +64,14 @@ def resource(
 
 async def alter_all(
     peer: Peer, *resources: IncrementalAlterConfigsResource, validate_only: bool = False
-) -> tuple[AlterConfigsResourceResponse, ...]:
+) -> tuple[IncrementalAlterConfigsResourceResponse, ...]:
     """The broker's answers to an IncrementalAlterConfigs request."""
     request = IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
     key = ApiKey.INCREMENTAL_ALTER_CONFIGS
     return (await peer.ask(key, request, IncrementalAlterConfigsResponse)).responses
 
 
-async def alter(peer: Peer, *changes: Change) -> AlterConfigsResourceResponse:
+async def alter(peer: Peer, *changes: Change) -> IncrementalAlterConfigsResourceResponse:
     """The broker's answer for the topic `t`."""
     (answer,) = await alter_all(peer, resource(*changes))
     return answer

@@ -11,6 +11,7 @@ from tailrace.broker.broker import RunningBroker
 from tailrace.model import SpecialTimestamp, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import received_records
 from tailrace.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -88,7 +89,7 @@ async def offsets(peer: Peer, topic: str, offset: int) -> list[int]:
     """Base offsets of the batches that one fetch gives."""
     found = await fetch(peer, fetch_request(topic, offset))
     assert found.error_code == ErrorCode.NONE
-    return [each.base_offset for _, each in read_batches(found.received_records())]
+    return [each.base_offset for _, each in read_batches(received_records(found.records))]
 
 
 async def test_what_only_the_device_has_is_served_too(outside: Outside) -> None:
@@ -163,7 +164,7 @@ def test_a_device_that_refuses_any_read_of_a_fetch_goes_offline_alone(*, is_cold
                 refused = True
             else:
                 refused = found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-                assert refused or found.received_records()
+                assert refused or received_records(found.records)
             count = reads_of(outside.files, since)
             assert refused == (count > number)
             if refused:

@@ -6,6 +6,7 @@ from tailrace.broker.broker import RunningBroker
 from tailrace.model import AppendOrigin, IsolationLevel, SpecialTimestamp, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.fields import received_records
 from tailrace.protocol.messages.fetch import (
     AbortedTransaction,
     FetchPartition,
@@ -66,7 +67,7 @@ def request(isolation: IsolationLevel, *, offset: int = 0, max_wait_ms: int = 0)
 
 def bases(found: PartitionData) -> list[int]:
     """Base offsets of the batches in an answer."""
-    return [each.base_offset for _, each in read_batches(found.received_records())]
+    return [each.base_offset for _, each in read_batches(received_records(found.records))]
 
 
 async def latest(peer: Peer, isolation: IsolationLevel, timestamp: int) -> tuple[int, int]:

@@ -122,3 +122,10 @@ def test_requests_say_what_they_should() -> None:
     }
     assert asked == {tuple(key): value for key, value in questions.items()}
     assert (len(request.topics), request.isolation_level) == (2, 1)
+
+
+def test_a_client_asks_as_no_replica() -> None:
+    """A replica is told the log end offset: a client has to say that it is none."""
+    level = IsolationLevel.READ_UNCOMMITTED
+    assert list_offsets_request({FLIGHTS: -1}, isolation=level).replica_id == -1
+    assert fetch_request(FLIGHTS, offset=0, size_max=1, isolation=level).replica_id == -1

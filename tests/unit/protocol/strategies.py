@@ -5,32 +5,56 @@ an item of pytest costs more than most of these checks.
 """
 
 import functools
+import importlib
 import itertools
+import pkgutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
+from types import ModuleType
 from uuid import UUID
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tailrace.protocol import codec
-from tailrace.protocol.apis import SPOKEN, Api
+from tailrace.protocol import messages as message_package
+from tailrace.protocol import records as record_package
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message, WireField, wire_fields
 
-EVERY_MESSAGE: tuple[tuple[type[Message], Api], ...] = tuple(
-    (message, api) for api in SPOKEN.values() for message in (api.request, api.response)
-)
-"""Every request and response that is served or spoken, with the API that says its versions."""
 
-NAMES: tuple[str, ...] = tuple(message.__name__ for message, _ in EVERY_MESSAGE)
-"""Name of each entry of `EVERY_MESSAGE` in the ids of tests."""
+def _declared_in(package: ModuleType) -> Iterator[type[Message]]:
+    """Every message, but no struct inside of one, that the modules of a package declare."""
+    for each in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for declared in vars(importlib.import_module(each.name)).values():
+            if hasattr(declared, "flexible_since"):
+                yield declared
+
+
+WIRE_MESSAGES = tuple(_declared_in(message_package))
+"""Every request and response, and what consumers embed in them."""
+
+RECORDS = tuple(_declared_in(record_package))
+"""Every key and value of a coordinator's record."""
+
+EVERY_MESSAGE = (*WIRE_MESSAGES, *RECORDS)
+"""Every message that is generated."""
+
+
+def versions_of(message: type[Message]) -> range:
+    """All versions of a message that Kafka has."""
+    return range(message.first_version, message.last_version + 1)
+
+
+def name_of(message: type[Message]) -> str:
+    """How a test names a message."""
+    return message.__name__
+
 
 SAMPLES = 6
 """Random messages of each class and version."""
 
 _BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
+"""Bits of the signed numbers, without the sign."""
 
 
 @contextmanager
@@ -104,8 +128,12 @@ def _one(field: WireField, version: int) -> st.SearchStrategy[object]:
             return st.text(max_size=8) | st.just("x" * 200)
         case "uuid":
             return st.uuids() | st.just(UUID(int=0))
-        case "records":
+        case "bytes" | "records":
             return st.binary(max_size=8) | st.just(b"r" * 300)
+        case "uint16":
+            return st.integers(0, 2**16 - 1)
+        case "float64":
+            return st.floats(allow_nan=False)
         case _:
             bits = _BITS[kind]
             return st.integers(-(2**bits), 2**bits - 1)
@@ -133,8 +161,10 @@ def _full_one(field: WireField, version: int, numbers: "itertools.count[int]") -
             return f"name-{number}"
         case "uuid":
             return UUID(int=number)
-        case "records":
+        case "bytes" | "records":
             return b"records" * number
+        case "float64":
+            return number / 4
         case "int8" | "int16":
             return number % 120
         case str():

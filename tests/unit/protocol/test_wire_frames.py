@@ -82,6 +82,14 @@ def test_requests_and_responses_turn_flexible_together() -> None:
         assert api.request.flexible_since == api.response.flexible_since, api.key
 
 
+def test_kafka_has_every_version_that_is_spoken() -> None:
+    """A row of the table has no version that the messages of the API do not declare."""
+    for api in SPOKEN.values():
+        for message in (api.request, api.response):
+            declared = range(message.first_version, message.last_version + 1)
+            assert {*api.versions} <= {*declared}, api.key
+
+
 def test_produce_is_advertised_from_zero() -> None:
     """Old librdkafka needs to see Produce from version 0, which is refused (KAFKA-18659)."""
     first = {api.key: api.advertised_first_version for api in APIS.values()}

@@ -20,6 +20,11 @@ def test_the_page_has_fields_with_their_versions() -> None:
     assert "| `node_endpoints` | array of NodeEndpoint | 10 to 13 |  | 0 |" in page
 
 
+def test_the_page_has_no_field_of_a_version_that_is_not_served() -> None:
+    """Version 6 of InitProducerId is declared, and a broker does not take it."""
+    assert "`keep_prepared_txn`" not in describe()
+
+
 def test_titles_are_the_names_in_kafkas_documents() -> None:
     """A key's title is its name without underscores."""
     assert ApiKey.LIST_OFFSETS.title == "ListOffsets"

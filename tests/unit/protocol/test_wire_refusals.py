@@ -6,7 +6,6 @@ import pytest
 
 from tailrace.errors import FatalError
 from tailrace.protocol import codec
-from tailrace.protocol.apis import Api
 from tailrace.protocol.errors import MalformedMessageError, UnencodableMessageError
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -14,15 +13,28 @@ from tailrace.protocol.messages.fetch import FetchRequest
 from tailrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tailrace.protocol.messages.produce import ProduceRequest
-from tests.unit.protocol.strategies import EVERY_MESSAGE, NAMES, encoded, full_message, in_version
+from tests.unit.protocol.strategies import (
+    EVERY_MESSAGE,
+    full_message,
+    in_version,
+    name_of,
+    versions_of,
+)
 
 LARGEST_UVARINT = b"\xff\xff\xff\xff\x0f"
 
 
-@pytest.mark.parametrize(("message", "api"), EVERY_MESSAGE, ids=NAMES)
-def test_every_truncation_is_refused(message: type[Message], api: Api) -> None:
+def encoded(message: Any, version: int) -> bytes:
+    """The message's bytes."""
+    out = bytearray()
+    codec.encode(message, version, out)
+    return bytes(out)
+
+
+@pytest.mark.parametrize("message", EVERY_MESSAGE, ids=name_of)
+def test_every_truncation_is_refused(message: type[Message]) -> None:
     """A message that ends anywhere before its end is malformed, and nothing else is raised."""
-    for version in api.versions:
+    for version in versions_of(message):
         whole = encoded(full_message(message, version), version)
         # All cuts of small messages, and a spread over the large ones, which repeat themselves.
         for size in range(0, len(whole), 1 + len(whole) // 150):

@@ -16,7 +16,6 @@ from importlib import metadata
 
 from tailrace.client.nodes.errors import (
     AuthenticationError,
-    MalformedAnswerError,
     UnsupportedVersionError,
 )
 from tailrace.client.nodes.sasl import MECHANISMS, Credentials
@@ -133,9 +132,7 @@ def _exchange(
         )
     if answer.session_lifetime_ms > 0:
         agreement.session_s = answer.session_lifetime_ms / 1000 * SESSION_SHARE
-    if answer.auth_bytes is None:
-        raise MalformedAnswerError("the broker answered a login without a token")
-    return bytes(answer.auth_bytes)
+    return answer.auth_bytes
 
 
 def _words(code: int) -> str:

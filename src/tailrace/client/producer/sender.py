@@ -28,8 +28,8 @@ from tailrace.client.producer.transactions import TransactionManager
 from tailrace.client.producer.transactions.state import State
 from tailrace.model import Acks
 from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.fields import Message
-from tailrace.protocol.messages.find_coordinator import CoordinatorKeyType
 from tailrace.protocol.messages.metadata import MetadataResponse
 from tailrace.protocol.messages.produce import (
     PartitionProduceData,

@@ -5,6 +5,8 @@
 v4 adds an error and changes no field (KIP-890).
 """
 
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +17,8 @@ from tailrace.protocol.fields import wire
 class AddOffsetsToTxnRequest:
     """Add the offsets of this group to the transaction."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 4
     flexible_since: ClassVar[int] = 3
 
     transactional_id: str = wire("string")
@@ -31,6 +35,8 @@ class AddOffsetsToTxnRequest:
 class AddOffsetsToTxnResponse:
     """Whether the offsets were added."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 4
     flexible_since: ClassVar[int] = 3
 
     throttle_time_ms: int = wire("int32")

@@ -6,6 +6,8 @@ Only v0 to v3, which producers use: v4 and later are for brokers, with many tran
 request (KIP-890).
 """
 
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,18 +25,42 @@ class AddPartitionsToTxnTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitionsToTxnTransaction:
+    """The partitions of one transaction, from v4."""
+
+    transactional_id: str = wire("string", since=4)
+    """The transactional id."""
+    producer_id: int = wire("int64", since=4)
+    """The producer's id."""
+    producer_epoch: int = wire("int16", since=4)
+    """Its epoch."""
+    verify_only: bool = wire("bool", since=4)
+    """Whether to check that they are in the transaction, and to add none."""
+    topics: tuple[AddPartitionsToTxnTopic, ...] = wire_array(AddPartitionsToTxnTopic, since=4)
+    """The partitions, by topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnRequest:
     """Add these partitions to the transaction."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 5
     flexible_since: ClassVar[int] = 3
 
-    v3_and_below_transactional_id: str = wire("string")
+    transactions: tuple[AddPartitionsToTxnTransaction, ...] = wire_array(
+        AddPartitionsToTxnTransaction, since=4
+    )
+    """The transactions, from v4."""
+    v3_and_below_transactional_id: str = wire("string", until=3)
     """The transactional id."""
-    v3_and_below_producer_id: int = wire("int64")
+    v3_and_below_producer_id: int = wire("int64", until=3)
     """The producer's id."""
-    v3_and_below_producer_epoch: int = wire("int16")
+    v3_and_below_producer_epoch: int = wire("int16", until=3)
     """Its epoch."""
-    v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...] = wire_array(AddPartitionsToTxnTopic)
+    v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...] = wire_array(
+        AddPartitionsToTxnTopic, until=3
+    )
     """The partitions, by topic."""
 
 
@@ -61,14 +87,34 @@ class AddPartitionsToTxnTopicResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitionsToTxnResult:
+    """The results for one transaction, from v4."""
+
+    transactional_id: str = wire("string", since=4)
+    """The transactional id."""
+    topic_results: tuple[AddPartitionsToTxnTopicResult, ...] = wire_array(
+        AddPartitionsToTxnTopicResult, since=4
+    )
+    """The results, by topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitionsToTxnResponse:
     """The result for each partition: all are added, or none is."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 5
     flexible_since: ClassVar[int] = 3
 
     throttle_time_ms: int = wire("int32")
-    """Time for which a quota throttles the client, in milliseconds."""
+    """How long a quota throttles the client, in milliseconds."""
+    error_code: int = wire("int16", since=4)
+    """0, or why nothing was done, from v4."""
+    results_by_transaction: tuple[AddPartitionsToTxnResult, ...] = wire_array(
+        AddPartitionsToTxnResult, since=4
+    )
+    """The results, by transaction, from v4."""
     results_by_topic_v3_and_below: tuple[AddPartitionsToTxnTopicResult, ...] = wire_array(
-        AddPartitionsToTxnTopicResult
+        AddPartitionsToTxnTopicResult, until=3
     )
     """The partitions, by topic."""

@@ -6,6 +6,8 @@ v1 changes when a throttled client gets its response, and no field (KIP-219). Cu
 IncrementalAlterConfigs (44) instead.
 """
 
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -38,6 +40,8 @@ class AlterConfigsResource:
 class AlterConfigsRequest:
     """Replace the settings of these."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 2
     flexible_since: ClassVar[int] = 2
 
     resources: tuple[AlterConfigsResource, ...] = wire_array(AlterConfigsResource)
@@ -64,6 +68,8 @@ class AlterConfigsResourceResponse:
 class AlterConfigsResponse:
     """The results of the changes."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 2
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")

@@ -3,6 +3,8 @@
 v2   flexible
 """
 
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,6 +35,8 @@ class AlterReplicaLogDir:
 class AlterReplicaLogDirsRequest:
     """Move partitions to these directories."""
 
+    first_version: ClassVar[int] = 1
+    last_version: ClassVar[int] = 2
     flexible_since: ClassVar[int] = 2
 
     dirs: tuple[AlterReplicaLogDir, ...] = wire_array(AlterReplicaLogDir)
@@ -65,6 +69,8 @@ class AlterReplicaLogDirTopicResult:
 class AlterReplicaLogDirsResponse:
     """The result for each requested move."""
 
+    first_version: ClassVar[int] = 1
+    last_version: ClassVar[int] = 2
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")

@@ -8,6 +8,8 @@ never has tagged fields, and a request with an unknown version gets a v0 respons
 UNSUPPORTED_VERSION and the list.
 """
 
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,6 +20,8 @@ from tailrace.protocol.fields import wire, wire_array
 class ApiVersionsRequest:
     """Ask for the APIs and versions that the broker serves."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 4
     flexible_since: ClassVar[int] = 3
 
     client_software_name: str = wire("string", since=3)
@@ -66,6 +70,8 @@ class FinalizedFeatureKey:
 class ApiVersionsResponse:
     """The APIs and versions that the broker serves."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 4
     flexible_since: ClassVar[int] = 3
 
     error_code: int = wire("int16")

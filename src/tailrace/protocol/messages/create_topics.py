@@ -6,7 +6,7 @@
 v6 adds an error for quotas and changes no field (KIP-599).
 """
 
-# ruff: noqa: RUF009 - `wire` makes a dataclass field, as dataclasses.field does.
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -55,13 +55,15 @@ class CreatableTopic:
 class CreateTopicsRequest:
     """Create these topics."""
 
+    first_version: ClassVar[int] = 2
+    last_version: ClassVar[int] = 7
     flexible_since: ClassVar[int] = 5
 
     topics: tuple[CreatableTopic, ...] = wire_array(CreatableTopic)
     """The topics."""
     timeout_ms: int = wire("int32", default=60_000)
-    """Longest time to wait until they are created, in milliseconds."""
-    validate_only: bool = wire("bool")
+    """How long to wait until they are created, in milliseconds."""
+    validate_only: bool = wire("bool", since=1)
     """Whether to check the request and create nothing."""
 
 
@@ -91,7 +93,7 @@ class CreatableTopicResult:
     """Its id."""
     error_code: int = wire("int16")
     """0, or why it was not created."""
-    error_message: str | None = wire("string", nullable_since=0)
+    error_message: str | None = wire("string", since=1, nullable_since=0)
     """The error message, or None."""
     topic_config_error_code: int = wire("int16", since=5, tag=0)
     """Why `configs` is missing, if it is."""
@@ -109,6 +111,8 @@ class CreatableTopicResult:
 class CreateTopicsResponse:
     """The results for the topics."""
 
+    first_version: ClassVar[int] = 2
+    last_version: ClassVar[int] = 7
     flexible_since: ClassVar[int] = 5
 
     throttle_time_ms: int = wire("int32", since=2)

@@ -3,6 +3,8 @@
 v2   flexible
 """
 
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,6 +35,8 @@ class DeleteRecordsTopic:
 class DeleteRecordsRequest:
     """Delete the records below these offsets."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 2
     flexible_since: ClassVar[int] = 2
 
     topics: tuple[DeleteRecordsTopic, ...] = wire_array(DeleteRecordsTopic)
@@ -67,6 +71,8 @@ class DeleteRecordsTopicResult:
 class DeleteRecordsResponse:
     """The log starts after the request."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 2
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")

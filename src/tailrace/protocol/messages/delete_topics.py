@@ -4,7 +4,7 @@ v1   throttle time                      v5   a message for each error (KIP-599)
 v4   flexible                           v6   topics by id (KIP-516)
 """
 
-# ruff: noqa: RUF009 - `wire` makes a dataclass field, as dataclasses.field does.
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -27,6 +27,8 @@ class DeleteTopicState:
 class DeleteTopicsRequest:
     """Remove these topics."""
 
+    first_version: ClassVar[int] = 1
+    last_version: ClassVar[int] = 6
     flexible_since: ClassVar[int] = 4
 
     topics: tuple[DeleteTopicState, ...] = wire_array(DeleteTopicState, since=6)
@@ -55,6 +57,8 @@ class DeletableTopicResult:
 class DeleteTopicsResponse:
     """The results for the topics."""
 
+    first_version: ClassVar[int] = 1
+    last_version: ClassVar[int] = 6
     flexible_since: ClassVar[int] = 4
 
     throttle_time_ms: int = wire("int32", since=1)

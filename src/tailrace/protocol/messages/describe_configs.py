@@ -6,6 +6,8 @@
 v2 changes when a throttled client gets its response, and no field (KIP-219).
 """
 
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,6 +30,8 @@ class DescribeConfigsResource:
 class DescribeConfigsRequest:
     """Describe the settings of these."""
 
+    first_version: ClassVar[int] = 1
+    last_version: ClassVar[int] = 4
     flexible_since: ClassVar[int] = 4
 
     resources: tuple[DescribeConfigsResource, ...] = wire_array(DescribeConfigsResource)
@@ -44,7 +48,7 @@ class DescribeConfigsSynonym:
 
     name: str = wire("string", since=1)
     """The setting with this value: the topic's, or the broker's default for it."""
-    value: str | None = wire("string", since=1, nullable_since=1)
+    value: str | None = wire("string", since=1, nullable_since=0)
     """The value, as text; None when it is secret."""
     source: int = wire("int8", since=1)
     """Origin of the value, by Kafka's number."""
@@ -68,8 +72,8 @@ class DescribeConfigsResourceResult:
     """All values of the setting, the effective one first."""
     config_type: int = wire("int8", since=3)
     """Type of the value, by Kafka's number."""
-    documentation: str | None = wire("string", since=3, nullable_since=3)
-    """Description of the setting."""
+    documentation: str | None = wire("string", since=3, nullable_since=0)
+    """What the setting does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +96,8 @@ class DescribeConfigsResult:
 class DescribeConfigsResponse:
     """The settings."""
 
+    first_version: ClassVar[int] = 1
+    last_version: ClassVar[int] = 4
     flexible_since: ClassVar[int] = 4
 
     throttle_time_ms: int = wire("int32")

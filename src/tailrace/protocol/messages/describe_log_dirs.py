@@ -5,6 +5,8 @@ v3   an error of the whole request
 v4   room of the volume
 """
 
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,6 +27,8 @@ class DescribableLogDirTopic:
 class DescribeLogDirsRequest:
     """Ask for the contents of the log directories."""
 
+    first_version: ClassVar[int] = 1
+    last_version: ClassVar[int] = 5
     flexible_since: ClassVar[int] = 2
 
     topics: tuple[DescribableLogDirTopic, ...] | None = wire_array(
@@ -71,12 +75,16 @@ class DescribeLogDirsResult:
     """Size of the volume in bytes; -1 if unknown."""
     usable_bytes: int = wire("int64", since=4, default=-1)
     """Free bytes on the volume; -1 if unknown."""
+    is_cordoned: bool = wire("bool", since=5)
+    """Whether it takes no new partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsResponse:
     """The contents of the log directories."""
 
+    first_version: ClassVar[int] = 1
+    last_version: ClassVar[int] = 5
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")

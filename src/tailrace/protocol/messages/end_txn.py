@@ -6,6 +6,8 @@ v4 adds an error and changes no field. v5 is not implemented: with it the coordi
 epoch at the end of every transaction (KIP-890), and the producer must follow that.
 """
 
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,6 +18,8 @@ from tailrace.protocol.fields import wire
 class EndTxnRequest:
     """End the transaction."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 5
     flexible_since: ClassVar[int] = 3
 
     transactional_id: str = wire("string")
@@ -32,9 +36,15 @@ class EndTxnRequest:
 class EndTxnResponse:
     """Whether the coordinator has ended the transaction."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 5
     flexible_since: ClassVar[int] = 3
 
     throttle_time_ms: int = wire("int32")
     """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
     """0, or why not."""
+    producer_id: int = wire("int64", since=5, default=-1)
+    """The producer id of the next transaction; -1 with an error."""
+    producer_epoch: int = wire("int16", since=5, default=-1)
+    """Its epoch; -1 with an error."""

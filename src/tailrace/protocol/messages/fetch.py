@@ -11,23 +11,22 @@ The broker encodes a response with `codec.gather`, which does not copy the recor
 decoder returns views of its frame.
 """
 
-# ruff: noqa: RUF009 - `wire` makes a dataclass field, as dataclasses.field does.
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 from uuid import UUID
 
-from tailrace.protocol.fields import NO_UUID, Buffer, Records, wire, wire_array
-from tailrace.protocol.messages.leadership import LeaderIdAndEpoch, NodeEndpoint
+from tailrace.protocol.fields import Records, wire, wire_array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaState:
     """The follower that sends the request."""
 
-    replica_id: int = wire("int32", default=-1)
+    replica_id: int = wire("int32", since=15, default=-1)
     """The broker; -1: a consumer."""
-    replica_epoch: int = wire("int64", default=-1)
+    replica_epoch: int = wire("int64", since=15, default=-1)
     """Its broker epoch; -1: not known."""
 
 
@@ -47,9 +46,9 @@ class FetchPartition:
     """First offset that a follower has; -1 from a consumer."""
     partition_max_bytes: int = wire("int32")
     """Most bytes of this partition; one batch may be larger (KIP-74)."""
-    replica_directory_id: UUID = wire("uuid", since=17, tag=0, default=NO_UUID)
+    replica_directory_id: UUID = wire("uuid", since=17, tag=0)
     """Directory of the follower's replica."""
-    high_watermark: int = wire("int64", since=18, tag=1, default=2**63 - 1)
+    high_watermark: int = wire("int64", since=18, tag=1, default=9_223_372_036_854_775_807)
     """High watermark that the follower knows; -1: none, 2^63 - 1: it does not say."""
 
 
@@ -81,6 +80,8 @@ class ForgottenTopic:
 class FetchRequest:
     """Send records of these partitions, when enough are there."""
 
+    first_version: ClassVar[int] = 4
+    last_version: ClassVar[int] = 18
     flexible_since: ClassVar[int] = 12
 
     cluster_id: str | None = wire("string", since=12, nullable_since=12, tag=0, default=None)
@@ -93,9 +94,9 @@ class FetchRequest:
     """Longest time to wait for `min_bytes`."""
     min_bytes: int = wire("int32")
     """Bytes of records to wait for."""
-    max_bytes: int = wire("int32", default=2**31 - 1)
+    max_bytes: int = wire("int32", since=3, default=2_147_483_647)
     """Most bytes in the answer; one batch may be larger (KIP-74)."""
-    isolation_level: int = wire("int8")
+    isolation_level: int = wire("int8", since=4)
     """0: up to the high watermark; 1: up to the last stable offset."""
     session_id: int = wire("int32", since=7)
     """The fetch session; 0: none."""
@@ -113,10 +114,20 @@ class FetchRequest:
 class EpochEndOffset:
     """End offset of a leader epoch."""
 
-    epoch: int = wire("int32", default=-1)
+    epoch: int = wire("int32", since=12, default=-1)
     """The epoch."""
-    end_offset: int = wire("int64", default=-1)
+    end_offset: int = wire("int64", since=12, default=-1)
     """The offset after its last record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderIdAndEpoch:
+    """The leader of a partition, as far as the answering broker knows."""
+
+    leader_id: int = wire("int32", since=12, default=-1)
+    """The broker; -1: not known."""
+    leader_epoch: int = wire("int32", since=12, default=-1)
+    """Its epoch; -1: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +144,9 @@ class SnapshotId:
 class AbortedTransaction:
     """A transaction whose records a read_committed consumer drops."""
 
-    producer_id: int = wire("int64")
+    producer_id: int = wire("int64", since=4)
     """Its producer id."""
-    first_offset: int = wire("int64")
+    first_offset: int = wire("int64", since=4)
     """The offset of its first record."""
 
 
@@ -168,10 +179,6 @@ class PartitionData:
     records: Records | None = wire("records", nullable_since=0)
     """Batches as they stand in the log; the last one may be cut off."""
 
-    def received_records(self) -> memoryview:
-        """The records of an answer that came over the wire, which are always in memory."""
-        return memoryview(cast("Buffer", self.records or b""))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchableTopicResponse:
@@ -186,9 +193,25 @@ class FetchableTopicResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEndpoint:
+    """Address of a broker."""
+
+    node_id: int = wire("int32", since=16)
+    """The broker."""
+    host: str = wire("string", since=16)
+    """Host name to connect to."""
+    port: int = wire("int32", since=16)
+    """Port to connect to."""
+    rack: str | None = wire("string", since=16, nullable_since=16, default=None)
+    """The broker's rack, where it has one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResponse:
     """The records that were there, by topic and partition."""
 
+    first_version: ClassVar[int] = 4
+    last_version: ClassVar[int] = 18
     flexible_since: ClassVar[int] = 12
 
     throttle_time_ms: int = wire("int32", since=1)

@@ -6,25 +6,20 @@
 v2 and v5 change no field.
 """
 
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-
-
-class CoordinatorKeyType(IntEnum):
-    """Kinds of coordinator keys."""
-
-    GROUP = 0
-    TRANSACTION = 1
-    SHARE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindCoordinatorRequest:
     """Ask for the coordinators of these keys."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 6
     flexible_since: ClassVar[int] = 3
 
     key: str = wire("string", until=3)
@@ -57,6 +52,8 @@ class Coordinator:
 class FindCoordinatorResponse:
     """The coordinators: one broker up to v3, one for each key from v4."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 6
     flexible_since: ClassVar[int] = 3
 
     throttle_time_ms: int = wire("int32", since=1)

@@ -3,11 +3,12 @@
 v1   flexible
 """
 
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
 from dataclasses import dataclass
 from typing import ClassVar
 
 from tailrace.protocol.fields import wire, wire_array
-from tailrace.protocol.messages.alter_configs import AlterConfigsResourceResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,8 @@ class IncrementalAlterConfigsResource:
 class IncrementalAlterConfigsRequest:
     """Change settings of these."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 1
     flexible_since: ClassVar[int] = 1
 
     resources: tuple[IncrementalAlterConfigsResource, ...] = wire_array(
@@ -49,12 +52,30 @@ class IncrementalAlterConfigsRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IncrementalAlterConfigsResourceResponse:
+    """The result for one resource."""
+
+    error_code: int = wire("int16")
+    """0, or why nothing was changed."""
+    error_message: str | None = wire("string", nullable_since=0)
+    """The error message, or None."""
+    resource_type: int = wire("int8")
+    """As in the request."""
+    resource_name: str = wire("string")
+    """As in the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IncrementalAlterConfigsResponse:
     """The results of the changes."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 1
     flexible_since: ClassVar[int] = 1
 
     throttle_time_ms: int = wire("int32")
-    """Time for which a quota throttles the client, in milliseconds."""
-    responses: tuple[AlterConfigsResourceResponse, ...] = wire_array(AlterConfigsResourceResponse)
+    """How long a quota throttles the client, in milliseconds."""
+    responses: tuple[IncrementalAlterConfigsResourceResponse, ...] = wire_array(
+        IncrementalAlterConfigsResourceResponse
+    )
     """The results, by resource."""

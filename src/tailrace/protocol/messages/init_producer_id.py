@@ -6,6 +6,8 @@ v4 and v5 add errors and change no field (KIP-588, KIP-890). v6 (KIP-939) is not
 does not advertise it.
 """
 
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,6 +18,8 @@ from tailrace.protocol.fields import wire
 class InitProducerIdRequest:
     """Ask for a producer id."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 6
     flexible_since: ClassVar[int] = 2
 
     transactional_id: str | None = wire("string", nullable_since=0)
@@ -26,12 +30,18 @@ class InitProducerIdRequest:
     """The current id of a producer that asks for a new epoch."""
     producer_epoch: int = wire("int16", since=3, default=-1)
     """Its current epoch."""
+    enable2_pc: bool = wire("bool", since=6)
+    """Whether the producer takes part in two-phase commits (KIP-939)."""
+    keep_prepared_txn: bool = wire("bool", since=6)
+    """Whether to leave a prepared transaction as it is, not to abort it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducerIdResponse:
     """The id."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 6
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")
@@ -42,3 +52,7 @@ class InitProducerIdResponse:
     """The id."""
     producer_epoch: int = wire("int16")
     """Its epoch."""
+    ongoing_txn_producer_id: int = wire("int64", since=6, default=-1)
+    """Producer id of the prepared transaction; -1: there is none."""
+    ongoing_txn_producer_epoch: int = wire("int16", since=6, default=-1)
+    """Its epoch; -1: there is none."""

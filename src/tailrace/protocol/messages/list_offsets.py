@@ -8,6 +8,8 @@
 v11 adds a timestamp to ask for and changes no field (KIP-1023).
 """
 
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -40,9 +42,11 @@ class ListOffsetsTopic:
 class ListOffsetsRequest:
     """Ask for the offsets of these partitions at these times."""
 
+    first_version: ClassVar[int] = 1
+    last_version: ClassVar[int] = 11
     flexible_since: ClassVar[int] = 6
 
-    replica_id: int = wire("int32", default=-1)
+    replica_id: int = wire("int32")
     """The follower that asks; -1: a consumer."""
     isolation_level: int = wire("int8", since=2)
     """0: the end is the high watermark; 1: it is the last stable offset."""
@@ -60,9 +64,9 @@ class ListOffsetsPartitionResponse:
     """The partition."""
     error_code: int = wire("int16")
     """0, or why there is no offset."""
-    timestamp: int = wire("int64", default=-1)
+    timestamp: int = wire("int64", since=1, default=-1)
     """Timestamp of the record found; -1: none."""
-    offset: int = wire("int64", default=-1)
+    offset: int = wire("int64", since=1, default=-1)
     """Its offset; -1: none."""
     leader_epoch: int = wire("int32", since=4, default=-1)
     """Its leader epoch; -1: none."""
@@ -82,6 +86,8 @@ class ListOffsetsTopicResponse:
 class ListOffsetsResponse:
     """The requested offsets."""
 
+    first_version: ClassVar[int] = 1
+    last_version: ClassVar[int] = 11
     flexible_since: ClassVar[int] = 6
 
     throttle_time_ms: int = wire("int32", since=2)

@@ -7,16 +7,13 @@ v7   leader epochs (KIP-320)            v12  topics by id alone
 v8   authorized operations (KIP-430)    v13  an error for the whole answer (KIP-1102)
 """
 
-# ruff: noqa: RUF009 - `wire` makes a dataclass field, as dataclasses.field does.
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
 from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import wire, wire_array
-
-NO_OPERATIONS = -(2**31)
-"""The value for authorized operations that were not requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +30,8 @@ class MetadataRequestTopic:
 class MetadataRequest:
     """Ask for the brokers, and for the leaders of these topics."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 13
     flexible_since: ClassVar[int] = 9
 
     topics: tuple[MetadataRequestTopic, ...] | None = wire_array(
@@ -95,14 +94,16 @@ class MetadataResponseTopic:
     """Whether Kafka keeps its own state in it."""
     partitions: tuple[MetadataResponsePartition, ...] = wire_array(MetadataResponsePartition)
     """Its partitions."""
-    topic_authorized_operations: int = wire("int32", since=8, default=NO_OPERATIONS)
-    """Operations on the topic that the client may do, as bits."""
+    topic_authorized_operations: int = wire("int32", since=8, default=-2_147_483_648)
+    """What the client may do with it, as bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponse:
     """The brokers and the requested topics."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 13
     flexible_since: ClassVar[int] = 9
 
     throttle_time_ms: int = wire("int32", since=3)
@@ -115,7 +116,7 @@ class MetadataResponse:
     """The broker that creates and deletes topics; -1: not known."""
     topics: tuple[MetadataResponseTopic, ...] = wire_array(MetadataResponseTopic)
     """The requested topics."""
-    cluster_authorized_operations: int = wire("int32", since=8, until=10, default=NO_OPERATIONS)
-    """Operations on the cluster that the client may do, as bits."""
+    cluster_authorized_operations: int = wire("int32", since=8, until=10, default=-2_147_483_648)
+    """What the client may do with the cluster, as bits."""
     error_code: int = wire("int16", since=13)
     """0, or REBOOTSTRAP_REQUIRED."""

@@ -9,14 +9,13 @@ The records of a decoded request are views of the frame: nothing is copied, and 
 frame in memory.
 """
 
-# ruff: noqa: RUF009 - `wire` makes a dataclass field, as dataclasses.field does.
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
 from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from tailrace.protocol.fields import Buffer, wire, wire_array
-from tailrace.protocol.messages.leadership import LeaderIdAndEpoch, NodeEndpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +44,11 @@ class TopicProduceData:
 class ProduceRequest:
     """Append these batches."""
 
+    first_version: ClassVar[int] = 3
+    last_version: ClassVar[int] = 13
     flexible_since: ClassVar[int] = 9
 
-    transactional_id: str | None = wire("string", nullable_since=3, default=None)
+    transactional_id: str | None = wire("string", since=3, nullable_since=3, default=None)
     """The producer's transactional id, where it has one."""
     acks: int = wire("int16")
     """Replicas to wait for: 0 none and no answer, 1 the leader, -1 all in sync."""
@@ -61,10 +62,20 @@ class ProduceRequest:
 class BatchIndexAndErrorMessage:
     """A record that its batch was refused for."""
 
-    batch_index: int = wire("int32")
+    batch_index: int = wire("int32", since=8)
     """Index of the record in its batch."""
-    batch_index_error_message: str | None = wire("string", nullable_since=0, default=None)
-    """The fault of the record."""
+    batch_index_error_message: str | None = wire("string", since=8, nullable_since=8, default=None)
+    """What is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderIdAndEpoch:
+    """The leader of a partition, as far as the answering broker knows."""
+
+    leader_id: int = wire("int32", since=10, default=-1)
+    """The broker; -1: not known."""
+    leader_epoch: int = wire("int32", since=10, default=-1)
+    """Its epoch; -1: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +115,25 @@ class TopicProduceResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEndpoint:
+    """Address of a broker."""
+
+    node_id: int = wire("int32", since=10)
+    """The broker."""
+    host: str = wire("string", since=10)
+    """Host name to connect to."""
+    port: int = wire("int32", since=10)
+    """Port to connect to."""
+    rack: str | None = wire("string", since=10, nullable_since=10, default=None)
+    """The broker's rack, where it has one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceResponse:
     """The results for the batches; not sent for acks 0."""
 
+    first_version: ClassVar[int] = 3
+    last_version: ClassVar[int] = 13
     flexible_since: ClassVar[int] = 9
 
     responses: tuple[TopicProduceResponse, ...] = wire_array(TopicProduceResponse)

@@ -4,6 +4,8 @@ v1 changes no field: after v0 the tokens are sent without a Kafka header, after 
 `SaslAuthenticate` (KIP-152).
 """
 
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +16,8 @@ from tailrace.protocol.fields import wire, wire_array
 class SaslHandshakeRequest:
     """Ask to authenticate with this mechanism."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 1
     flexible_since: ClassVar[int] = 32_767
     """In no version."""
 
@@ -25,6 +29,8 @@ class SaslHandshakeRequest:
 class SaslHandshakeResponse:
     """Whether the mechanism is offered."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 1
     flexible_since: ClassVar[int] = 32_767
     """In no version."""
 

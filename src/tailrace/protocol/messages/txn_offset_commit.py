@@ -5,6 +5,8 @@
 v4 adds an error and changes no field (KIP-890).
 """
 
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -41,6 +43,8 @@ class TxnOffsetCommitRequestTopic:
 class TxnOffsetCommitRequest:
     """Commit these offsets with the transaction."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 5
     flexible_since: ClassVar[int] = 3
 
     transactional_id: str = wire("string")
@@ -87,6 +91,8 @@ class TxnOffsetCommitResponseTopic:
 class TxnOffsetCommitResponse:
     """The results for all offsets."""
 
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 5
     flexible_since: ClassVar[int] = 3
 
     throttle_time_ms: int = wire("int32")

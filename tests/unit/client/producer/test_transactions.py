@@ -27,13 +27,11 @@ from tailrace.client.producer.transactions.requests import (
     PendingOperation,
 )
 from tailrace.client.producer.transactions.state import State
+from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from tailrace.protocol.messages.end_txn import EndTxnRequest
-from tailrace.protocol.messages.find_coordinator import (
-    CoordinatorKeyType,
-    FindCoordinatorRequest,
-)
+from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
 )

@@ -46,12 +46,12 @@ from tailrace.client.producer.transactions.state import REACHED_FROM, State, mis
 from tailrace.errors import RetriableError
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from tailrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from tailrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from tailrace.protocol.messages.find_coordinator import CoordinatorKeyType
 from tailrace.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,

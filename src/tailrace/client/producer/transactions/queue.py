@@ -17,7 +17,8 @@ from tailrace.client.producer.transactions.requests import (
     find_coordinator,
 )
 from tailrace.protocol.apis import ApiKey
-from tailrace.protocol.messages.find_coordinator import CoordinatorKeyType, FindCoordinatorResponse
+from tailrace.protocol.coordinator_keys import CoordinatorKeyType
+from tailrace.protocol.messages.find_coordinator import FindCoordinatorResponse
 
 
 class RequestQueue:

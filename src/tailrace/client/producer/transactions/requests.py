@@ -28,13 +28,14 @@ from tailrace.client.producer.errors import (
 from tailrace.client.producer.transactions.sequences import ProducerIdAndEpoch
 from tailrace.model import TopicPartition
 from tailrace.protocol.apis import ApiKey
+from tailrace.protocol.coordinator_keys import CoordinatorKeyType
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from tailrace.protocol.messages.find_coordinator import CoordinatorKeyType, FindCoordinatorRequest
+from tailrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tailrace.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,

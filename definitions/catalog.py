@@ -1,0 +1,75 @@
+"""Which definitions are written: one name for each API, embedded message and coordinator record."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from definitions.model import snake_case
+
+APIS = (
+    "Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "FindCoordinator",
+    "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup", "DescribeGroups", "ListGroups",
+    "SaslHandshake", "ApiVersions", "CreateTopics", "DeleteTopics", "DeleteRecords",
+    "InitProducerId", "OffsetForLeaderEpoch", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn",
+    "WriteTxnMarkers", "TxnOffsetCommit", "DescribeConfigs", "AlterConfigs", "AlterReplicaLogDirs",
+    "DescribeLogDirs", "SaslAuthenticate", "CreatePartitions", "DeleteGroups", "ElectLeaders",
+    "IncrementalAlterConfigs", "AlterPartitionReassignments", "ListPartitionReassignments",
+    "OffsetDelete", "DescribeCluster", "DescribeProducers", "DescribeTransactions",
+    "ListTransactions", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
+    "GetTelemetrySubscriptions", "PushTelemetry", "ListConfigResources", "DescribeTopicPartitions",
+)  # fmt: skip
+"""APIs by Kafka's names, in the order of their keys; each has a request and a response."""
+
+EMBEDDED = ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment")
+"""What consumers put into fields of JoinGroup and SyncGroup, which brokers do not read."""
+
+GROUP_RECORDS = (
+    "LegacyOffsetCommit", "OffsetCommit", "GroupMetadata", "ConsumerGroupMetadata",
+    "ConsumerGroupPartitionMetadata", "ConsumerGroupMemberMetadata",
+    "ConsumerGroupTargetAssignmentMetadata", "ConsumerGroupTargetAssignmentMember",
+    "ConsumerGroupCurrentMemberAssignment", "ConsumerGroupRegularExpression",
+)  # fmt: skip
+"""Records of `__consumer_offsets`, in the order of their types; each has a key and a value."""
+
+TRANSACTION_RECORDS = ("TransactionLog",)
+"""Records of `__transaction_state`, likewise."""
+
+_MESSAGES = "common/message"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleSource:
+    """A module to write, and the definitions that are in it."""
+
+    package: str
+    """Its package below `tailrace.protocol`."""
+    name: str
+    """Its name; also that of its section in words.toml."""
+    jar: str
+    """The jar that has the definitions, without the version."""
+    definitions: tuple[str, ...]
+    """The paths of the definitions in the jar."""
+
+    @property
+    def section(self) -> str:
+        """Its section in words.toml."""
+        return self.name if self.package == "messages" else f"{self.package}.{self.name}"
+
+
+def sources() -> Iterator[ModuleSource]:
+    """Every module to write."""
+    yield from (_source("messages", "kafka-clients", name, "Request", "Response") for name in APIS)
+    yield from (_source("messages", "kafka-clients", name, "") for name in EMBEDDED)
+    for jar, names in (
+        ("kafka-group-coordinator", GROUP_RECORDS),
+        ("kafka-transaction-coordinator", TRANSACTION_RECORDS),
+    ):
+        yield from (_source("records", jar, name, "Key", "Value") for name in names)
+
+
+def _source(package: str, jar: str, name: str, *parts: str) -> ModuleSource:
+    return ModuleSource(
+        package=package,
+        name=snake_case(name),
+        jar=jar,
+        definitions=tuple(f"{_MESSAGES}/{name}{part}.json" for part in parts),
+    )

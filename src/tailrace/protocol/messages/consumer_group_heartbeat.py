@@ -1,0 +1,90 @@
+"""ConsumerGroupHeartbeat (68): the one request of the consumer protocol's members (KIP-848).
+
+v1   subscription by regular expression, ids that consumers make (KIP-1082)
+
+A member joins, reports and leaves with it, and receives its assignment in the answer.
+"""
+
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
+from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
+
+from tailrace.protocol.fields import wire, wire_array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPartitions:
+    """Partitions of one topic."""
+
+    topic_id: UUID = wire("uuid")
+    """The topic by id."""
+    partitions: tuple[int, ...] = wire_array("int32")
+    """Its partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupHeartbeatRequest:
+    """The member is there; None and -1 stand for what has not changed since the last request."""
+
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 1
+    flexible_since: ClassVar[int] = 0
+
+    group_id: str = wire("string")
+    """The group."""
+    member_id: str = wire("string")
+    """The member; from v1 on the consumer makes the id."""
+    member_epoch: int = wire("int32")
+    """Epoch of the member; 0: join, -1: leave, -2: leave and come back as a static member."""
+    instance_id: str | None = wire("string", nullable_since=0, default=None)
+    """Its name, if it is a static member; None if not."""
+    rack_id: str | None = wire("string", nullable_since=0, default=None)
+    """The consumer's rack, where it has one."""
+    rebalance_timeout_ms: int = wire("int32", default=-1)
+    """How long the member may take to give up partitions, in milliseconds."""
+    subscribed_topic_names: tuple[str, ...] | None = wire_array(
+        "string", nullable_since=0, default=None
+    )
+    """The topics that the member subscribes to."""
+    subscribed_topic_regex: str | None = wire("string", since=1, nullable_since=1, default=None)
+    """A regular expression of the topics that the member subscribes to."""
+    server_assignor: str | None = wire("string", nullable_since=0, default=None)
+    """The assignor that the broker is to use; None: the group's own choice."""
+    topic_partitions: tuple[TopicPartitions, ...] | None = wire_array(
+        TopicPartitions, nullable_since=0, default=None
+    )
+    """The partitions that the member has, by topic; None: as before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What the member is to have."""
+
+    topic_partitions: tuple[TopicPartitions, ...] = wire_array(TopicPartitions)
+    """The partitions, by topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupHeartbeatResponse:
+    """The member's epoch, and its assignment when that has changed."""
+
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 1
+    flexible_since: ClassVar[int] = 0
+
+    throttle_time_ms: int = wire("int32")
+    """How long a quota throttles the client, in milliseconds."""
+    error_code: int = wire("int16")
+    """0, or why not."""
+    error_message: str | None = wire("string", nullable_since=0, default=None)
+    """The error message, or None."""
+    member_id: str | None = wire("string", nullable_since=0, default=None)
+    """The id that the broker has made for the member, in v0; else None."""
+    member_epoch: int = wire("int32")
+    """Epoch of the member."""
+    heartbeat_interval_ms: int = wire("int32")
+    """When to send the next heartbeat, in milliseconds."""
+    assignment: Assignment | None = wire(Assignment, nullable_since=0, default=None)
+    """The assignment; None: as before."""

@@ -1,0 +1,90 @@
+"""JoinGroup (11): a member joins a classic group, and waits until the others have joined too.
+
+v1   rebalance timeout                  v6   flexible
+v2   throttle time                      v7   protocol type in the answer (KIP-559)
+v4   an id before joining (KIP-394)     v8   reason (KIP-800)
+v5   static members (KIP-345)           v9   a leader that assigns nothing (KIP-814)
+"""
+
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tailrace.protocol.fields import wire, wire_array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroupRequestProtocol:
+    """A protocol that the member supports."""
+
+    name: str = wire("string")
+    """The protocol; for consumers, the name of an assignor."""
+    metadata: bytes = wire("bytes")
+    """What the member tells the leader; for consumers, a `ConsumerProtocolSubscription`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroupRequest:
+    """Join this group."""
+
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 9
+    flexible_since: ClassVar[int] = 6
+
+    group_id: str = wire("string")
+    """The group."""
+    session_timeout_ms: int = wire("int32")
+    """How long the member may be silent, in milliseconds."""
+    rebalance_timeout_ms: int = wire("int32", since=1, default=-1)
+    """How long others wait for this member in a rebalance; -1: the session timeout."""
+    member_id: str = wire("string")
+    """The member; empty for one that has no id yet."""
+    group_instance_id: str | None = wire("string", since=5, nullable_since=5, default=None)
+    """Its name, if it is a static member (KIP-345)."""
+    protocol_type: str = wire("string")
+    """What the group is for: `consumer`, or a name of the clients' own."""
+    protocols: tuple[JoinGroupRequestProtocol, ...] = wire_array(JoinGroupRequestProtocol)
+    """The protocols that it supports, the preferred one first."""
+    reason: str | None = wire("string", since=8, nullable_since=8, default=None)
+    """Why, for the broker's log (KIP-800)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroupResponseMember:
+    """A member, as the leader is told of it."""
+
+    member_id: str = wire("string")
+    """The member."""
+    group_instance_id: str | None = wire("string", since=5, nullable_since=5, default=None)
+    """Its name, if it is a static member (KIP-345)."""
+    metadata: bytes = wire("bytes")
+    """What the member has sent for the chosen protocol."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroupResponse:
+    """The new generation of the group."""
+
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 9
+    flexible_since: ClassVar[int] = 6
+
+    throttle_time_ms: int = wire("int32", since=2)
+    """How long a quota throttles the client, in milliseconds."""
+    error_code: int = wire("int16")
+    """0, or why the member is not in it."""
+    generation_id: int = wire("int32", default=-1)
+    """Generation of the group; -1 with an error."""
+    protocol_type: str | None = wire("string", since=7, nullable_since=7, default=None)
+    """What the group is for: `consumer`, or a name of the clients' own."""
+    protocol_name: str | None = wire("string", nullable_since=7)
+    """The protocol that all members have in common, such as an assignor's name."""
+    leader: str = wire("string")
+    """The member that assigns the partitions."""
+    skip_assignment: bool = wire("bool", since=9)
+    """Whether the leader leaves the assignment as it is."""
+    member_id: str = wire("string")
+    """The id of this member."""
+    members: tuple[JoinGroupResponseMember, ...] = wire_array(JoinGroupResponseMember)
+    """All members if this one is the leader, else empty."""

@@ -1,0 +1,37 @@
+"""Records of type 6 of `__consumer_offsets`: the epoch of a target assignment (KIP-848)."""
+
+# Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tailrace.protocol.fields import wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupTargetAssignmentMetadataKey:
+    """What a record is about."""
+
+    record_type: ClassVar[int] = 6
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 0
+    flexible_since: ClassVar[int] = 32_767
+    """In no version."""
+
+    group_id: str = wire("string")
+    """The group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupTargetAssignmentMetadataValue:
+    """A target assignment."""
+
+    record_type: ClassVar[int] = 6
+    first_version: ClassVar[int] = 0
+    last_version: ClassVar[int] = 0
+    flexible_since: ClassVar[int] = 0
+
+    assignment_epoch: int = wire("int32")
+    """Epoch of the group that it is for."""
+    assignment_timestamp: int = wire("int64", tag=0)
+    """When it was made, in milliseconds since 1970; 0: not known (KIP-1263)."""
