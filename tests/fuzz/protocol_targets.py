@@ -1,10 +1,25 @@
-"""Fuzz targets of a peer: every request a broker reads, every response our client reads."""
+"""What a peer can send us, and what is in records of coordinators: every generated decoder."""
 
-from tailrace.protocol import frames
+from tailrace.protocol import codec, frames
 from tailrace.protocol.apis import APIS, SPOKEN, Api
+from tailrace.protocol.coordinator_records import (
+    GroupRecordType,
+    MalformedRecordError,
+    RecordType,
+    TransactionRecordType,
+    UnknownRecordError,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+    key_class,
+    record_type,
+    value_class,
+)
 from tailrace.protocol.errors import MalformedMessageError
+from tailrace.protocol.fields import Message
 from tests.fuzz.engine import FuzzTarget
-from tests.unit.protocol.strategies import full_message
+from tests.unit.protocol.strategies import WIRE_MESSAGES, full_message, versions_of
 
 
 def read_request(data: bytes) -> object:
@@ -56,6 +71,49 @@ def _responses(api: Api, version: int) -> FuzzTarget:
     )
 
 
+def _bodies(message: type[Message]) -> FuzzTarget:
+    """A message that no table of APIs has yet: the first byte says which version it is."""
+    flexible = message.flexible_since
+    versions = {message.first_version, flexible - 1, flexible, message.last_version}
+
+    def run(data: bytes) -> object:
+        version = data[0] if data and data[0] in versions_of(message) else message.last_version
+        return codec.decode(message, version, memoryview(data)[1:])
+
+    seeds = []
+    for version in sorted(versions & {*versions_of(message)}):
+        seed = bytearray([version])
+        codec.encode(full_message(message, version), version, seed)  # type: ignore[arg-type]
+        seeds.append(bytes(seed))
+    return FuzzTarget(
+        name=message.__name__, seeds=tuple(seeds), run=run, refusals=(MalformedMessageError,)
+    )
+
+
+def _records(kind: RecordType) -> FuzzTarget:
+    """Keys and values of one type: the first byte says which of them it is."""
+    key, value = key_class(kind), value_class(kind)
+
+    def run(data: bytes) -> object:
+        if data[:1] == b"k":
+            return record_type(type(kind), data[1:]), decode_key(key, data[1:])
+        return decode_value(value, data[1:])
+
+    seeds = [b"k" + encode_key(full_message(key, 0))]  # type: ignore[arg-type]
+    seeds += [
+        b"v" + encode_value(full_message(value, version), version)  # type: ignore[arg-type]
+        for version in versions_of(value)
+    ]
+    return FuzzTarget(
+        name=f"{kind.name} records",
+        seeds=tuple(seeds),
+        run=run,
+        refusals=(MalformedRecordError, UnknownRecordError),
+    )
+
+
+_SPOKEN_MESSAGES = {message for api in SPOKEN.values() for message in (api.request, api.response)}
+
 TARGETS: tuple[FuzzTarget, ...] = (
     FuzzTarget(
         name="request header",
@@ -70,4 +128,6 @@ TARGETS: tuple[FuzzTarget, ...] = (
         for version in api.versions
         if version in {api.response.flexible_since - 1, api.last_version}
     ),
+    *(_bodies(message) for message in WIRE_MESSAGES if message not in _SPOKEN_MESSAGES),
+    *map(_records, (*GroupRecordType, *TransactionRecordType)),
 )

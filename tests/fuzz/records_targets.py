@@ -14,13 +14,6 @@ from tailrace.records.checks import check_records
 from tailrace.records.codecs import compress, decompress
 from tailrace.records.columns import ColumnsBuilder
 from tailrace.records.control import ControlType, EndTransactionMarker, read_end_transaction_marker
-from tailrace.records.group_records import (
-    CorruptGroupRecordError,
-    UnknownGroupRecordError,
-    decode_group,
-    decode_key,
-    decode_offset_commit,
-)
 from tailrace.records.legacy import read_all_batches
 from tailrace.records.runs import batches_of, read_runs
 from tests.fuzz.engine import FuzzTarget
@@ -135,14 +128,6 @@ def read_marker(data: bytes) -> EndTransactionMarker:
     return read_end_transaction_marker(data[:4], data[4:])
 
 
-def read_group_record(data: bytes) -> object:
-    """Reads a key, and a value of either kind; the first byte says which."""
-    number, rest = data[:1], data[1:]
-    if number == b"k":
-        return decode_key(rest)
-    return decode_group(rest) if number == b"g" else decode_offset_commit(rest)
-
-
 def decompress_bounded(data: bytes, *, codec: Codec) -> int:
     """Decompresses with a limit, which holds."""
     size = len(decompress(codec, memoryview(data), OUTPUT_LIMIT))
@@ -153,29 +138,6 @@ def decompress_bounded(data: bytes, *, codec: Codec) -> int:
 _MARKER = EndTransactionMarker(type=ControlType.COMMIT, coordinator_epoch=3)
 _BATCHES = tuple(seed_batch(codec) for codec in Codec)
 _TEXTS = (b"", b"one line\n" * 40, bytes(range(256)) * 300)
-
-_GROUP_RECORDS = (
-    b"k\0\1\0\5group\0\6planes\0\0\0\1",
-    b"k\0\2\0\5group",
-    b"c\0\1" + bytes(8) + b"\0\4meta" + bytes(16),
-    b"c\0\4" + bytes(12) + b"\5meta" + bytes(8) + b"\1\0\x10" + bytes(16),
-    b"g\0\3\0\1c"
-    + bytes(4)
-    + b"\0\1r\0\1m"
-    + bytes(8)
-    + b"\0\0\0\1"
-    + b"\0\1m\0\1i\0\1c\0\1h"
-    + bytes(8)
-    + b"\0\0\0\1s\0\0\0\1a",
-    b"g\0\4\2c"
-    + bytes(4)
-    + b"\2r\2m"
-    + bytes(8)
-    + b"\2"
-    + b"\2m\2i\2c\2h"
-    + bytes(8)
-    + b"\2s\2a\0\0",
-)
 
 TARGETS: tuple[FuzzTarget, ...] = (
     FuzzTarget(name="read batches", seeds=_BATCHES, run=read_all, refusals=REFUSALS),
@@ -213,12 +175,6 @@ TARGETS: tuple[FuzzTarget, ...] = (
         seeds=(_MARKER.key + _MARKER.value,),
         run=read_marker,
         refusals=(CorruptionError,),
-    ),
-    FuzzTarget(
-        name="read group records",
-        seeds=_GROUP_RECORDS,
-        run=read_group_record,
-        refusals=(CorruptGroupRecordError, UnknownGroupRecordError),
     ),
     *(
         FuzzTarget(

@@ -43,14 +43,14 @@ def groups(directory: str, *, as_json: bool, on_damage: str) -> None:
 def _objects(found: GroupsFound) -> Iterator[str]:
     for each in found.offsets:
         yield _object("offset", _fields(each))
-    for name, group in sorted(found.groups.items()):
+    for name, (version, group) in sorted(found.groups.items()):
         fields: dict[str, object] = {
             "group": name,
             "protocol_type": group.protocol_type,
             "generation": group.generation,
             "protocol": group.protocol,
             "members": len(group.members),
-            "state_timestamp": group.state_timestamp,
+            "state_timestamp": group.current_state_timestamp if version >= 2 else None,
         }
         yield _object("group", fields)
     names = {each.group for each in found.offsets} | found.groups.keys()
@@ -62,16 +62,16 @@ def _object(kind: str, fields: dict[str, object]) -> str:
 
 
 def _fields(each: GroupOffset) -> dict[str, object]:
-    commit = each.committed
+    version, commit = each.committed or (0, None)
     return {
         "group": each.group,
         "topic": each.partition.topic,
         "partition": each.partition.partition,
         "committed_offset": None if commit is None else commit.offset,
-        "leader_epoch": None if commit is None else commit.leader_epoch,
+        "leader_epoch": None if commit is None or version < 3 else commit.leader_epoch,
         "metadata": None if commit is None else commit.metadata,
         "commit_timestamp": None if commit is None else commit.commit_timestamp,
-        "expire_timestamp": None if commit is None else commit.expire_timestamp,
+        "expire_timestamp": None if commit is None or version != 1 else commit.expire_timestamp,
         "log_end_offset": each.log_end_offset,
         "lag": each.lag,
         "pending": [
@@ -80,7 +80,7 @@ def _fields(each: GroupOffset) -> dict[str, object]:
                 "metadata": pending.metadata,
                 "commit_timestamp": pending.commit_timestamp,
             }
-            for pending in each.pending
+            for _, pending in each.pending
         ],
     }
 
@@ -95,11 +95,11 @@ def _lines(found: GroupsFound) -> Iterator[str]:
 
 
 def _row(each: GroupOffset) -> tuple[str, ...]:
-    commit = each.committed
     committed, at, metadata = "-", "-", ""
-    if commit is not None:
+    if each.committed is not None:
+        commit = each.committed.value
         committed, at = str(commit.offset), iso_time(commit.commit_timestamp)
-        metadata = printable(commit.metadata or "")
+        metadata = printable(commit.metadata)
     return (
         printable(each.group),
         printable(str(each.partition)),
@@ -107,6 +107,6 @@ def _row(each: GroupOffset) -> tuple[str, ...]:
         "-" if each.log_end_offset is None else str(each.log_end_offset),
         "-" if each.lag is None else str(each.lag),
         at,
-        ",".join(str(pending.offset) for pending in each.pending) or "-",
+        ",".join(str(pending.offset) for _, pending in each.pending) or "-",
         metadata,
     )

@@ -9,8 +9,8 @@ A commit inside of a transaction counts from its marker on, and then only if no 
 committed the same partition meanwhile; an abort marker drops it. What has no marker at the end of
 the log is pending. These are the rules by which Kafka's coordinator loads the same records.
 
-Not here: the bytes of keys and values (`records.group_records`), and the groups of newer protocols:
-their records are counted, and their offset commits are those of all groups.
+Not here: the bytes of keys and values (`protocol.coordinator_records`), and the groups of newer
+protocols: their records are counted, and their offset commits are those of all groups.
 """
 
 from collections import Counter, defaultdict
@@ -20,6 +20,17 @@ from typing import NamedTuple
 
 from tailrace.errors import DirectoryError
 from tailrace.model import OFFSETS_TOPIC, TopicPartition
+from tailrace.protocol.coordinator_records import (
+    GroupRecordType,
+    MalformedRecordError,
+    UnknownRecordError,
+    Versioned,
+    decode_key,
+    decode_value,
+    record_type,
+)
+from tailrace.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tailrace.reading.directory import DataDirectory, unreadable
 from tailrace.reading.listing import settled
 from tailrace.reading.located import TellDamage
@@ -29,21 +40,33 @@ from tailrace.reading.view import UNREADABLE, open_view
 from tailrace.records.batch import Batch
 from tailrace.records.builder import Record, records_of
 from tailrace.records.control import ControlType, end_transaction_marker_or_none
-from tailrace.records.group_records import (
-    CorruptGroupRecordError,
-    GroupKey,
-    GroupMetadata,
-    OffsetCommit,
-    OffsetCommitKey,
-    UnknownGroupRecordError,
-    decode_group,
-    decode_key,
-    decode_offset_commit,
-)
 from tailrace.runtime.files import Files
+
+OffsetCommit = Versioned[OffsetCommitValue]
+GroupMetadata = Versioned[GroupMetadataValue]
 
 MALFORMED = "malformed record"
 """Name under which records of a known type and version are counted if their format is wrong."""
+
+
+def decode_group_key(key: bytes | None) -> OffsetCommitKey | GroupMetadataKey:
+    """The key of an offset commit or of a classic group.
+
+    Type 0, of brokers before 0.9, and type 1 have the same fields, and are the same key.
+
+    Raises:
+        UnknownRecordError: the key is of another type.
+        MalformedRecordError: there is no key, or it is not of its format.
+    """
+    kind = record_type(GroupRecordType, key)
+    assert key is not None
+    match kind:
+        case GroupRecordType.LEGACY_OFFSET_COMMIT | GroupRecordType.OFFSET_COMMIT:
+            return decode_key(OffsetCommitKey, key)
+        case GroupRecordType.GROUP_METADATA:
+            return decode_key(GroupMetadataKey, key)
+        case _:
+            raise UnknownRecordError(what="key type", number=kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +87,7 @@ class GroupOffset:
         """Offsets between the committed one and the log end, negative behind that end."""
         if self.committed is None or self.log_end_offset is None:
             return None
-        return self.log_end_offset - self.committed.offset
+        return self.log_end_offset - self.committed.value.offset
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,9 +132,9 @@ class CommitWalk:
         for record in records_of(batch):
             try:
                 self._see_record(record, batch.producer_id if batch.is_transactional else None)
-            except UnknownGroupRecordError as error:
+            except UnknownRecordError as error:
                 self.unknown[f"{error.what} {error.number}"] += 1
-            except CorruptGroupRecordError:
+            except MalformedRecordError:
                 self.unknown[MALFORMED] += 1
 
     def committed(self) -> dict[OffsetCommitKey, OffsetCommit]:
@@ -141,18 +164,18 @@ class CommitWalk:
                     self._committed[key] = stored
 
     def _see_record(self, record: Record, producer_id: int | None) -> None:
-        key = decode_key(record.key)
-        if isinstance(key, GroupKey):
+        key = decode_group_key(record.key)
+        if isinstance(key, GroupMetadataKey):
             if record.value is None:
                 self.groups.pop(key.group, None)
             else:
-                self.groups[key.group] = decode_group(record.value)
+                self.groups[key.group] = decode_value(GroupMetadataValue, record.value)
         elif record.value is None:
             self._committed.pop(key, None)
             for commits in self._pending.values():
                 commits.pop(key, None)
         else:
-            stored = _Stored(record.offset, decode_offset_commit(record.value))
+            stored = _Stored(record.offset, decode_value(OffsetCommitValue, record.value))
             if producer_id is None:
                 self._committed[key] = stored
             else:

@@ -1,17 +1,18 @@
 """The records of `__consumer_offsets` as named fields, for people and for JSON.
 
-What the bytes mean is `tailrace.records.group_records`; what the groups have committed in the end,
-`tailrace.offline.commits`.
+What the bytes mean is `tailrace.protocol.coordinator_records`; what the groups have committed in
+the end, `tailrace.offline.commits`.
 """
 
-from tailrace.records.group_records import (
-    CorruptGroupRecordError,
-    OffsetCommitKey,
-    UnknownGroupRecordError,
-    decode_group,
-    decode_key,
-    decode_offset_commit,
+from tailrace.offline.commits import decode_group_key
+from tailrace.protocol.coordinator_records import (
+    MalformedRecordError,
+    UnknownRecordError,
+    decode_value,
 )
+from tailrace.protocol.fields import fields_in
+from tailrace.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from tailrace.protocol.records.offset_commit import OffsetCommitValue
 
 Fields = dict[str, object]
 
@@ -20,37 +21,27 @@ def decode_group_record(key: bytes | None, value: bytes | None) -> Fields | None
     """The fields by name, or None where this is no record of a known type and version."""
     try:
         return _decode(key, value)
-    except (CorruptGroupRecordError, UnknownGroupRecordError):
+    except (MalformedRecordError, UnknownRecordError):
         return None
 
 
 def _decode(key: bytes | None, value: bytes | None) -> Fields:
-    found = decode_key(key)
+    found = decode_group_key(key)
     fields: Fields
-    if isinstance(found, OffsetCommitKey):
+    if isinstance(found, GroupMetadataKey):
+        fields = {"type": "group", "group": found.group}
+    else:
         fields = {
             "type": "offset-commit",
             "group": found.group,
             "topic": found.topic,
             "partition": found.partition,
         }
-    else:
-        fields = {"type": "group", "group": found.group}
     if value is None:
         return {**fields, "tombstone": True}
-    if isinstance(found, OffsetCommitKey):
-        return {**fields, **_commit(value)}
-    group = decode_group(value)
-    return {**fields, "protocol_type": group.protocol_type, "generation": group.generation}
-
-
-def _commit(value: bytes) -> Fields:
-    commit = decode_offset_commit(value)
-    fields: Fields = {"offset": commit.offset}
-    if commit.leader_epoch is not None:
-        fields["leader_epoch"] = commit.leader_epoch
-    fields["metadata"] = commit.metadata
-    fields["commit_timestamp"] = commit.commit_timestamp
-    if commit.expire_timestamp is not None:
-        fields["expire_timestamp"] = commit.expire_timestamp
-    return fields
+    if isinstance(found, GroupMetadataKey):
+        group = decode_value(GroupMetadataValue, value).value
+        return {**fields, "protocol_type": group.protocol_type, "generation": group.generation}
+    version, commit = decode_value(OffsetCommitValue, value)
+    names = [field.name for field in fields_in(OffsetCommitValue, version)]
+    return {**fields, **{name: getattr(commit, name) for name in names}}

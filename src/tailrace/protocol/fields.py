@@ -74,6 +74,13 @@ class Message(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
+class Record(Message, Protocol):
+    """The key or the value of a coordinator's record."""
+
+    record_type: ClassVar[int]
+    """The number in front of the key."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireField:
     """One field of a message, as declared."""

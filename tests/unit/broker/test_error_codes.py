@@ -23,7 +23,6 @@ from tailrace.errors import (
 from tailrace.handlers import services
 from tailrace.protocol.errors import ErrorCode
 from tailrace.records.batch import UnsupportedMagicError
-from tailrace.records.group_records import UnknownGroupRecordError
 from tailrace.storage.cleaner.rewrite import CleaningAbortedError, SegmentOverflowError
 
 ROOMS = (tailrace.storage, tailrace.records, tailrace.cluster, tailrace.replication)
@@ -32,7 +31,7 @@ NOT_MET = {
     # Before a broker serves, and inside of the cleaner.
     ListenError, CleaningAbortedError, SegmentOverflowError,
     # In the tools alone.
-    MissingExtraError, UnknownGroupRecordError,
+    MissingExtraError,
     # `plan_append` answers it as InvalidRecordError.
     UnsupportedMagicError,
 }  # fmt: skip

@@ -108,12 +108,12 @@ def only(files: MemoryFiles) -> GroupOffset:
 def committed(files: MemoryFiles) -> int | None:
     """The offset that the one group has committed."""
     offset = only(files)
-    return None if offset.committed is None else offset.committed.offset
+    return None if offset.committed is None else offset.committed.value.offset
 
 
 def pending(files: MemoryFiles) -> list[int]:
     """The pending offsets of the one group."""
-    return [each.offset for each in only(files).pending]
+    return [each.value.offset for each in only(files).pending]
 
 
 def test_the_last_commit_of_a_partition_counts(files: MemoryFiles, log: OffsetsLog) -> None:
@@ -123,8 +123,8 @@ def test_the_last_commit_of_a_partition_counts(files: MemoryFiles, log: OffsetsL
     first, second = found(files).offsets
     assert (first.group, first.partition) == ("g", FLIGHTS)
     assert first.committed is not None
-    assert (first.committed.offset, first.committed.metadata) == (30, "later")
-    assert first.committed.commit_timestamp == TIME
+    assert (first.committed.value.offset, first.committed.value.metadata) == (30, "later")
+    assert first.committed.value.commit_timestamp == TIME
     assert (second.group, second.partition.partition) == ("other", 1)
 
 
@@ -203,7 +203,7 @@ def test_groups_are_those_of_the_last_record_and_go_with_a_tombstone(
     log.add((b"\0\2" + string("gone"), group_value("consumer", 5)))
     log.add((b"\0\2" + string("g"), group_value("consumer", 2)), (b"\0\2" + string("gone"), None))
     groups = found(files).groups
-    assert {name: group.generation for name, group in groups.items()} == {"g": 2}
+    assert {name: group.value.generation for name, group in groups.items()} == {"g": 2}
 
 
 def test_what_is_not_known_is_counted_and_the_rest_is_read(
@@ -221,8 +221,8 @@ def test_what_is_not_known_is_counted_and_the_rest_is_read(
     assert committed(files) == 3
     assert found(files).unknown == {
         "key type 3": 2,
-        "offset commit version 9": 1,
-        "group version 9": 1,
+        "OffsetCommitValue version 9": 1,
+        "GroupMetadataValue version 9": 1,
         "malformed record": 1,
     }
 
@@ -246,7 +246,7 @@ def test_damage_is_an_error_unless_it_is_told(files: MemoryFiles, log: OffsetsLo
         found(files)
     told: list[Skipped] = []
     offsets = find_groups(files, find_partitions(files, "data"), tell=told.append).offsets
-    assert [each.committed.offset for each in offsets if each.committed] == [1, 3]
+    assert [each.committed.value.offset for each in offsets if each.committed] == [1, 3]
     assert [each.first_offset for each in told] == [1]
 
 
