@@ -153,8 +153,8 @@ class Kafka:
         """The lines that the latest start has printed so far."""
         return self.output.read_text(errors="replace").splitlines()
 
-    def dump(self, paths: Iterable[Path]) -> list[str]:
-        """Return the lines that Kafka's DumpLogSegments prints of these files and their records.
+    def dump(self, paths: Iterable[Path], *options: str) -> list[str]:
+        """What Kafka's DumpLogSegments prints of these files, records and indexes included.
 
         Raises:
             FatalError: it failed.
@@ -164,7 +164,7 @@ class Kafka:
         return run_java(
             self._java,
             self._class_path,
-            ["org.apache.kafka.tools.DumpLogSegments", *arguments],
+            ["org.apache.kafka.tools.DumpLogSegments", *arguments, *options],
         ).splitlines()
 
 

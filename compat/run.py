@@ -25,6 +25,7 @@ from compat import (
     checkpoints,
     cleaning,
     cleaning_again,
+    coordinating,
     damaged,
     default_layout,
     equality,
@@ -44,6 +45,7 @@ from compat.old_kafka import OldKafka
 from compat.processes import START_SECONDS_MAX
 from compat.processes import run as run_program
 from compat.report import Report, page
+from definitions.__main__ import differing
 from tailrace.errors import FatalError
 from tailrace.spark.java import find_java
 
@@ -117,6 +119,9 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     producer_ids.check(report, Kafka(java, jars, directory / "producer-ids"))
     report.section(f"Kafka {OLD_KAFKA.version} writes formats v0, v1 and v2, Tailrace opens")
     old_formats.check(report, OldKafka(java, tools.old_jars, directory / "old-kafka"), directory)
+    report.section("Messages and records of coordinators")
+    report.check("the message tables are those of Kafka's definitions", differing(KAFKA.version))
+    coordinating.check(report, Kafka(java, jars, directory / "coordinating"), directory)
     report.section("Our producer sends to Kafka")
     producing.check(report, Kafka(java, jars, directory / "producing"), directory)
 

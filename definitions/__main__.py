@@ -10,7 +10,7 @@ from compat.artifacts import KAFKA
 from definitions.catalog import sources
 from definitions.jars import Jars
 from definitions.model import parse
-from definitions.words import Words
+from definitions.words import FILE, Words
 from definitions.writer import write_module
 from tailrace.errors import FatalError
 
@@ -25,7 +25,7 @@ def modules(version: str) -> dict[Path, str]:
         FatalError: Maven cannot fetch the jars, a definition is not understood, or words are
             missing.
     """
-    jars, words = Jars(version, os.environ), Words()
+    jars, words = Jars(version, os.environ), Words(FILE.read_text(encoding="utf-8"))
     found = {}
     for source in sources():
         definitions = [parse(jars.read(source.jar, path)) for path in source.definitions]

@@ -138,7 +138,7 @@ def _add_struct(
     for told in told_fields:
         kind = told["type"].removeprefix("[]")
         if kind not in PRIMITIVES and kind not in structs:
-            inner = told.get("fields") or common[kind]["fields"]
+            inner = told["fields"] if "fields" in told else common[kind]["fields"]
             _add_struct(structs, common, kind, told_fields=inner)
     structs[name] = Struct(name=name, fields=tuple(_field(name, each) for each in told_fields))
 

@@ -25,8 +25,8 @@ FILE = Path(__file__).with_name("words.toml")
 class Words:
     """The sentences of words.toml, and which of them have been used."""
 
-    def __init__(self) -> None:
-        self._told = dict(_flat(tomllib.loads(FILE.read_text(encoding="utf-8"))))
+    def __init__(self, text: str) -> None:
+        self._told = dict(_flat(tomllib.loads(text)))
         self._used: set[str] = set()
         self._missing: set[str] = set()
 

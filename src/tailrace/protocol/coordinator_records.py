@@ -76,21 +76,20 @@ class Versioned(NamedTuple, Generic[R]):
     value: R
 
 
-@cache
 def key_class(kind: RecordType) -> type[Record]:
     """The class of the keys of a type."""
-    return _class_of(kind, "Key")
+    return _class_of(kind.name, "Key")
 
 
-@cache
 def value_class(kind: RecordType) -> type[Record]:
     """The class of the values of a type."""
-    return _class_of(kind, "Value")
+    return _class_of(kind.name, "Value")
 
 
-def _class_of(kind: RecordType, part: str) -> type[Record]:
-    module = import_module(f"{_RECORDS}.{kind.name.lower()}")
-    title = "".join(word.capitalize() for word in kind.name.split("_"))
+@cache  # By name: as numbers, types of different topics are equal.
+def _class_of(name: str, part: str) -> type[Record]:
+    module = import_module(f"{_RECORDS}.{name.lower()}")
+    title = "".join(word.capitalize() for word in name.split("_"))
     return cast("type[Record]", getattr(module, title + part))
 
 

@@ -229,7 +229,9 @@ def test_a_key_has_its_type_in_front(key: Record, data: str) -> None:
     "kind", [*GroupRecordType, *TransactionRecordType], ids=lambda each: each.name
 )
 def test_each_type_has_a_key_and_a_value(kind: RecordType) -> None:
-    """Both classes are there, and have the number of the type."""
+    """Both classes are there, under its name and with its number."""
+    names = [each.__name__ for each in (key_class(kind), value_class(kind))]
+    assert names == [f"{kind.name.title().replace('_', '')}{part}" for part in ("Key", "Value")]
     assert (key_class(kind).record_type, value_class(kind).record_type) == (kind, kind)
     assert record_type(type(kind), encode_key(key_class(kind)())) is kind
 
