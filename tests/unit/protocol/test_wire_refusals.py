@@ -6,7 +6,11 @@ import pytest
 
 from tailrace.errors import FatalError
 from tailrace.protocol import codec
-from tailrace.protocol.errors import MalformedMessageError, UnencodableMessageError
+from tailrace.protocol.errors import (
+    MalformedMessageError,
+    TooManyPartsError,
+    UnencodableMessageError,
+)
 from tailrace.protocol.fields import Message
 from tailrace.protocol.messages.delete_topics import DeleteTopicsRequest
 from tailrace.protocol.messages.fetch import FetchRequest
@@ -15,6 +19,8 @@ from tailrace.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from tailrace.protocol.messages.produce import ProduceRequest
 from tests.unit.protocol.strategies import (
     EVERY_MESSAGE,
+    WIRE_MESSAGES,
+    fields_of,
     full_message,
     in_version,
     name_of,
@@ -74,6 +80,35 @@ def test_a_count_is_weighed_by_its_smallest_entry() -> None:
     with pytest.raises(MalformedMessageError, match="claims 10 entries, 60 bytes remain") as caught:
         codec.decode(MetadataRequest, 10, memoryview(b"\x0b" + bytes(60)))
     assert caught.value.position == 1
+
+
+def elements_of(message: Any, version: int) -> int:
+    """Elements of all arrays of a message together."""
+    count = 0
+    kind: type = type(message)
+    for field in fields_of(kind, version):
+        value = getattr(message, field.name)
+        values = value if field.is_array else (value,)
+        count += len(value) if field.is_array else 0
+        if isinstance(field.type, type):
+            count += sum(elements_of(each, version) for each in values)
+    return count
+
+
+REQUESTS = [each for each in WIRE_MESSAGES if each.__name__.endswith("Request")]
+
+
+@pytest.mark.parametrize("message", REQUESTS, ids=name_of)
+def test_every_element_of_a_request_is_counted(message: type[Message]) -> None:
+    """A limit of one element less than a request has refuses it, wherever they are."""
+    for version in versions_of(message):
+        sent = full_message(message, version)
+        view, count = memoryview(encoded(sent, version)), elements_of(sent, version)
+        with in_version(version):
+            assert codec.decode(message, version, view, parts_max=count)[0] == sent
+            if count:
+                with pytest.raises(TooManyPartsError):
+                    codec.decode(message, version, view, parts_max=count - 1)
 
 
 def test_null_is_refused_where_it_has_no_meaning() -> None:

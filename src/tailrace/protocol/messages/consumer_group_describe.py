@@ -53,7 +53,7 @@ class Member:
     member_id: str = wire("string")
     """The member."""
     instance_id: str | None = wire("string", nullable_since=0, default=None)
-    """Its name, if it is a static member; None if not."""
+    """Its name, if it is a static member (KIP-345)."""
     rack_id: str | None = wire("string", nullable_since=0, default=None)
     """The consumer's rack, where it has one."""
     member_epoch: int = wire("int32")

@@ -39,7 +39,7 @@ class ConsumerGroupHeartbeatRequest:
     member_epoch: int = wire("int32")
     """Epoch of the member; 0: join, -1: leave, -2: leave and come back as a static member."""
     instance_id: str | None = wire("string", nullable_since=0, default=None)
-    """Its name, if it is a static member; None if not."""
+    """Its name, if it is a static member (KIP-345)."""
     rack_id: str | None = wire("string", nullable_since=0, default=None)
     """The consumer's rack, where it has one."""
     rebalance_timeout_ms: int = wire("int32", default=-1)
@@ -81,7 +81,7 @@ class ConsumerGroupHeartbeatResponse:
     error_message: str | None = wire("string", nullable_since=0, default=None)
     """The error message, or None."""
     member_id: str | None = wire("string", nullable_since=0, default=None)
-    """The id that the broker has made for the member, in v0; else None."""
+    """The member; in v0 the broker may have made the id."""
     member_epoch: int = wire("int32")
     """Epoch of the member."""
     heartbeat_interval_ms: int = wire("int32")

@@ -59,7 +59,7 @@ class ConsumerGroupMemberMetadataValue:
     flexible_since: ClassVar[int] = 0
 
     instance_id: str | None = wire("string", nullable_since=0)
-    """Its name, if it is a static member; None if not."""
+    """Its name, if it is a static member (KIP-345)."""
     rack_id: str | None = wire("string", nullable_since=0)
     """The consumer's rack, where it has one."""
     client_id: str = wire("string")
