@@ -20,7 +20,7 @@ APIS = (
 """APIs by Kafka's names, in the order of their keys; each has a request and a response."""
 
 EMBEDDED = ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment")
-"""What consumers put into fields of JoinGroup and SyncGroup, which brokers do not read."""
+"""What consumers put into `bytes` fields of JoinGroup and SyncGroup."""
 
 GROUP_RECORDS = (
     "LegacyOffsetCommit", "OffsetCommit", "GroupMetadata", "ConsumerGroupMetadata",

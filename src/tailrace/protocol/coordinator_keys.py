@@ -1,4 +1,4 @@
-"""What a coordinator is asked for, in FindCoordinator and in KIP-932's share groups."""
+"""The kinds of keys that FindCoordinator takes."""
 
 from enum import IntEnum
 
