@@ -7,19 +7,17 @@ Ours are put into a segment file, which Kafka's DumpLogSegments reads with the d
 coordinators, and prints as JSON.
 """
 
-import base64
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from confluent_kafka import Consumer, Producer
 
 from compat import ours
 from compat.clients import START_MS, WAIT_SECONDS
+from compat.encoding import as_json, samples
 from compat.kafka import Kafka
 from compat.report import Report
 from compat.topics import SMALL, create_topics
@@ -36,7 +34,7 @@ from tailrace.protocol.coordinator_records import (
     record_type,
     value_class,
 )
-from tailrace.protocol.fields import Record, WireField, wire_fields
+from tailrace.protocol.fields import Record
 from tailrace.records.builder import BatchBuilder
 from tests.unit.protocol.strategies import full_message, versions_of
 
@@ -144,11 +142,8 @@ _Sample = tuple[Record, int, Record]
 def _samples(kind: RecordType) -> Iterator[_Sample]:
     key: Any = full_message(key_class(kind), 0)
     message = value_class(kind)
-    value: Any
     for version in versions_of(message):
-        full: Any = full_message(message, version)
-        nulls = [each.name for each in wire_fields(message) if each.is_nullable(version)]
-        for value in (full, message(), replace(full, **dict.fromkeys(nulls))):
+        for value in samples(message, version):
             yield key, version, value
 
 
@@ -166,43 +161,9 @@ def _read_alike(written: Sequence[_Sample], lines: Sequence[str]) -> Iterator[st
     for (key, version, value), line in zip(written, lines, strict=False):
         shown = line.partition(" key: ")[2]
         told_key, told_value = (json.loads(each) for each in shown.split(" payload: ", 1))
-        expected = {"type": str(key.record_type), "data": _json(key, 0)}
+        expected = {"type": str(key.record_type), "data": as_json(key, 0)}
         if told_key != expected:
             yield f"{expected} is read as {told_key}"
-        expected = {"version": str(version), "data": _json(value, version)}
+        expected = {"version": str(version), "data": as_json(value, version)}
         if told_value != expected:
             yield f"{type(value).__name__} {expected} is read as {told_value}"
-
-
-def _json(message: Any, version: int) -> dict[str, Any]:  # noqa: ANN401 - a message or a struct
-    """The fields of a version as Kafka shows them, tagged ones only if they were written."""
-    return {
-        _camel_case(field.name): _shown(field, getattr(message, field.name), version)
-        for field in wire_fields(type(message))
-        if field.is_in(version)
-        and (field.tag is None or getattr(message, field.name) != field.default)
-    }
-
-
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
-
-
-def _shown(field: WireField, value: Any, version: int) -> Any:  # noqa: ANN401 - of any field
-    if value is None:
-        return None
-    if field.is_array:
-        return [_one(each, version) for each in value]
-    return _one(value, version)
-
-
-def _one(value: Any, version: int) -> Any:  # noqa: ANN401 - of any field
-    match value:
-        case bytes():
-            return base64.b64encode(value).decode()
-        case UUID():
-            return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
-        case bool() | int() | str():
-            return value
-    return _json(value, version)

@@ -28,6 +28,7 @@ from compat import (
     coordinating,
     damaged,
     default_layout,
+    encoding,
     equality,
     kafka_to_us,
     killed,
@@ -121,6 +122,7 @@ def run(report: Report, tools: Tools, directory: Path) -> None:
     old_formats.check(report, OldKafka(java, tools.old_jars, directory / "old-kafka"), directory)
     report.section("Messages and records of coordinators")
     report.check("the message tables are those of Kafka's definitions", differing(KAFKA.version))
+    encoding.check(report, java, jars, directory)
     coordinating.check(report, Kafka(java, jars, directory / "coordinating"), directory)
     report.section("Our producer sends to Kafka")
     producing.check(report, Kafka(java, jars, directory / "producing"), directory)
