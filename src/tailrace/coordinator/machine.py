@@ -1,0 +1,97 @@
+"""What a coordinator's state machine is, as its shard sees it.
+
+    class Machine:
+        some_request(request, now_ms) -> Decision     reads the state; changes no stored part of it
+        replay(record, origin)                        changes the state by one record
+        replay_marker(...)                            ends a transaction that wrote records
+
+Invariant: only `replay` changes what a restart must know. A decision may change what a restart may
+forget: parked requests, deadlines, members that have not joined yet.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from tailrace.model import NO_PRODUCER_ID
+from tailrace.protocol.fields import Message
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class CoordinatorRecord(NamedTuple):
+    """A record of a coordinator's topic, as messages."""
+
+    key: Message
+    value: Message | None
+    """None: a tombstone."""
+
+
+class Origin(NamedTuple):
+    """Where a record came from."""
+
+    offset: int
+    """Its offset in the partition."""
+    producer_id: int = NO_PRODUCER_ID
+    """The producer whose open transaction it belongs to; -1: none."""
+
+
+class TransactionalProducer(NamedTuple):
+    """The producer in whose transaction records are written."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision(Generic[T_co]):
+    """What a request comes to: records to append, all or none, and a reply when they are committed.
+
+    Without records the reply still waits until everything appended before is committed, so that no
+    client is told of what may be lost with this broker.
+    """
+
+    reply: T_co | Awaitable[T_co]
+    """The reply, or a parked one, which comes when other requests or a deadline complete it."""
+    records: tuple[CoordinatorRecord, ...] = ()
+    """One batch."""
+    producer: TransactionalProducer | None = None
+    """The producer of a transactional batch; None: the records count at once."""
+    undo: Callable[[Exception], None] | None = None
+    """Called if the records could not be appended; takes back what the decision has changed."""
+
+
+class Machine(Protocol):
+    """The state of one partition of a coordinator's topic."""
+
+    def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
+        """Change the state by one record that is in the log."""
+        ...
+
+    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
+        """End the transaction of a producer: its records count, or never did."""
+        ...
+
+    def start(self) -> None:
+        """All records are replayed: set deadlines, take up what was interrupted."""
+        ...
+
+    def stop(self, error: Exception) -> None:
+        """The partition has gone elsewhere: answer parked requests with `error`."""
+        ...
+
+
+class RecordCodec(Protocol):
+    """Between records as messages and the bytes of a log."""
+
+    def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+        """Key and value."""
+        ...
+
+    def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+        """The record; None if its type is unknown, as one of a newer Kafka, which is skipped.
+
+        Raises:
+            CorruptionError: the bytes are not a record of their type.
+        """
+        ...

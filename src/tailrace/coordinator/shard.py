@@ -1,0 +1,276 @@
+r"""One partition of a coordinator: a log, a state machine, and the path of a request through both.
+
+                 decide           append            replay          committed
+    request ---> machine ------> PartitionLog ----> machine ------------------> reply
+                    ^                                  ^
+                    '--- one turn of the event loop ---'
+
+Decide, append and replay are one turn of the event loop, so that each request sees the state that
+all earlier ones have left. An append that fails leaves log and state as they were.
+
+    LOADING --> ACTIVE --> STOPPED    another broker leads the partition, or this one stops
+       '------> FAILED                a record cannot be read, and a reply could be a wrong one
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum, auto
+from typing import Generic, Protocol, TypeVar
+
+from tailrace.coordinator.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+)
+from tailrace.coordinator.machine import (
+    CoordinatorRecord,
+    Decision,
+    Machine,
+    Origin,
+    RecordCodec,
+    TransactionalProducer,
+)
+from tailrace.errors import CorruptionError, TailraceError
+from tailrace.model import NO_PRODUCER_ID, TopicPartition
+from tailrace.records.batch import Batch
+from tailrace.records.builder import BatchBuilder, records_of
+from tailrace.records.control import (
+    ControlType,
+    build_end_marker,
+    end_transaction_marker_or_none,
+)
+from tailrace.runtime.clock import Clock
+from tailrace.runtime.threads import Threads
+
+M = TypeVar("M", bound=Machine)
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class PartitionLog(Protocol):
+    """The log of a coordinator's partition on this broker, which leads it."""
+
+    @property
+    def partition(self) -> TopicPartition:
+        """Topic and number."""
+        ...
+
+    async def wait_until_free(self) -> None:
+        """Wait until appends are possible; they are not while a move to a directory completes."""
+        ...
+
+    def append(self, batch: bytearray) -> int:
+        """Append one batch, which is stamped in place; returns its base offset.
+
+        Raises:
+            TailraceError, OSError: nothing was appended.
+        """
+        ...
+
+    def committed(self) -> Awaitable[None] | None:
+        """What has to be awaited until all that was appended is committed; None: it is.
+
+        Raises (from the awaitable):
+            TailraceError, OSError: the device failed, or the partition has another leader.
+        """
+        ...
+
+    def batches(self) -> Iterator[Batch]:
+        """Every batch from the log start to the log end; waits for the device."""
+        ...
+
+
+class ShardState(Enum):
+    """What a shard can do."""
+
+    LOADING = auto()
+    ACTIVE = auto()
+    FAILED = auto()
+    STOPPED = auto()
+
+
+class Shard(Generic[M]):
+    """One partition of a coordinator's topic that this broker leads; `load` makes it active."""
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        machine: M,
+        codec: RecordCodec,
+        *,
+        clock: Clock,
+        threads: Threads,
+    ) -> None:
+        self.state = ShardState.LOADING
+        self._log = log
+        self._machine = machine
+        self._codec = codec
+        self._clock = clock
+        self._threads = threads
+
+    async def load(self) -> None:
+        """Replay the log on a worker thread, then take requests.
+
+        A record that cannot be read is logged and leaves the shard FAILED: it answers as a broker
+        that does not coordinate the key, and never from half a state.
+        """
+        try:
+            count = await self._threads.run(self._replay_all)
+        except (TailraceError, OSError) as error:
+            if self.state is ShardState.LOADING:
+                self.state = ShardState.FAILED
+                # Damage has its place in the message; a traceback would say no more.
+                logger.error(  # noqa: TRY400
+                    "coordinator_load_failed partition=%s reason=%s", self._log.partition, error
+                )
+            return
+        if self.state is ShardState.LOADING:
+            self.state = ShardState.ACTIVE
+            self._machine.start()
+            logger.info("coordinator_loaded partition=%s records=%d", self._log.partition, count)
+
+    def stop(self) -> None:
+        """Take no more requests, and answer the parked ones: look the coordinator up again."""
+        was_active, self.state = self.state is ShardState.ACTIVE, ShardState.STOPPED
+        if was_active:
+            self._machine.stop(NotCoordinatorError(f"{self._log.partition} has another leader now"))
+
+    @property
+    def machine(self) -> M:
+        """The state, to read what need not be committed.
+
+        Raises:
+            CoordinatorLoadInProgressError: the log is being replayed.
+            NotCoordinatorError: the shard has failed or is stopped.
+        """
+        if self.state is ShardState.ACTIVE:
+            return self._machine
+        if self.state is ShardState.LOADING:
+            raise CoordinatorLoadInProgressError(f"{self._log.partition} is being loaded")
+        raise NotCoordinatorError(f"{self._log.partition} is not coordinated by this broker")
+
+    async def run(self, decide: Callable[[M, int], Decision[T]]) -> T:
+        """The reply to a request, when all that it rests on is committed.
+
+        `decide` gets the machine and the time of day in milliseconds.
+
+        Raises:
+            CoordinatorLoadInProgressError, NotCoordinatorError: as `machine`.
+            CoordinatorNotAvailableError: the records could not be written; nothing has changed.
+            TailraceError: from `decide`, or from the parked reply.
+        """
+        _ = self.machine
+        await self._log.wait_until_free()
+        decision = decide(self.machine, self._clock.now_ms())
+        if decision.records:
+            self._append(decision)
+        await self._commit()
+        reply = decision.reply
+        # `shield`: the machine keeps a parked reply, also when its client has gone.
+        return await asyncio.shield(reply) if isinstance(reply, Awaitable) else reply
+
+    async def end_transaction(
+        self, producer: TransactionalProducer, *, is_commit: bool, coordinator_epoch: int
+    ) -> None:
+        """Append the marker that ends a producer's transaction; returns when it is committed.
+
+        Raises:
+            CoordinatorLoadInProgressError, NotCoordinatorError: as `machine`.
+            TailraceError, OSError: the log has refused the marker; nothing has changed.
+        """
+        _ = self.machine
+        await self._log.wait_until_free()
+        marker = build_end_marker(
+            producer.producer_id,
+            producer.producer_epoch,
+            is_commit=is_commit,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=self._clock.now_ms(),
+        )
+        machine = self.machine
+        self._log.append(marker)
+        with self._failing_if_left_behind():
+            machine.replay_marker(producer.producer_id, is_commit=is_commit)
+        await self._commit()
+
+    async def _commit(self) -> None:
+        committed = self._log.committed()
+        if committed is not None:
+            try:
+                await committed
+            except OSError as error:
+                raise CoordinatorNotAvailableError(str(error)) from error
+
+    @contextmanager
+    def _failing_if_left_behind(self) -> Iterator[None]:
+        """Fail the shard if its state does not follow what was appended."""
+        try:
+            yield
+        except Exception:
+            self.state = ShardState.FAILED
+            logger.exception("coordinator_replay_failed partition=%s", self._log.partition)
+            raise
+
+    def _append(self, decision: Decision[object]) -> None:
+        batch = self._batch_of(decision)
+        try:
+            offset = self._log.append(batch)
+        except (TailraceError, OSError) as error:
+            if decision.undo is not None:
+                decision.undo(error)
+            raise CoordinatorNotAvailableError(str(error)) from error
+        producer_id = NO_PRODUCER_ID if decision.producer is None else decision.producer.producer_id
+        with self._failing_if_left_behind():
+            for delta, record in enumerate(decision.records):
+                self._machine.replay(record, Origin(offset + delta, producer_id))
+
+    def _batch_of(self, decision: Decision[object]) -> bytearray:
+        now_ms = self._clock.now_ms()
+        if decision.producer is None:
+            builder = BatchBuilder()
+        else:
+            builder = BatchBuilder(
+                producer_id=decision.producer.producer_id,
+                producer_epoch=decision.producer.producer_epoch,
+                base_sequence=0,
+                is_transactional=True,
+            )
+        for record in decision.records:
+            key, value = self._codec.encode(record)
+            builder.append(key, value, timestamp=now_ms)
+        return bytearray(builder.build())
+
+    def _replay_all(self) -> int:
+        count = 0
+        for batch in self._log.batches():
+            batch.check()
+            if batch.is_control:
+                self._replay_marker(batch)
+                continue
+            producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
+            for each in records_of(batch):
+                record = self._decode(each.key, each.value, each.offset)
+                if record is not None:
+                    self._machine.replay(record, Origin(each.offset, producer_id))
+                    count += 1
+        return count
+
+    def _replay_marker(self, batch: Batch) -> None:
+        marker = end_transaction_marker_or_none(batch)
+        if marker is not None:
+            is_commit = marker.type is ControlType.COMMIT
+            self._machine.replay_marker(batch.producer_id, is_commit=is_commit)
+
+    def _decode(
+        self, key: bytes | None, value: bytes | None, offset: int
+    ) -> CoordinatorRecord | None:
+        if key is None:
+            raise CorruptionError("a record of a coordinator has no key", offset=offset)
+        try:
+            return self._codec.decode(key, value)
+        except CorruptionError as error:
+            error.offset = offset
+            raise

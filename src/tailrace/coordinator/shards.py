@@ -1,0 +1,64 @@
+"""The shards of one coordinator's topic on this broker, by the keys that they have."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from tailrace.coordinator.errors import NotCoordinatorError
+from tailrace.coordinator.machine import Machine
+from tailrace.coordinator.placement import partition_of
+from tailrace.coordinator.shard import PartitionLog, Shard
+
+M = TypeVar("M", bound=Machine)
+
+logger = logging.getLogger(__name__)
+
+
+class Shards(Generic[M]):
+    """Loads a shard when this broker begins to lead its partition, and stops it afterwards."""
+
+    def __init__(self, topic: str, make: Callable[[PartitionLog], Shard[M]]) -> None:
+        self.topic = topic
+        self.partition_count = 0
+        """Partitions of the topic; 0 until it exists. A key's partition depends on it."""
+        self._make = make
+        self._shards: dict[int, Shard[M]] = {}
+        self._loading: set[asyncio.Task[None]] = set()
+
+    def lead(self, log: PartitionLog) -> None:
+        """Begin to load a partition; requests for its keys are refused until it is loaded."""
+        number = log.partition.partition
+        self.resign(number)
+        shard = self._shards[number] = self._make(log)
+        task = asyncio.ensure_future(shard.load())
+        self._loading.add(task)
+        task.add_done_callback(self._loading.discard)
+
+    def resign(self, number: int) -> None:
+        """Stop the shard of a partition that has another leader, or is deleted."""
+        shard = self._shards.pop(number, None)
+        if shard is not None:
+            shard.stop()
+
+    def shard_of(self, key: str) -> Shard[M]:
+        """The shard that has a group id or transactional id.
+
+        Raises:
+            NotCoordinatorError: its partition does not exist, or another broker leads it.
+        """
+        number = partition_of(key, self.partition_count) if self.partition_count else -1
+        shard = self._shards.get(number)
+        if shard is None:
+            raise NotCoordinatorError(f"this broker does not coordinate {key!r}")
+        return shard
+
+    def __iter__(self) -> Iterator[Shard[M]]:
+        """All shards, by partition."""
+        return iter([shard for _, shard in sorted(self._shards.items())])
+
+    async def stop(self) -> None:
+        """Stop all shards, and wait for those that are loading."""
+        for number in tuple(self._shards):
+            self.resign(number)
+        await asyncio.gather(*self._loading)

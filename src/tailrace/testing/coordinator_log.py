@@ -1,0 +1,68 @@
+"""`MemoryPartitionLog`: a coordinator's partition in memory, whose commits can be late."""
+
+import asyncio
+from collections.abc import Iterator
+
+from tailrace.model import TopicPartition
+from tailrace.records.batch import Batch, stamp
+
+
+class MemoryPartitionLog:
+    """A partition of a coordinator's topic; another one can start on the batches of `content`."""
+
+    def __init__(self, partition: TopicPartition, content: tuple[bytes, ...] = ()) -> None:
+        self.partition = partition
+        self.content = list(content)
+        """The batches, as they are in the log."""
+        self.refusal: Exception | None = None
+        """What appends raise; None: they succeed."""
+        self.is_free = asyncio.Event()
+        """Not set while appends have to wait."""
+        self.is_free.set()
+        self._held: asyncio.Future[None] | None = None
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return Batch(memoryview(self.content[-1])).last_offset + 1 if self.content else 0
+
+    async def wait_until_free(self) -> None:
+        """Wait for `is_free`."""
+        await self.is_free.wait()
+
+    def append(self, batch: bytearray) -> int:
+        """Append one batch; returns its base offset.
+
+        Raises:
+            Exception: `refusal`, if it is set; nothing is appended.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        offset = self.end_offset
+        stamp(memoryview(batch), base_offset=offset, leader_epoch=0)
+        self.content.append(bytes(batch))
+        return offset
+
+    def hold_commits(self) -> None:
+        """Leave what is appended from now on uncommitted, until `commit` or `lose`."""
+        self._held = asyncio.get_running_loop().create_future()
+
+    def commit(self) -> None:
+        """Commit everything."""
+        assert self._held is not None
+        self._held.set_result(None)
+        self._held = None
+
+    def lose(self, error: Exception) -> None:
+        """Tell everyone who waits that it will never be committed."""
+        assert self._held is not None
+        self._held.set_exception(error)
+        self._held = None
+
+    def committed(self) -> "asyncio.Future[None] | None":
+        """What is to be awaited; None: everything is committed."""
+        return None if self._held is None else asyncio.shield(self._held)
+
+    def batches(self) -> Iterator[Batch]:
+        """All batches."""
+        return iter([Batch(memoryview(each)) for each in self.content])

@@ -1,0 +1,222 @@
+"""A shard: requests become records and replies, and a restart replays the records."""
+
+import asyncio
+import logging
+
+import pytest
+
+from tailrace.coordinator.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+)
+from tailrace.coordinator.machine import TransactionalProducer
+from tailrace.coordinator.shard import Shard, ShardState
+from tailrace.records.builder import BatchBuilder
+from tailrace.testing.coordinator_log import MemoryPartitionLog
+from tailrace.testing.outside import Outside, virtual_runtime
+from tests.unit.coordinator.tally import PARTITION, Tally, tally_on
+
+PRODUCER = TransactionalProducer(7, 0)
+
+
+async def loaded(outside: Outside, log: MemoryPartitionLog) -> Shard[Tally]:
+    """A shard that takes requests."""
+    shard = tally_on(outside, log)
+    await shard.load()
+    return shard
+
+
+async def count(shard: Shard[Tally], name: str) -> int:
+    """A committed count."""
+    return await shard.run(lambda tally, _: tally.get(name))
+
+
+def test_a_restart_finds_what_was_answered() -> None:
+    """Every record whose reply has come is replayed by the next shard on the log."""
+    log = MemoryPartitionLog(PARTITION)
+
+    async def before(outside: Outside) -> None:
+        shard = await loaded(outside, log)
+        assert shard.machine.is_started
+        assert await shard.run(lambda tally, _: tally.add("a", 2)) == 2
+        assert await shard.run(lambda tally, _: tally.add("a", 3)) == 5
+
+    async def after(outside: Outside) -> None:
+        assert await count(await loaded(outside, log), "a") == 5
+
+    for scenario in (before, after):
+        with virtual_runtime() as outside:
+            outside.run(scenario(outside))
+
+
+def test_a_transaction_counts_when_its_marker_commits() -> None:
+    """Live and after a restart alike; an aborted one never counts."""
+    log = MemoryPartitionLog(PARTITION)
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, log)
+        for is_commit, expected in ((True, 4), (False, 4)):
+            await shard.run(lambda tally, _: tally.add("a", 4, producer=PRODUCER))
+            await shard.end_transaction(PRODUCER, is_commit=is_commit, coordinator_epoch=0)
+            assert await count(shard, "a") == expected
+        await shard.run(lambda tally, _: tally.add("a", 1, producer=PRODUCER))
+        again = await loaded(outside, log)
+        assert await count(again, "a") == 4
+        await again.end_transaction(PRODUCER, is_commit=True, coordinator_epoch=0)
+        assert await count(again, "a") == 5
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_an_append_that_fails_changes_nothing() -> None:
+    """The client is told to ask again, the machine undoes its change, and the next one works."""
+    log = MemoryPartitionLog(PARTITION)
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, log)
+        log.refusal = OSError(28, "no space left on device")
+        with pytest.raises(CoordinatorNotAvailableError, match="no space left"):
+            await shard.run(lambda tally, _: tally.add("a", 2))
+        assert [type(each) for each in shard.machine.undone] == [OSError]
+        log.refusal = None
+        assert await count(shard, "a") == 0
+        assert await shard.run(lambda tally, _: tally.add("a", 1)) == 1
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_no_reply_comes_before_its_records_are_committed() -> None:
+    """Nor does one of a request that only read them."""
+    log = MemoryPartitionLog(PARTITION)
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, log)
+        log.hold_commits()
+        requests = [
+            asyncio.ensure_future(shard.run(lambda tally, _: tally.add("a", 2))),
+            asyncio.ensure_future(count(shard, "a")),
+        ]
+        await outside.pass_time(60)
+        assert [each.done() for each in requests] == [False, False]
+        log.commit()
+        assert await asyncio.gather(*requests) == [2, 2]
+        log.hold_commits()
+        lost = asyncio.ensure_future(shard.run(lambda tally, _: tally.add("a", 2)))
+        await outside.pass_time(1)
+        log.lose(OSError(5, "input/output error"))
+        with pytest.raises(CoordinatorNotAvailableError):
+            await lost
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_requests_wait_while_the_partition_moves() -> None:
+    """They are decided on the state that they find after it."""
+    log = MemoryPartitionLog(PARTITION)
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, log)
+        log.is_free.clear()
+        adding = asyncio.ensure_future(shard.run(lambda tally, _: tally.add("a", 2)))
+        await outside.pass_time(1)
+        assert log.content == []
+        log.is_free.set()
+        assert await adding == 2
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_requests_are_refused_while_a_shard_loads_and_after_it_has_stopped() -> None:
+    """With the two errors that make a client ask again, here or elsewhere; parked replies too."""
+
+    async def scenario(outside: Outside) -> None:
+        shard = tally_on(outside, MemoryPartitionLog(PARTITION))
+        with pytest.raises(CoordinatorLoadInProgressError):
+            await count(shard, "a")
+        await shard.load()
+        parked = asyncio.ensure_future(shard.run(lambda tally, _: tally.park()))
+        await outside.pass_time(1)
+        shard.stop()
+        with pytest.raises(NotCoordinatorError):
+            await parked
+        with pytest.raises(NotCoordinatorError):
+            await count(shard, "a")
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_client_that_leaves_does_not_take_its_parked_reply_along() -> None:
+    """The machine can still complete it, and the others that wait for it get it."""
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, MemoryPartitionLog(PARTITION))
+        asking = asyncio.ensure_future(shard.run(lambda tally, _: tally.park()))
+        await outside.pass_time(1)
+        asking.cancel()
+        await outside.pass_time(1)
+        [parked] = shard.machine.parked
+        assert not parked.cancelled()
+        parked.set_result(1)
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+@pytest.mark.parametrize("damage", ["a value of three bytes", "a flipped bit", "no key"])
+def test_a_record_that_cannot_be_read_stops_the_shard(
+    damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No request is answered from half a state, and the log names partition and offset."""
+    builder = BatchBuilder()
+    builder.append(b"a", bytes(8), timestamp=1)
+    builder.append(
+        None if damage == "no key" else b"a", bytes(3 if "three" in damage else 8), timestamp=1
+    )
+    batch = bytearray(builder.build())
+    if "bit" in damage:
+        batch[-1] ^= 1
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, MemoryPartitionLog(PARTITION, (bytes(batch),)))
+        assert shard.state is ShardState.FAILED
+        with pytest.raises(NotCoordinatorError):
+            await count(shard, "a")
+
+    with virtual_runtime() as outside, caplog.at_level(logging.ERROR):
+        outside.run(scenario(outside))
+    assert "coordinator_load_failed partition=__tally-0" in caplog.text
+    assert "bit" in damage or "offset 1" in caplog.text
+
+
+def test_records_of_an_unknown_type_are_skipped() -> None:
+    """A newer Kafka may have written them; the others are replayed."""
+    builder = BatchBuilder()
+    for key in (b"?new", b"a"):
+        builder.append(key, (5).to_bytes(8, "big"), timestamp=1)
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, MemoryPartitionLog(PARTITION, (builder.build(),)))
+        assert await count(shard, "a") == 5
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
+def test_a_state_that_falls_behind_its_log_answers_no_more() -> None:
+    """A bug in a machine must not turn into wrong replies."""
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, MemoryPartitionLog(PARTITION))
+        with pytest.raises(RuntimeError):
+            await shard.run(lambda tally, _: tally.add("bug", 1))
+        with pytest.raises(NotCoordinatorError):
+            await count(shard, "a")
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
