@@ -42,7 +42,6 @@ from tailrace.records.control import (
     end_transaction_marker_or_none,
 )
 from tailrace.runtime.clock import Clock
-from tailrace.runtime.threads import Threads
 
 M = TypeVar("M", bound=Machine)
 T = TypeVar("T")
@@ -78,8 +77,14 @@ class PartitionLog(Protocol):
         """
         ...
 
-    def batches(self) -> Iterator[Batch]:
-        """Every batch from the log start to the log end; waits for the device."""
+    async def read(self, take: Callable[[Iterator[Batch]], T]) -> T:
+        """The result of `take` on every batch from the log start to the log end.
+
+        `take` runs on a worker thread, and again from the start if the log was compacted meanwhile.
+
+        Raises:
+            CorruptionError, OSError: the log cannot be read; or from `take`.
+        """
         ...
 
 
@@ -93,23 +98,25 @@ class ShardState(Enum):
 
 
 class Shard(Generic[M]):
-    """One partition of a coordinator's topic that this broker leads; `load` makes it active."""
+    """One partition of a coordinator's topic that this broker leads; `load` makes it active.
+
+    `make_machine` returns an empty machine; it is called again if a load has to begin anew.
+    """
 
     def __init__(
         self,
         log: PartitionLog,
-        machine: M,
+        make_machine: Callable[[], M],
         codec: RecordCodec,
         *,
         clock: Clock,
-        threads: Threads,
     ) -> None:
         self.state = ShardState.LOADING
         self._log = log
-        self._machine = machine
+        self._make_machine = make_machine
+        self._machine = make_machine()
         self._codec = codec
         self._clock = clock
-        self._threads = threads
 
     async def load(self) -> None:
         """Replay the log on a worker thread, then take requests.
@@ -118,7 +125,7 @@ class Shard(Generic[M]):
         that does not coordinate the key, and never from half a state.
         """
         try:
-            count = await self._threads.run(self._replay_all)
+            self._machine = await self._log.read(self._replayed)
         except (TailraceError, OSError) as error:
             if self.state is ShardState.LOADING:
                 self.state = ShardState.FAILED
@@ -130,7 +137,7 @@ class Shard(Generic[M]):
         if self.state is ShardState.LOADING:
             self.state = ShardState.ACTIVE
             self._machine.start()
-            logger.info("coordinator_loaded partition=%s records=%d", self._log.partition, count)
+            logger.debug("coordinator_loaded partition=%s", self._log.partition)
 
     def stop(self) -> None:
         """Take no more requests, and answer the parked ones: look the coordinator up again."""
@@ -243,26 +250,20 @@ class Shard(Generic[M]):
             builder.append(key, value, timestamp=now_ms)
         return bytearray(builder.build())
 
-    def _replay_all(self) -> int:
-        count = 0
-        for batch in self._log.batches():
+    def _replayed(self, batches: Iterator[Batch]) -> M:
+        """A machine with the state that these batches make."""
+        machine = self._make_machine()
+        for batch in batches:
             batch.check()
             if batch.is_control:
-                self._replay_marker(batch)
+                _replay_marker(machine, batch)
                 continue
             producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
             for each in records_of(batch):
                 record = self._decode(each.key, each.value, each.offset)
                 if record is not None:
-                    self._machine.replay(record, Origin(each.offset, producer_id))
-                    count += 1
-        return count
-
-    def _replay_marker(self, batch: Batch) -> None:
-        marker = end_transaction_marker_or_none(batch)
-        if marker is not None:
-            is_commit = marker.type is ControlType.COMMIT
-            self._machine.replay_marker(batch.producer_id, is_commit=is_commit)
+                    machine.replay(record, Origin(each.offset, producer_id))
+        return machine
 
     def _decode(
         self, key: bytes | None, value: bytes | None, offset: int
@@ -274,3 +275,9 @@ class Shard(Generic[M]):
         except CorruptionError as error:
             error.offset = offset
             raise
+
+
+def _replay_marker(machine: Machine, batch: Batch) -> None:
+    marker = end_transaction_marker_or_none(batch)
+    if marker is not None:
+        machine.replay_marker(batch.producer_id, is_commit=marker.type is ControlType.COMMIT)

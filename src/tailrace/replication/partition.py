@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from tailrace.errors import FatalError, OffsetOutOfRangeError, RetriableError, StorageError
-from tailrace.model import NO_LEADER_EPOCH, TopicPartition
+from tailrace.model import NO_LEADER_EPOCH, AppendOrigin, TopicPartition
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.waiting import Watched
 from tailrace.runtime.files import CutMeanwhileError
@@ -78,13 +78,17 @@ class Partition:
         self._on_failure = on_failure
         self.appended.changed()
 
-    def append(self, records: memoryview, *, now_ms: int) -> LogAppendInfo:
+    def append(
+        self, records: memoryview, *, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> LogAppendInfo:
         """Append as leader and wake waiting fetches; raises as `Log.append` does.
 
         A full disk is logged once, and logged again when an append works.
         """
         return self._append(
-            lambda: self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+            lambda: self.log.append(
+                records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin
+            )
         )
 
     def append_planned(self, planned: PlannedAppend, *, now_ms: int) -> LogAppendInfo:

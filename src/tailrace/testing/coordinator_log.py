@@ -1,10 +1,13 @@
 """`MemoryPartitionLog`: a coordinator's partition in memory, whose commits can be late."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from tailrace.model import TopicPartition
 from tailrace.records.batch import Batch, stamp
+
+T = TypeVar("T")
 
 
 class MemoryPartitionLog:
@@ -19,6 +22,8 @@ class MemoryPartitionLog:
         self.is_free = asyncio.Event()
         """Not set while appends have to wait."""
         self.is_free.set()
+        self.seconds_per_read = 0.0
+        """Virtual time that a read takes."""
         self._held: asyncio.Future[None] | None = None
 
     @property
@@ -63,6 +68,7 @@ class MemoryPartitionLog:
         """What is to be awaited; None: everything is committed."""
         return None if self._held is None else asyncio.shield(self._held)
 
-    def batches(self) -> Iterator[Batch]:
-        """All batches."""
-        return iter([Batch(memoryview(each)) for each in self.content])
+    async def read(self, take: Callable[[Iterator[Batch]], T]) -> T:
+        """The result of `take` on all batches, after `seconds_per_read`."""
+        await asyncio.sleep(self.seconds_per_read)
+        return take(iter([Batch(memoryview(each)) for each in self.content]))

@@ -102,10 +102,4 @@ class Tally:
 
 def tally_on(outside: Outside, log: PartitionLog) -> Shard[Tally]:
     """A shard on this log, not loaded yet."""
-    return Shard(
-        log,
-        Tally(),
-        TallyCodec(),
-        clock=outside.runtime.clock,
-        threads=outside.runtime.threads,
-    )
+    return Shard(log, Tally, TallyCodec(), clock=outside.runtime.clock)

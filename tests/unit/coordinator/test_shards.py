@@ -50,10 +50,11 @@ def test_a_stop_waits_for_shards_that_are_loading() -> None:
     """No thread reads a log that is about to be closed."""
 
     async def scenario(outside: Outside) -> None:
-        outside.threads.seconds_per_run = 30
         shards = Shards[Tally]("__tally", lambda log: tally_on(outside, log))
         shards.partition_count = 1
-        shards.lead(MemoryPartitionLog(TopicPartition("__tally", 0)))
+        log = MemoryPartitionLog(TopicPartition("__tally", 0))
+        log.seconds_per_read = 30
+        shards.lead(log)
         before = outside.loop.time()
         await shards.stop()
         assert outside.loop.time() - before >= 30

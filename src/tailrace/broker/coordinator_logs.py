@@ -1,0 +1,85 @@
+"""The logs of coordinators: partitions of internal topics that this broker leads.
+
+Records of a coordinator take the same door as produced ones: the same append, the same durability,
+the same handling of a device that fails.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+from tailrace.model import AppendOrigin, TopicPartition
+from tailrace.records.batch import Batch
+from tailrace.replication.device_reads import DeviceReads
+from tailrace.replication.flushes import Flushes
+from tailrace.replication.replicas import Replicas
+from tailrace.runtime.clock import Clock
+from tailrace.storage.log import Log, is_flush_due
+
+T = TypeVar("T")
+
+
+class CoordinatorLog:
+    """A coordinator's partition on this broker; see `coordinator.shard.PartitionLog`."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        replicas: Replicas,
+        *,
+        flushes: Flushes,
+        device_reads: DeviceReads,
+        clock: Clock,
+        is_durable: bool,
+    ) -> None:
+        self.partition = partition
+        self._replicas = replicas
+        self._flushes = flushes
+        self._device_reads = device_reads
+        self._clock = clock
+        self._is_durable = is_durable
+
+    async def wait_until_free(self) -> None:
+        """Wait until a move to another directory is complete."""
+        await self._replicas.wait_until_free(self.partition)
+
+    def append(self, batch: bytearray) -> int:
+        """Append one batch; returns its base offset.
+
+        Raises:
+            UnknownPartitionError, StorageError: the partition is not here, or its directory failed.
+            TailraceError, OSError: as `Log.append`.
+        """
+        found = self._replicas.find(self.partition)
+        appended = found.append(
+            memoryview(batch), now_ms=self._clock.now_ms(), origin=AppendOrigin.COORDINATOR
+        )
+        return appended.base_offset
+
+    def committed(self) -> Awaitable[None] | None:
+        """With `tailrace.durability=sync`, or when `flush.messages` is reached, a flush; else None.
+
+        This broker is the only replica, so what it has appended is below the high watermark.
+
+        Raises:
+            UnknownPartitionError, StorageError: the partition is not here, or its directory failed.
+        """
+        log = self._replicas.find(self.partition).log
+        is_due = is_flush_due(log)
+        return self._flushed(log, is_whole=is_due) if is_due or self._is_durable else None
+
+    async def read(self, take: Callable[[Iterator[Batch]], T]) -> T:
+        """The result of `take` on all batches, on a worker thread.
+
+        Raises:
+            UnknownPartitionError, StorageError: the partition is not here, or its directory failed.
+            CorruptionError, OSError: the log cannot be read; or from `take`.
+        """
+        found = self._replicas.find(self.partition)
+        return await found.look(self._device_reads, lambda log: take(log.batches(log.start_offset)))
+
+    async def _flushed(self, log: Log, *, is_whole: bool) -> None:
+        # `shield`: other requests wait for the same flush if this client disconnects.
+        error = await asyncio.shield(self._flushes.ask(log, is_whole=is_whole))
+        if error is not None:
+            raise error
