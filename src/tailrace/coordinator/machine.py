@@ -36,6 +36,16 @@ class Origin(NamedTuple):
     """The producer whose open transaction it belongs to; -1: none."""
 
 
+class Client(NamedTuple):
+    """Who has sent a request."""
+
+    client_id: str
+    host: str
+    """Its address."""
+    version: int
+    """Version of the request."""
+
+
 class TransactionalProducer(NamedTuple):
     """The producer in whose transaction records are written."""
 
@@ -61,6 +71,10 @@ class Decision(Generic[T_co]):
     """Called if the records could not be appended; takes back what the decision has changed."""
 
 
+Propose = Callable[[Callable[[int], Decision[None]]], None]
+"""Runs a decision, which gets the time of day in milliseconds, as if a client had asked for it."""
+
+
 class Machine(Protocol):
     """The state of one partition of a coordinator's topic."""
 
@@ -72,8 +86,11 @@ class Machine(Protocol):
         """End the transaction of a producer: its records count, or never did."""
         ...
 
-    def start(self) -> None:
-        """All records are replayed: set deadlines, take up what was interrupted."""
+    def start(self, propose: "Propose") -> None:
+        """All records are replayed: set deadlines, take up what was interrupted.
+
+        `propose` runs a decision that no client has asked for, as when a deadline has passed.
+        """
         ...
 
     def stop(self, error: Exception) -> None:

@@ -117,6 +117,7 @@ class Shard(Generic[M]):
         self._machine = make_machine()
         self._codec = codec
         self._clock = clock
+        self._proposed: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
         """Replay the log on a worker thread, then take requests.
@@ -136,7 +137,7 @@ class Shard(Generic[M]):
             return
         if self.state is ShardState.LOADING:
             self.state = ShardState.ACTIVE
-            self._machine.start()
+            self._machine.start(self._propose)
             logger.debug("coordinator_loaded partition=%s", self._log.partition)
 
     def stop(self) -> None:
@@ -175,9 +176,12 @@ class Shard(Generic[M]):
         if decision.records:
             self._append(decision)
         await self._commit()
-        reply = decision.reply
+        if not isinstance(decision.reply, Awaitable):
+            return decision.reply
         # `shield`: the machine keeps a parked reply, also when its client has gone.
-        return await asyncio.shield(reply) if isinstance(reply, Awaitable) else reply
+        reply: T = await asyncio.shield(decision.reply)
+        await self._commit()
+        return reply
 
     async def end_transaction(
         self, producer: TransactionalProducer, *, is_commit: bool, coordinator_epoch: int
@@ -202,6 +206,18 @@ class Shard(Generic[M]):
         with self._failing_if_left_behind():
             machine.replay_marker(producer.producer_id, is_commit=is_commit)
         await self._commit()
+
+    def _propose(self, decide: Callable[[int], Decision[None]]) -> None:
+        task = asyncio.ensure_future(self.run(lambda _, now_ms: decide(now_ms)))
+        self._proposed.add(task)
+        task.add_done_callback(self._end_proposed)
+
+    def _end_proposed(self, task: asyncio.Task[None]) -> None:
+        self._proposed.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.warning(
+                "coordinator_refused_itself partition=%s reason=%s", self._log.partition, error
+            )
 
     async def _commit(self) -> None:
         committed = self._log.committed()

@@ -4,7 +4,13 @@ import asyncio
 from dataclasses import dataclass, field
 from struct import Struct
 
-from tailrace.coordinator.machine import CoordinatorRecord, Decision, Origin, TransactionalProducer
+from tailrace.coordinator.machine import (
+    CoordinatorRecord,
+    Decision,
+    Origin,
+    Propose,
+    TransactionalProducer,
+)
 from tailrace.coordinator.shard import PartitionLog, Shard
 from tailrace.errors import CorruptionError
 from tailrace.model import TopicPartition
@@ -46,7 +52,7 @@ class Tally:
     pending: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     """What open transactions would add, by producer."""
     parked: "list[asyncio.Future[int]]" = field(default_factory=list)
-    is_started: bool = False
+    propose: Propose | None = None
     undone: list[Exception] = field(default_factory=list)
 
     def add(
@@ -90,9 +96,9 @@ class Tally:
     def _add(self, name: str, count: int) -> None:
         self.counts[name] = self.counts.get(name, 0) + count
 
-    def start(self) -> None:
-        """Remember that it was called."""
-        self.is_started = True
+    def start(self, propose: Propose) -> None:
+        """Remember how to decide without a client."""
+        self.propose = propose
 
     def stop(self, error: Exception) -> None:
         """Answer everyone who waits."""

@@ -10,7 +10,7 @@ from tailrace.coordinator.errors import (
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
-from tailrace.coordinator.machine import TransactionalProducer
+from tailrace.coordinator.machine import Decision, TransactionalProducer
 from tailrace.coordinator.shard import Shard, ShardState
 from tailrace.records.builder import BatchBuilder
 from tailrace.testing.coordinator_log import MemoryPartitionLog
@@ -38,7 +38,6 @@ def test_a_restart_finds_what_was_answered() -> None:
 
     async def before(outside: Outside) -> None:
         shard = await loaded(outside, log)
-        assert shard.machine.is_started
         assert await shard.run(lambda tally, _: tally.add("a", 2)) == 2
         assert await shard.run(lambda tally, _: tally.add("a", 3)) == 5
 
@@ -206,6 +205,30 @@ def test_records_of_an_unknown_type_are_skipped() -> None:
 
     with virtual_runtime() as outside:
         outside.run(scenario(outside))
+
+
+def test_a_machine_decides_without_a_client(caplog: pytest.LogCaptureFixture) -> None:
+    """A deadline writes records as a request does; a refusal is logged, and the shard goes on."""
+    log = MemoryPartitionLog(PARTITION)
+
+    def decide(tally: Tally) -> Decision[None]:
+        return Decision(reply=None, records=tally.add("a", 3).records)
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, log)
+        tally = shard.machine
+        assert tally.propose is not None
+        tally.propose(lambda _: decide(tally))
+        await outside.pass_time(1)
+        assert await count(shard, "a") == 3
+        log.refusal = OSError(28, "no space left on device")
+        tally.propose(lambda _: decide(tally))
+        await outside.pass_time(1)
+        assert await count(shard, "a") == 3
+
+    with virtual_runtime() as outside, caplog.at_level(logging.WARNING):
+        outside.run(scenario(outside))
+    assert "no space left" in caplog.text
 
 
 def test_a_state_that_falls_behind_its_log_answers_no_more() -> None:

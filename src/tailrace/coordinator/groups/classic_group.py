@@ -1,0 +1,272 @@
+r"""A group of the classic protocol: who is in it, in which state, and what each member supports.
+
+                    all have left
+    EMPTY <------------------------- PREPARING_REBALANCE <--.
+      |                                ^        |           | a member joins, leaves,
+      '-- first member joins ----------'        |           | is late, or changes
+                                 all have joined|           |
+                                                v           |
+                     STABLE <-- assignment -- COMPLETING_REBALANCE
+
+`rebalancing` moves it through these states; `joining` and `syncing` have the requests.
+
+Invariant: `members` are in the order in which they joined, and every id in `static_members` is in
+`members`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from tailrace.coordinator.groups.subscriptions import read_subscribed_topics
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from tailrace.protocol.messages.sync_group import SyncGroupResponse
+
+if TYPE_CHECKING:
+    import asyncio
+
+CONSUMER = "consumer"
+"""The protocol type of consumers; Connect and others have their own."""
+
+
+class ClassicState(Enum):
+    """State of a group; the value is Kafka's name of it."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+REBALANCES_FROM = frozenset(
+    {ClassicState.EMPTY, ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE}
+)
+"""The states from which a rebalance can begin."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ClassicMember:
+    """A member, and its requests that wait for the others."""
+
+    member_id: str
+    instance_id: str | None
+    """`group.instance.id` of a static member (KIP-345)."""
+    client_id: str
+    client_host: str
+    """Its address with a leading slash, as Kafka's tools show it."""
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    """Names of the assignors that it supports, its favourite first, and its metadata for each."""
+    assignment: bytes = b""
+    joining: "asyncio.Future[JoinGroupResponse] | None" = None
+    """The parked JoinGroup."""
+    syncing: "asyncio.Future[SyncGroupResponse] | None" = None
+    """The parked SyncGroup."""
+    is_new: bool = False
+    """Whether it waits in its first join; its client may have gone without a trace."""
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """Its metadata for an assignor; empty if it does not support it."""
+        return dict(self.protocols).get(protocol or "", b"")
+
+    def vote(self, candidates: set[str]) -> str:
+        """Its favourite among the assignors that every member supports."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def answer_join(self, response: JoinGroupResponse) -> None:
+        """Answer the parked JoinGroup, if there is one."""
+        parked, self.joining = self.joining, None
+        if parked is not None and not parked.done():
+            parked.set_result(response)
+
+    def answer_sync(self, response: SyncGroupResponse) -> bool:
+        """Answer the parked SyncGroup; returns whether there was one."""
+        parked, self.syncing = self.syncing, None
+        if parked is None:
+            return False
+        if not parked.done():
+            parked.set_result(response)
+        return True
+
+
+@dataclass(slots=True)
+class ClassicGroup:
+    """A group, with what a restart keeps and what it forgets."""
+
+    group_id: str
+    state_since_ms: int
+    """When it came to its state, in milliseconds since the epoch; -1: not known."""
+    state: ClassicState = ClassicState.EMPTY
+    previous_state: ClassicState = ClassicState.EMPTY
+    generation: int = 0
+    protocol_type: str | None = None
+    """None: a simple group, which only commits offsets."""
+    protocol: str | None = None
+    """The assignor of this generation."""
+    leader_id: str | None = None
+    members: dict[str, ClassicMember] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    """The member id of each instance id."""
+    pending_ids: set[str] = field(default_factory=set)
+    """Member ids that were handed out with MEMBER_ID_REQUIRED and not used yet."""
+    unsynced_ids: set[str] = field(default_factory=set)
+    """Members of this generation that have not sent their SyncGroup."""
+    subscribed_topics: frozenset[str] | None = None
+    """Topics of all members; None: not known, as their metadata is not a consumer's."""
+    is_joined_meanwhile: bool = False
+    """Whether a new member came during the initial delay."""
+
+    def move_to(self, state: ClassicState, now_ms: int) -> None:
+        """Enter a state."""
+        self.previous_state, self.state, self.state_since_ms = self.state, state, now_ms
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether only offsets are committed: no member was ever there."""
+        return self.protocol_type is None and not self.members and not self.pending_ids
+
+    @property
+    def have_all_joined(self) -> bool:
+        """Whether every member waits in a join, and no id is handed out to one that will come."""
+        return not self.pending_ids and all(each.joining for each in self.members.values())
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest time that a member may take to join again."""
+        return max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
+
+    def add(self, member: ClassicMember, protocol_type: str) -> None:
+        """Add a member that `supports` has accepted."""
+        if not self.members:
+            self.protocol_type = protocol_type
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self.pending_ids.discard(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Remove a member or a pending id; another member becomes the leader if it was that."""
+        member = self.members.pop(member_id, None)
+        if member is not None and member.instance_id is not None:
+            self.static_members.pop(member.instance_id, None)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.pending_ids.discard(member_id)
+        self.unsynced_ids.discard(member_id)
+
+    def replace_static(self, old_id: str, new_id: str) -> ClassicMember:
+        """Give a static member a new id; requests that wait under the old one are fenced."""
+        member = self.members[old_id]
+        fenced = ErrorCode.FENCED_INSTANCE_ID
+        member.answer_join(JoinGroupResponse(member_id=old_id, error_code=fenced))
+        member.answer_sync(SyncGroupResponse(error_code=fenced))
+        member.member_id = new_id
+        # In its place in the order, so that a restart finds the members as they are.
+        self.members = {each.member_id: each for each in self.members.values()}
+        assert member.instance_id is not None
+        self.static_members[member.instance_id] = new_id
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+        return member
+
+    def supports(self, protocol_type: str, names: set[str]) -> bool:
+        """Whether a member with these assignors can join: all members have one in common."""
+        if self.state is ClassicState.EMPTY:
+            return bool(protocol_type and names)
+        return protocol_type == self.protocol_type and bool(names & self._common_protocols())
+
+    def select_protocol(self) -> str:
+        """The assignor with most votes among those that all members support."""
+        candidates = self._common_protocols()
+        votes = Counter(each.vote(candidates) for each in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    def elect_joined_leader(self) -> bool:
+        """Keep a leader that has joined, else choose a member that has; False if none has."""
+        leader = self.members.get(self.leader_id or "")
+        if leader is None or leader.joining is None:
+            joined = next((each for each in self.members.values() if each.joining), None)
+            if joined is None:
+                return False
+            self.leader_id = joined.member_id
+        return True
+
+    def next_generation(self, now_ms: int) -> None:
+        """Begin a generation: of the members that are there, or of none."""
+        self.generation += 1
+        self.unsynced_ids.clear()
+        if self.members:
+            self.protocol = self.select_protocol()
+            self.move_to(ClassicState.COMPLETING_REBALANCE, now_ms)
+        else:
+            self.protocol = None
+            self.move_to(ClassicState.EMPTY, now_ms)
+        self.find_subscribed_topics()
+
+    def find_subscribed_topics(self) -> None:
+        """Read the topics of all members from their metadata, for the expiry of offsets."""
+        self.subscribed_topics = None
+        if self.protocol_type == CONSUMER:
+            self.subscribed_topics = read_subscribed_topics(
+                each.metadata(self.protocol) for each in self.members.values()
+            )
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """NONE if the member is in the group under this id and instance id, else the error."""
+        if instance_id is not None:
+            known = self.static_members.get(instance_id)
+            if known is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if known != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def joined(
+        self,
+        member_id: str,
+        *,
+        shows_members: bool,
+        skips_assignment: bool = False,
+        leader_id: str | None = None,
+    ) -> JoinGroupResponse:
+        """The answer to a JoinGroup of this generation; a leader is shown the members.
+
+        `leader_id` is who the member is told leads the group, if not the one that does.
+        """
+        return JoinGroupResponse(
+            error_code=ErrorCode.NONE,
+            generation_id=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol,
+            leader=leader_id or self.leader_id or "",
+            skip_assignment=skips_assignment,
+            member_id=member_id,
+            members=tuple(self._shown_members()) if shows_members else (),
+        )
+
+    def synced(self, member: ClassicMember) -> SyncGroupResponse:
+        """The answer to a SyncGroup of this generation."""
+        return SyncGroupResponse(
+            error_code=ErrorCode.NONE,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol,
+            assignment=member.assignment,
+        )
+
+    def _shown_members(self) -> Iterator[JoinGroupResponseMember]:
+        for each in self.members.values():
+            yield JoinGroupResponseMember(
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                metadata=each.metadata(self.protocol),
+            )
+
+    def _common_protocols(self) -> set[str]:
+        counts = Counter(name for each in self.members.values() for name, _ in each.protocols)
+        return {name for name, count in counts.items() if count == len(self.members)}

@@ -1,0 +1,133 @@
+"""The committed offsets of the groups of one shard, with those of transactions that are open.
+
+    commit           counts at once
+    in a transaction is kept by producer until the marker of the transaction: COMMIT makes it the
+                     committed offset if its record is newer, ABORT drops it (KIP-98)
+
+Invariant: `committed` has what the records in the log say, in their order, and nothing else.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from tailrace.coordinator.machine import CoordinatorRecord, Origin
+from tailrace.model import NO_PRODUCER_ID, TopicPartition
+from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    """How far a group has consumed a partition."""
+
+    offset: int
+    """Offset of the next record to consume, as the client has sent it."""
+    leader_epoch: int
+    """Leader epoch of the last consumed record; -1: not known."""
+    metadata: str
+    commit_ms: int
+    """When it was committed, in milliseconds since the epoch."""
+    expire_ms: int
+    """When it expires; -1: by the retention of its group. Only old clients give a time."""
+    topic_id: UUID
+    """The topic's id, or zero where it was not known."""
+    record_offset: int
+    """Where its record is in the log."""
+
+
+GroupOffsets = dict[TopicPartition, CommittedOffset]
+
+
+@dataclass(slots=True)
+class Offsets:
+    """All committed offsets of a shard."""
+
+    committed: dict[str, GroupOffsets] = field(default_factory=dict)
+    pending: dict[int, dict[str, GroupOffsets]] = field(default_factory=dict)
+    """Offsets of open transactions, by producer id and group."""
+
+    def of_group(self, group_id: str) -> GroupOffsets:
+        """The committed offsets of a group; empty if it has none."""
+        return self.committed.get(group_id, {})
+
+    def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether an open transaction has an offset for the partition."""
+        return any(partition in groups.get(group_id, ()) for groups in self.pending.values())
+
+    def has_pending(self, group_id: str) -> bool:
+        """Whether an open transaction has an offset for the group."""
+        return any(groups.get(group_id) for groups in self.pending.values())
+
+    def groups(self) -> Iterator[str]:
+        """Ids of all groups that have committed."""
+        return iter(tuple(self.committed))
+
+    def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None, origin: Origin) -> None:
+        """Change the state by one record."""
+        partition = TopicPartition(key.topic, key.partition)
+        if value is None:
+            self._drop(key.group, partition)
+            return
+        found = CommittedOffset(
+            offset=value.offset,
+            leader_epoch=value.leader_epoch,
+            metadata=value.metadata,
+            commit_ms=value.commit_timestamp,
+            expire_ms=value.expire_timestamp,
+            topic_id=value.topic_id,
+            record_offset=origin.offset,
+        )
+        if origin.producer_id == NO_PRODUCER_ID:
+            self.committed.setdefault(key.group, {})[partition] = found
+        else:
+            groups = self.pending.setdefault(origin.producer_id, {})
+            groups.setdefault(key.group, {})[partition] = found
+
+    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
+        """End a producer's transaction."""
+        for group_id, offsets in self.pending.pop(producer_id, {}).items():
+            if is_commit:
+                self._settle(group_id, offsets)
+
+    def _settle(self, group_id: str, offsets: GroupOffsets) -> None:
+        committed = self.committed.setdefault(group_id, {})
+        for partition, found in offsets.items():
+            known = committed.get(partition)
+            if known is None or known.record_offset < found.record_offset:
+                committed[partition] = found
+
+    def _drop(self, group_id: str, partition: TopicPartition) -> None:
+        """Forget the offset of a partition, committed or in a transaction."""
+        committed = self.committed.get(group_id, {})
+        committed.pop(partition, None)
+        if not committed:
+            self.committed.pop(group_id, None)
+        for producer_id, groups in tuple(self.pending.items()):
+            groups.get(group_id, {}).pop(partition, None)
+            if not groups.get(group_id, True):
+                del groups[group_id]
+            if not groups:
+                del self.pending[producer_id]
+
+
+def offset_record(
+    group_id: str, partition: TopicPartition, committed: CommittedOffset
+) -> CoordinatorRecord:
+    """The record of a commit."""
+    return CoordinatorRecord(
+        OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition),
+        OffsetCommitValue(
+            offset=committed.offset,
+            leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+            commit_timestamp=committed.commit_ms,
+            expire_timestamp=committed.expire_ms,
+            topic_id=committed.topic_id,
+        ),
+    )
+
+
+def offset_tombstone(group_id: str, partition: TopicPartition) -> CoordinatorRecord:
+    """The record that deletes a committed offset."""
+    topic, number = partition
+    return CoordinatorRecord(OffsetCommitKey(group=group_id, topic=topic, partition=number), None)
