@@ -41,7 +41,7 @@ def _requests(api: Api) -> FuzzTarget:
     seeds = tuple(
         frames.encode_request(
             api,
-            full_message(api.request, version),
+            full_message(api.request, version),  # type: ignore[arg-type]
             version=version,
             correlation_id=1,
             client_id="fuzz",
@@ -59,7 +59,7 @@ def _requests(api: Api) -> FuzzTarget:
 def _responses(api: Api, version: int) -> FuzzTarget:
     seed = frames.encode_response(
         api,
-        full_message(api.response, version),
+        full_message(api.response, version),  # type: ignore[arg-type]
         version=version,
         correlation_id=1,
     )[frames.SIZE_BYTES :]

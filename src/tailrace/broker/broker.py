@@ -21,6 +21,7 @@ from types import MappingProxyType
 from tailrace import kernels
 from tailrace.broker.cleaning import clean_regularly
 from tailrace.broker.config import BROKER_SETTINGS, BrokerConfig
+from tailrace.broker.coordinators import Coordinators, PartitionDoors
 from tailrace.broker.loading import Loading
 from tailrace.broker.schedule import Housekeeping, Schedule, ScheduleStatistics
 from tailrace.broker.wiring import find_handlers
@@ -115,6 +116,15 @@ class RunningBroker:
             new_id=controller.new_id,
         )
         self._changes = TopicChanges(runtime.threads)
+        self._coordinators = Coordinators(
+            config,
+            controller=controller,
+            replicas=replicas,
+            runtime=runtime,
+            logs=PartitionDoors(
+                flushes=self._flushes, device_reads=device_reads, is_durable=config.is_durable
+            ),
+        )
         services = Services(
             node_id=config.node_id,
             cluster_id=cluster_id,
@@ -127,6 +137,8 @@ class RunningBroker:
             device_reads=device_reads,
             moves=self.moves,
             validation=BatchValidation(runtime.threads),
+            groups=self._coordinators.groups,
+            group_settings=config.groups,
             clock=runtime.clock,
             is_durable=config.is_durable,
             auto_create_topics=config.auto_create_topics,
@@ -165,6 +177,7 @@ class RunningBroker:
         self.replicas.on_rolled = self._flushes.ask_rolled
         for schedule in self._schedules.values():
             schedule.start()
+        self._coordinators.start()
         # Compaction can take hours, so it is a task of its own and not a job of the schedule.
         self._tasks = [asyncio.ensure_future(self._load_kernels_when_worth_it())]
         if self.config.is_cleaner_enabled:
@@ -227,6 +240,7 @@ class RunningBroker:
             if isinstance(result, Exception):
                 logger.error("task_failed reason=%r", result)
         await self._changes.finish()
+        await self._coordinators.stop()
         await self.moves.stop()
         await asyncio.gather(*(schedule.stop() for schedule in self._schedules.values()))
         await self._flushes.finish()

@@ -22,6 +22,7 @@ from tailrace.config.settings import (
     setting,
     settings_of,
 )
+from tailrace.coordinator.groups.settings import GROUP_SETTINGS, GroupSettings
 from tailrace.errors import ConfigError
 from tailrace.protocol.frames import FRAME_BYTES_MAX
 from tailrace.records.codecs import OUTPUT_SIZE_MAX
@@ -335,6 +336,7 @@ class BrokerConfig:
     """Host and port for clients; None: where the broker listens."""
     connection_limits: ConnectionLimits
     topic_defaults: TopicDefaults
+    groups: GroupSettings
     given: Mapping[str, str]
     """The settings that are not left to their defaults, as text, by name."""
     ignored: tuple[str, ...]
@@ -361,7 +363,7 @@ def _as_broker_setting(topic: Setting) -> Setting:
 
 
 TOPIC_DEFAULT_SETTINGS = tuple(_as_broker_setting(each) for each in BROKER_DEFAULTED)
-BROKER_SETTINGS = OWN_SETTINGS + TOPIC_DEFAULT_SETTINGS
+BROKER_SETTINGS = OWN_SETTINGS + GROUP_SETTINGS + TOPIC_DEFAULT_SETTINGS
 _NAMES = frozenset(each.name for each in BROKER_SETTINGS)
 _HINTS = {
     topic.name: f"it is of a topic; for all topics it is {broker.name}"
@@ -413,6 +415,7 @@ def broker_config(texts: Mapping[str, str]) -> BrokerConfig:
             replication_factor=own["replication_factor"],
             configs=_topic_defaults(given, values),
         ),
+        groups=GroupSettings(**field_values(GroupSettings, values)),
         given=given,
         ignored=ignored,
     )

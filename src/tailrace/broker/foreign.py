@@ -40,7 +40,7 @@ _GROUPS: Final = {
         "socket.connection.setup.timeout.ms log.dir.failure.timeout.ms cordoned.log.dirs "
         "eligible.leader.replicas.enable"
     ),
-    "there is no group coordinator yet": (
+    "groups have no such limits or times here, or no consumer protocol (KIP-848) yet": (
         "group.consumer.assignment.interval.ms group.consumer.assignor.offload.enable "
         "group.consumer.assignors group.consumer.heartbeat.interval.ms "
         "group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms "
@@ -51,11 +51,10 @@ _GROUPS: Final = {
         "group.coordinator.append.linger.ms group.coordinator.background.threads "
         "group.coordinator.cached.buffer.max.bytes group.coordinator.new.enable "
         "group.coordinator.rebalance.protocols group.coordinator.threads "
-        "group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size "
-        "group.min.session.timeout.ms offset.metadata.max.bytes offsets.commit.required.acks "
-        "offsets.commit.timeout.ms offsets.load.buffer.size offsets.retention.check.interval.ms "
-        "offsets.retention.minutes offsets.topic.compression.codec offsets.topic.num.partitions "
-        "offsets.topic.replication.factor offsets.topic.segment.bytes"
+        "offsets.commit.required.acks "
+        "offsets.commit.timeout.ms offsets.load.buffer.size "
+        "offsets.topic.compression.codec "
+        "offsets.topic.replication.factor"
     ),
     "there are no share groups and no streams groups": (
         "group.share.assignment.interval.ms group.share.assignor.offload.enable "

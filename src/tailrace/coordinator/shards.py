@@ -18,11 +18,12 @@ logger = logging.getLogger(__name__)
 class Shards(Generic[M]):
     """Loads a shard when this broker begins to lead its partition, and stops it afterwards."""
 
-    def __init__(self, topic: str, make: Callable[[PartitionLog], Shard[M]]) -> None:
-        self.topic = topic
-        self.partition_count = 0
-        """Partitions of the topic; 0 until it exists. A key's partition depends on it."""
+    def __init__(
+        self, make: Callable[[PartitionLog], Shard[M]], *, partition_count: Callable[[], int]
+    ) -> None:
+        """`partition_count` tells the number of the topic's partitions; 0 until it exists."""
         self._make = make
+        self._partition_count = partition_count
         self._shards: dict[int, Shard[M]] = {}
         self._loading: set[asyncio.Task[None]] = set()
 
@@ -47,8 +48,8 @@ class Shards(Generic[M]):
         Raises:
             NotCoordinatorError: its partition does not exist, or another broker leads it.
         """
-        number = partition_of(key, self.partition_count) if self.partition_count else -1
-        shard = self._shards.get(number)
+        count = self._partition_count()
+        shard = self._shards.get(partition_of(key, count)) if count else None
         if shard is None:
             raise NotCoordinatorError(f"this broker does not coordinate {key!r}")
         return shard

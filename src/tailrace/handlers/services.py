@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from tailrace.cluster.changes import TopicChanges
@@ -15,6 +16,12 @@ from tailrace.cluster.controller import (
 )
 from tailrace.cluster.image import Topic
 from tailrace.config.settings import Setting
+from tailrace.coordinator.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+)
+from tailrace.coordinator.groups.settings import GroupSettings
 from tailrace.errors import ConfigError, DirectoryError, FatalError, TailraceError
 from tailrace.model import IsolationLevel
 from tailrace.protocol.errors import ErrorCode, code_for
@@ -48,6 +55,10 @@ from tailrace.storage.producers import (
     ProducerSequenceError,
 )
 
+if TYPE_CHECKING:
+    from tailrace.coordinator.groups.machine import GroupMachine
+    from tailrace.coordinator.shards import Shards
+
 MESSAGE_CHARACTERS_MAX = 8000
 """Older versions allow 32,767 bytes for a string, and a character has up to four bytes."""
 
@@ -66,6 +77,9 @@ _CODES: dict[type[Exception], ErrorCode] = {
     InvalidPartitionsError: ErrorCode.INVALID_PARTITIONS,
     InvalidReplicationError: ErrorCode.INVALID_REPLICATION_FACTOR,
     ConfigError: ErrorCode.INVALID_CONFIG,
+    CoordinatorLoadInProgressError: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    CoordinatorNotAvailableError: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    NotCoordinatorError: ErrorCode.NOT_COORDINATOR,
     InvalidProducerEpochError: ErrorCode.INVALID_PRODUCER_EPOCH,
     ProducerSequenceError: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     InvalidTransactionStateError: ErrorCode.INVALID_TXN_STATE,
@@ -100,6 +114,8 @@ class Services:
     device_reads: DeviceReads
     moves: PartitionMoves
     validation: BatchValidation
+    groups: "Shards[GroupMachine]"
+    group_settings: GroupSettings
     clock: Clock
     is_durable: bool
     """Whether acks=all waits until the records are on the device (`tailrace.durability`)."""

@@ -187,7 +187,15 @@ _SERVED = (
     (ApiKey.FETCH, 4, 18),
     (ApiKey.LIST_OFFSETS, 1, 11),
     (ApiKey.METADATA, 0, 13),
+    (ApiKey.OFFSET_COMMIT, 2, 10),
+    (ApiKey.OFFSET_FETCH, 1, 10),
     (ApiKey.FIND_COORDINATOR, 0, 6),
+    (ApiKey.JOIN_GROUP, 0, 9),
+    (ApiKey.HEARTBEAT, 0, 4),
+    (ApiKey.LEAVE_GROUP, 0, 5),
+    (ApiKey.SYNC_GROUP, 0, 5),
+    (ApiKey.DESCRIBE_GROUPS, 0, 6),
+    (ApiKey.LIST_GROUPS, 0, 5),
     (ApiKey.API_VERSIONS, 0, 4),
     (ApiKey.CREATE_TOPICS, 2, 7),
     (ApiKey.DELETE_TOPICS, 1, 6),
@@ -197,7 +205,9 @@ _SERVED = (
     (ApiKey.ALTER_CONFIGS, 0, 2),
     (ApiKey.ALTER_REPLICA_LOG_DIRS, 1, 2),
     (ApiKey.DESCRIBE_LOG_DIRS, 1, 4),
+    (ApiKey.DELETE_GROUPS, 0, 2),
     (ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1),
+    (ApiKey.OFFSET_DELETE, 0, 0),
 )
 
 _SPOKEN = (

@@ -14,10 +14,10 @@ Invariant: for bytes that are not the message, `decode` raises only `MalformedMe
 from collections.abc import Callable
 from functools import cache
 from struct import error as struct_error
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from tailrace.protocol.errors import UnencodableMessageError
-from tailrace.protocol.fields import Message, Records
+from tailrace.protocol.fields import Buffer, Message, Records
 from tailrace.protocol.primitives import UNLIMITED_PARTS, MessageDecoder
 
 M = TypeVar("M", bound=Message)
@@ -44,6 +44,17 @@ def decode(
     """
     found: tuple[M, int] = _decoder(message, version)(view, position, parts_max)
     return found
+
+
+def encode(message: Message, version: int, out: bytearray) -> None:
+    """Append the encoded message in this version to `out`; a `FileSlice` cannot be among it.
+
+    Raises:
+        UnencodableMessageError: a value does not fit its field; `out` may have grown.
+    """
+    _, *rest = gather(message, version, out)
+    for buffer in rest:
+        out += cast("Buffer", buffer)
 
 
 def gather(message: Message, version: int, head: bytearray) -> list[Records]:

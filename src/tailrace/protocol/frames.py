@@ -55,6 +55,8 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
+    peer: str = ""
+    """Address and port that it came from."""
 
     @property
     def api(self) -> Api | None:
@@ -76,12 +78,13 @@ def check_size(size: int, *, limit: int) -> None:
 
 
 def read_request_header(
-    frame: memoryview, *, apis: Mapping[int, Api] = APIS
+    frame: memoryview, *, apis: Mapping[int, Api] = APIS, peer: str = ""
 ) -> tuple[RequestHeader, int]:
     """The header of a request frame without its size, and the position of the body.
 
-    A key or version that is not in `apis` is no error, so that the caller can answer it. The
-    position is meaningless then, because that version's header may be longer.
+    `peer` is the address and port that it came from. A key or version that is not in `apis` is no
+    error, so that the caller can answer it. The position is meaningless then, because that
+    version's header may be longer.
 
     Raises:
         MalformedMessageError: the frame ends inside the header, or the client id is not text.
@@ -109,7 +112,7 @@ def read_request_header(
     api = apis.get(key)
     if api is not None and api.is_served(version) and api.is_flexible(version):
         position = _skip_tags(frame, position)
-    return RequestHeader(key, version, correlation_id, client_id), position
+    return RequestHeader(key, version, correlation_id, client_id, peer), position
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:

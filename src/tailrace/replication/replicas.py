@@ -38,6 +38,10 @@ class Replicas:
         self.held: set[TopicPartition] = set()
         """Partitions whose appends wait for a short time; see `holding`."""
         self.on_compaction_end: CompactionEnd = lambda _: None
+        self.on_led: Callable[[TopicPartition], None] = lambda _: None
+        """Called with a partition that is served from now on."""
+        self.on_gone: Callable[[TopicPartition], None] = lambda _: None
+        """Called with a partition that is not served any more."""
         self.on_rolled: Callable[[Log], None] = lambda _: None
         """Called with a log that has rolled a new segment."""
 
@@ -88,6 +92,7 @@ class Replicas:
         self._partitions[log.partition] = Partition(
             log, on_failure=lambda error: self._logs.fail(home, error)
         )
+        self.on_led(log.partition)
 
     def exchange(self, name: TopicPartition, log: Log) -> None:
         """Replace the log of a partition by its moved copy; waiting fetches are woken."""
@@ -136,6 +141,7 @@ class Replicas:
         partition = self._partitions.get(name)
         if partition is not None:
             partition.appended.changed()
+            self.on_gone(name)
 
     def directory_failed(self, directory: DirectoryLogs) -> None:
         """Set the partitions of a directory offline."""
@@ -155,4 +161,5 @@ class Replicas:
         rest = self._logs.take_out(name, unique_id)
         if partition is not None:
             partition.appended.changed()
+            self.on_gone(name)
         return rest

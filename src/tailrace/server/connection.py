@@ -202,7 +202,7 @@ class Connection:
             frame = self.requests.next_frame()
             if frame is None:
                 break
-            answer = self._dispatcher.dispatch(frame)
+            answer = self._dispatcher.dispatch(frame, self._socket.peer)
             del frame  # So that its memory is freed as soon as it is answered.
             if isinstance(answer, list):
                 self.requests.answered()

@@ -52,15 +52,17 @@ class Dispatcher:
             for waits_for_device in (False, True)
         }
 
-    def dispatch(self, frame: memoryview) -> list[Records] | Awaitable[list[Records]]:
-        """The response to a frame, now or later; an empty list means no response.
+    def dispatch(
+        self, frame: memoryview, peer: str = ""
+    ) -> list[Records] | Awaitable[list[Records]]:
+        """The response to a frame of `peer`, now or later; an empty list means no response.
 
         Raises (also from the awaitable):
             MalformedMessageError: the frame is not a request.
             UnservedRequestError: the API or the version is not served.
             CloseConnectionError: the handler closes the connection.
         """
-        header, position = read_request_header(frame)
+        header, position = read_request_header(frame, peer=peer)
         if header.api is None:
             if header.api_key != ApiKey.API_VERSIONS:
                 raise UnservedRequestError(

@@ -564,56 +564,41 @@ def reads_by_partition(disk: MemoryFiles, since: int) -> Counter[str]:
 
 async def test_a_fetch_that_waits_looks_again_at_what_has_changed_only(outside: Outside) -> None:
     """An append to one of many partitions costs every waiter one look."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = await filled_partitions(outside, broker, 50)
-            request = wanted_of(range(50), max_wait_ms=10_000, min_bytes=2**20)
-            waiting = asyncio.ensure_future(ask_fetch(peer, request))
-            await outside.pass_time(1)
-            since = len(outside.files.reads)
-            await produce(connect(outside, broker), "t", batch(b"y"), partition=7)
-            await outside.pass_time(1)
-            assert set(reads_by_partition(outside.files, since)) == {"t-7"}
-            found = await waiting
-            assert len(found) == 50
-            assert {each.partition_index for each in found if each.high_watermark == 2} == {7}
-            assert len(list(read_batches(received_records(found[7].records)))) == 2
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = await filled_partitions(outside, broker, 50)
+        request = wanted_of(range(50), max_wait_ms=10_000, min_bytes=2**20)
+        waiting = asyncio.ensure_future(ask_fetch(peer, request))
+        await outside.pass_time(1)
+        since = len(outside.files.reads)
+        await produce(connect(outside, broker), "t", batch(b"y"), partition=7)
+        await outside.pass_time(1)
+        assert set(reads_by_partition(outside.files, since)) == {"t-7"}
+        found = await waiting
+        assert len(found) == 50
+        assert {each.partition_index for each in found if each.high_watermark == 2} == {7}
+        assert len(list(read_batches(received_records(found[7].records)))) == 2
 
 
 async def test_a_fetch_of_cold_partitions_reads_the_others_once(outside: Outside) -> None:
     """Data of one partition is kept while the next is read from the device."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = await filled_partitions(outside, broker, 30)
-            outside.files.make_cold("data/t-2")
-            since = len(outside.files.reads)
-            found = await ask_fetch(peer, wanted_of(range(30)))
-            assert [len(received_records(each.records)) > 0 for each in found] == [True] * 30
-            # To be sent a slice is read once more.
-            assert max(reads_by_partition(outside.files, since).values()) < 10
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = await filled_partitions(outside, broker, 30)
+        outside.files.make_cold("data/t-2")
+        since = len(outside.files.reads)
+        found = await ask_fetch(peer, wanted_of(range(30)))
+        assert [len(received_records(each.records)) > 0 for each in found] == [True] * 30
+        # To be sent a slice is read once more.
+        assert max(reads_by_partition(outside.files, since).values()) < 10
 
 
 async def test_a_fetch_waits_for_no_more_than_fits(outside: Outside) -> None:
     """With a `min_bytes` above `max_bytes` it is answered as soon as it is full."""
-
-    async def scenario(outside: Outside) -> None:
-        async with running(outside) as broker:
-            peer = await filled_partitions(outside, broker, 1)
-            request = wanted_of([0], max_wait_ms=10_000, min_bytes=1000, max_bytes=50)
-            started = outside.loop.time()
-            assert len(received_records((await ask_fetch(peer, request))[0].records)) > 50
-            assert outside.loop.time() - started < 1
-
-    with virtual_runtime() as outside:
-        outside.run(scenario(outside))
+    async with running(outside) as broker:
+        peer = await filled_partitions(outside, broker, 1)
+        request = wanted_of([0], max_wait_ms=10_000, min_bytes=1000, max_bytes=50)
+        started = outside.loop.time()
+        assert len(received_records((await ask_fetch(peer, request))[0].records)) > 50
+        assert outside.loop.time() - started < 1
 
 
 async def test_the_memory_of_a_large_request_goes_back_in_slices(outside: Outside) -> None:

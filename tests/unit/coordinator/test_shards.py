@@ -25,10 +25,11 @@ def test_a_key_is_answered_by_the_leader_of_its_partition_alone() -> None:
     """Without the topic, without the partition, and after it has gone elsewhere, by nobody here."""
 
     async def scenario(outside: Outside) -> None:
-        shards = Shards[Tally]("__tally", lambda log: tally_on(outside, log))
+        count = 0
+        shards = Shards[Tally](lambda log: tally_on(outside, log), partition_count=lambda: count)
         with pytest.raises(NotCoordinatorError):
             shards.shard_of("g1")
-        shards.partition_count = 50
+        count = 50
         shards.lead(MemoryPartitionLog(TopicPartition("__tally", 42)))
         await outside.pass_time(1)
         found = shards.shard_of("g1")
@@ -50,8 +51,7 @@ def test_a_stop_waits_for_shards_that_are_loading() -> None:
     """No thread reads a log that is about to be closed."""
 
     async def scenario(outside: Outside) -> None:
-        shards = Shards[Tally]("__tally", lambda log: tally_on(outside, log))
-        shards.partition_count = 1
+        shards = Shards[Tally](lambda log: tally_on(outside, log), partition_count=lambda: 1)
         log = MemoryPartitionLog(TopicPartition("__tally", 0))
         log.seconds_per_read = 30
         shards.lead(log)

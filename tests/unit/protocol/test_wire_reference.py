@@ -1,7 +1,8 @@
 """The page that the tables make."""
 
+from tailrace.protocol.reference import describe
+
 from tailrace.protocol.apis import APIS, ApiKey
-from tests.protocol_reference import describe
 
 
 def test_the_page_has_every_served_api() -> None:

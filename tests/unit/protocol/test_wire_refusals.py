@@ -1,6 +1,7 @@
 """Bytes that are not a message are refused with one error, and before anything is allocated."""
 
 import tracemalloc
+from typing import Any
 
 import pytest
 
@@ -184,5 +185,7 @@ def test_the_refusal_says_where() -> None:
 def test_values_that_do_not_fit_are_named(message: Message, version: int) -> None:
     """A value of ours that a version cannot carry is an error of ours, with the message's name."""
     name = type(message).__name__
+    with pytest.raises(UnencodableMessageError, match=f"{name} v{version}"):
+        codec.encode(message, version, bytearray())
     with pytest.raises(UnencodableMessageError, match=f"{name} v{version}"):
         codec.gather(message, version, bytearray())

@@ -1,6 +1,6 @@
-"""Tests that every message in every version is decoded to what was encoded."""
+"""What is encoded comes back from the decoder, for every message in every version."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,7 +23,8 @@ def test_every_message_survives_the_wire(message: type[Message]) -> None:
         with in_version(version):
             sent: Any
             for sent in samples(message, version):
-                out = encoded(sent, version, head=b"head")
+                out = bytearray(b"head")
+                codec.encode(sent, version, out)
                 received, position = codec.decode(message, version, memoryview(out), position=4)
                 assert received == sent
                 assert position == len(out)
@@ -46,5 +47,6 @@ def test_a_default_message_needs_no_argument(message: type[Message]) -> None:
     """Every field has a default that each of its versions can carry."""
     for version in versions_of(message):
         with in_version(version):
-            out = encoded(message(), version)
+            out = bytearray()
+            codec.encode(message(), version, out)
             assert codec.decode(message, version, memoryview(out)) == (message(), len(out))

@@ -1,0 +1,42 @@
+"""DescribeGroups (15): state, protocol and members of groups.
+
+Versions: 0 to 6.
+Version notes: up to v5 an unknown group is Dead and no error; since v6 GROUP_ID_NOT_FOUND.
+Not done: authorized operations (always "not asked for").
+"""
+
+from tailrace.coordinator.groups.machine import GroupMachine
+from tailrace.coordinator.groups.views import describe_group
+from tailrace.coordinator.machine import Decision
+from tailrace.handlers.groups import decide
+from tailrace.handlers.services import Services
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
+from tailrace.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from tailrace.runtime.slices import Slices
+
+
+async def handle_describe_groups(
+    services: Services, header: RequestHeader, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
+    """Describe each group."""
+    slices = Slices()
+    described = []
+    for group_id in request.groups:
+        described.append(await _describe(services, group_id, header.api_version))
+        await slices.turn()
+    return DescribeGroupsResponse(groups=tuple(described))
+
+
+async def _describe(services: Services, group_id: str, version: int) -> DescribedGroup:
+    def describe(groups: GroupMachine, _: int) -> Decision[DescribedGroup]:
+        return Decision(reply=describe_group(groups, group_id, version=version))
+
+    answer = await decide(services, group_id, describe)
+    if isinstance(answer, ErrorCode):
+        return DescribedGroup(group_id=group_id, error_code=answer)
+    return answer

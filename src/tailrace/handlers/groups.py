@@ -1,0 +1,29 @@
+"""What the handlers of groups share: who asks, and the shard that has the group."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tailrace.coordinator.groups.machine import GroupMachine
+from tailrace.coordinator.machine import Client, Decision
+from tailrace.errors import TailraceError
+from tailrace.handlers.services import Services, error_code
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
+
+T = TypeVar("T")
+
+
+def client_of(header: RequestHeader) -> Client:
+    """The client that has sent a request."""
+    host = header.peer.rpartition(":")[0]
+    return Client(header.client_id or "", host, header.api_version)
+
+
+async def decide(
+    services: Services, group_id: str, decision: Callable[[GroupMachine, int], Decision[T]]
+) -> T | ErrorCode:
+    """The reply of the group's coordinator, or the code of why there is none."""
+    try:
+        return await services.groups.shard_of(group_id).run(decision)
+    except TailraceError as error:
+        return error_code(error)

@@ -1,0 +1,24 @@
+"""Heartbeat (12): a member says that it lives, and learns of rebalances.
+
+Versions: 0 to 4.
+Behaviour: REBALANCE_IN_PROGRESS asks the member to join again. While the group is loaded the answer
+    is a success, as in Kafka, so that nobody leaves for it.
+"""
+
+from tailrace.handlers.groups import decide
+from tailrace.handlers.services import Services
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.frames import RequestHeader
+from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+async def handle_heartbeat(
+    services: Services, _: RequestHeader, request: HeartbeatRequest
+) -> HeartbeatResponse:
+    """Begin the member's session anew."""
+    if not request.group_id:
+        return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    answer = await decide(services, request.group_id, lambda groups, _: groups.heartbeat(request))
+    if answer is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return HeartbeatResponse(error_code=ErrorCode.NONE)
+    return HeartbeatResponse(error_code=answer) if isinstance(answer, ErrorCode) else answer
