@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from tailrace.model import NO_PRODUCER_ID
-from tailrace.protocol.fields import Message
+from tailrace.protocol.fields import Record
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -22,8 +22,8 @@ T_co = TypeVar("T_co", covariant=True)
 class CoordinatorRecord(NamedTuple):
     """A record of a coordinator's topic, as messages."""
 
-    key: Message
-    value: Message | None
+    key: Record
+    value: Record | None
     """None: a tombstone."""
 
 

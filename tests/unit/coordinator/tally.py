@@ -14,7 +14,7 @@ from tailrace.coordinator.machine import (
 from tailrace.coordinator.shard import PartitionLog, Shard
 from tailrace.errors import CorruptionError
 from tailrace.model import TopicPartition
-from tailrace.protocol.messages.end_txn import EndTxnRequest
+from tailrace.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
 from tailrace.testing.outside import Outside
 
 PARTITION = TopicPartition("__tally", 0)
@@ -22,8 +22,9 @@ COUNT = Struct(">q")
 
 
 def added(name: str, count: int) -> CoordinatorRecord:
-    """A record that adds to a name's count; any messages will do, as the codec is this file's."""
-    return CoordinatorRecord(EndTxnRequest(transactional_id=name), EndTxnRequest(producer_id=count))
+    """A record that adds to a name's count; any type will do, as the codec is this file's."""
+    key = TransactionLogKey(transactional_id=name)
+    return CoordinatorRecord(key, TransactionLogValue(producer_id=count))
 
 
 class TallyCodec:
@@ -31,8 +32,8 @@ class TallyCodec:
 
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
         """Key and value."""
-        assert isinstance(record.key, EndTxnRequest)
-        assert isinstance(record.value, EndTxnRequest)
+        assert isinstance(record.key, TransactionLogKey)
+        assert isinstance(record.value, TransactionLogValue)
         return record.key.transactional_id.encode(), COUNT.pack(record.value.producer_id)
 
     def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
@@ -77,8 +78,8 @@ class Tally:
 
     def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
         """Add, at once or when the transaction commits."""
-        assert isinstance(record.key, EndTxnRequest)
-        assert isinstance(record.value, EndTxnRequest)
+        assert isinstance(record.key, TransactionLogKey)
+        assert isinstance(record.value, TransactionLogValue)
         change = record.key.transactional_id, record.value.producer_id
         if change[0] == "bug":
             raise RuntimeError("a bug in the machine")

@@ -1,8 +1,7 @@
 """The page that the tables make."""
 
-from tailrace.protocol.reference import describe
-
 from tailrace.protocol.apis import APIS, ApiKey
+from tests.protocol_reference import describe
 
 
 def test_the_page_has_every_served_api() -> None:
@@ -19,11 +18,6 @@ def test_the_page_has_fields_with_their_versions() -> None:
     assert "| &nbsp;&nbsp;`topic_id` | uuid | 13 |  |  |" in page
     assert "| `cluster_id` | string | 12 to 18 | 12 | 0 |" in page
     assert "| `node_endpoints` | array of NodeEndpoint | 10 to 13 |  | 0 |" in page
-
-
-def test_the_page_has_no_field_of_a_version_that_is_not_served() -> None:
-    """Version 6 of InitProducerId is declared, and a broker does not take it."""
-    assert "`keep_prepared_txn`" not in describe()
 
 
 def test_titles_are_the_names_in_kafkas_documents() -> None:

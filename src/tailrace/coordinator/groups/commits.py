@@ -68,7 +68,7 @@ class FetchedOffset(NamedTuple):
 
 
 def commit_offsets(
-    settings: GroupSettings, group: ClassicGroup | None, commit: Commit, now_ms: int
+    settings: GroupSettings, group: ClassicGroup | None, commit: Commit, *, now_ms: int
 ) -> Decision[list[ErrorCode]]:
     """Commit offsets; the reply has a code for each, in their order."""
     fault = _fault(group, commit)
@@ -117,7 +117,6 @@ def fetch_offsets(
 def delete_offsets(
     offsets: Offsets,
     group: ClassicGroup | None,
-    group_id: str,
     partitions: Sequence[TopicPartition],
 ) -> Decision[ErrorCode | list[ErrorCode]]:
     """Delete offsets of topics that nobody in the group consumes; the reply has a code for each.
@@ -128,15 +127,15 @@ def delete_offsets(
         return Decision(reply=ErrorCode.GROUP_ID_NOT_FOUND)
     if group.state is not ClassicState.EMPTY and group.protocol_type != CONSUMER:
         return Decision(reply=ErrorCode.NON_EMPTY_GROUP)
-    known = offsets.of_group(group_id)
+    known = offsets.of_group(group.group_id)
     codes, records = [], []
     for partition in partitions:
         if _is_consumed(group, partition.topic):
             codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
             continue
         codes.append(ErrorCode.NONE)
-        if partition in known or offsets.is_pending(group_id, partition):
-            records.append(offset_tombstone(group_id, partition))
+        if partition in known or offsets.is_pending(group.group_id, partition):
+            records.append(offset_tombstone(group.group_id, partition))
     return Decision(reply=codes, records=tuple(records))
 
 
@@ -152,11 +151,11 @@ def delete_group(offsets: Offsets, group: ClassicGroup | None) -> Decision[Error
 
 
 def expire(
-    settings: GroupSettings, offsets: Offsets, group: ClassicGroup, now_ms: int
+    settings: GroupSettings, offsets: Offsets, group: ClassicGroup, *, now_ms: int
 ) -> tuple[CoordinatorRecord, ...]:
     """The tombstones of a group's expired offsets, and of the group if nothing is left of it."""
     known = offsets.of_group(group.group_id)
-    expired = list(_expired(settings, offsets, group, now_ms))
+    expired = list(_expired(settings, offsets, group, now_ms=now_ms))
     records = [offset_tombstone(group.group_id, each) for each in expired]
     is_left = len(expired) < len(known) or offsets.has_pending(group.group_id)
     if group.state is ClassicState.EMPTY and not group.pending_ids and not is_left:
@@ -165,7 +164,7 @@ def expire(
 
 
 def _expired(
-    settings: GroupSettings, offsets: Offsets, group: ClassicGroup, now_ms: int
+    settings: GroupSettings, offsets: Offsets, group: ClassicGroup, *, now_ms: int
 ) -> Iterator[TopicPartition]:
     for partition, committed in offsets.of_group(group.group_id).items():
         if offsets.is_pending(group.group_id, partition):

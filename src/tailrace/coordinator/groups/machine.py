@@ -89,7 +89,7 @@ class GroupMachine:
     def commit(self, commit: Commit, now_ms: int) -> Decision[list[ErrorCode]]:
         """Commit offsets; a member that does so is heard of."""
         group = self.groups.get(commit.group_id)
-        decision = commits.commit_offsets(self._settings, group, commit, now_ms)
+        decision = commits.commit_offsets(self._settings, group, commit, now_ms=now_ms)
         member = None if group is None else group.members.get(commit.committer.member_id)
         if group is not None and member is not None and decision.records:
             self._rebalances.renew(group, member)
@@ -105,8 +105,7 @@ class GroupMachine:
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> Decision[ErrorCode | list[ErrorCode]]:
         """Delete offsets of topics that nobody in the group consumes."""
-        group = self.groups.get(group_id)
-        return commits.delete_offsets(self.offsets, group, group_id, partitions)
+        return commits.delete_offsets(self.offsets, self.groups.get(group_id), partitions)
 
     def delete_group(self, group_id: str) -> Decision[ErrorCode]:
         """Delete a group without members."""
@@ -172,5 +171,5 @@ class GroupMachine:
     def _expire_group(self, group: ClassicGroup, now_ms: int) -> Decision[None]:
         if self.groups.get(group.group_id) is not group:
             return Decision(reply=None)
-        records = commits.expire(self._settings, self.offsets, group, now_ms)
+        records = commits.expire(self._settings, self.offsets, group, now_ms=now_ms)
         return Decision(reply=None, records=records)

@@ -81,13 +81,6 @@ class Rebalances:
             return self._end_join(group, now_ms)
         return ()
 
-    def drop(self, group: ClassicGroup, member: ClassicMember, reason: str, now_ms: int) -> Records:
-        """Drop a member that has not been heard of."""
-        self.remove(group, member)
-        if group.state is ClassicState.PREPARING_REBALANCE:
-            return self._end_join(group, now_ms) if group.have_all_joined else ()
-        return self.begin(group, reason, now_ms)
-
     def remove(self, group: ClassicGroup, member: ClassicMember) -> None:
         """Remove a member and its deadline; its parked join is answered UNKNOWN_MEMBER_ID."""
         self._timers.cancel(("session", group.group_id, member.member_id))
@@ -217,7 +210,10 @@ class Rebalances:
         # A member that waits in a request is there; a new one may be gone all the same.
         if member is None or (not member.is_new and (member.joining or member.syncing)):
             return ()
-        return self.drop(group, member, f"member {member_id} was not heard of", now_ms)
+        self.remove(group, member)
+        if group.state is ClassicState.PREPARING_REBALANCE:
+            return self._end_join(group, now_ms) if group.have_all_joined else ()
+        return self.begin(group, f"member {member_id} was not heard of", now_ms)
 
     def _later(self, key: tuple[str, ...], delay_ms: int, decide: Callable[[int], Records]) -> None:
         self._timers.set(key, delay_ms, partial(self._decide, decide))
