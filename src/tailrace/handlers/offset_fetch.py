@@ -116,7 +116,7 @@ async def _fetch(
     if isinstance(answer, ErrorCode):
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=answer)
     if asked is None:
-        asked = [_of_all(services, name, version, found) for name, found in _by_topic(answer)]
+        asked = [_of_all(services, version, found) for found in _by_topic(answer)]
     found = {each.partition: each for each in answer}
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=tuple(_answered(asked, found)))
 
@@ -131,12 +131,13 @@ def _named(services: Services, topic: OffsetFetchRequestTopics, version: int) ->
     return _Topic(known.name, topic.topic_id, topic.partition_indexes)
 
 
-def _by_topic(found: Iterable[FetchedOffset]) -> Iterable[tuple[str, list[FetchedOffset]]]:
-    for name, group in groupby(found, lambda each: each.partition.topic):
-        yield name, list(group)
+def _by_topic(found: Iterable[FetchedOffset]) -> Iterable[list[FetchedOffset]]:
+    for _, group in groupby(found, lambda each: each.partition.topic):
+        yield list(group)
 
 
-def _of_all(services: Services, name: str, version: int, found: list[FetchedOffset]) -> _Topic:
+def _of_all(services: Services, version: int, found: list[FetchedOffset]) -> _Topic:
+    name = found[0].partition.topic
     indexes = tuple([each.partition.partition for each in found])
     topic = services.controller.image.topics.get(name)
     has_id = version >= TOPIC_IDS_SINCE and topic is not None
