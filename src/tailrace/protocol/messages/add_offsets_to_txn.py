@@ -26,7 +26,7 @@ class AddOffsetsToTxnRequest:
     producer_id: int = wire("int64")
     """The producer's id."""
     producer_epoch: int = wire("int16")
-    """Its epoch."""
+    """The producer's epoch."""
     group_id: str = wire("string")
     """The consumer group."""
 
@@ -42,4 +42,4 @@ class AddOffsetsToTxnResponse:
     throttle_time_ms: int = wire("int32")
     """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
-    """0, or why not."""
+    """0, or the code of the error."""

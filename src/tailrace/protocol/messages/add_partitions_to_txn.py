@@ -33,7 +33,7 @@ class AddPartitionsToTxnTransaction:
     producer_id: int = wire("int64", since=4)
     """The producer's id."""
     producer_epoch: int = wire("int16", since=4)
-    """Its epoch."""
+    """The producer's epoch."""
     verify_only: bool = wire("bool", since=4)
     """Whether to check that they are in the transaction, and to add none."""
     topics: tuple[AddPartitionsToTxnTopic, ...] = wire_array(AddPartitionsToTxnTopic, since=4)
@@ -57,7 +57,7 @@ class AddPartitionsToTxnRequest:
     v3_and_below_producer_id: int = wire("int64", until=3)
     """The producer's id."""
     v3_and_below_producer_epoch: int = wire("int16", until=3)
-    """Its epoch."""
+    """The producer's epoch."""
     v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...] = wire_array(
         AddPartitionsToTxnTopic, until=3
     )
@@ -107,7 +107,7 @@ class AddPartitionsToTxnResponse:
     flexible_since: ClassVar[int] = 3
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16", since=4)
     """0, or why nothing was done, from v4."""
     results_by_transaction: tuple[AddPartitionsToTxnResult, ...] = wire_array(

@@ -38,7 +38,7 @@ class AlterConfigsResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigsRequest:
-    """Replace the settings of these."""
+    """Replace the settings of these topics and brokers."""
 
     first_version: ClassVar[int] = 0
     last_version: ClassVar[int] = 2

@@ -1,6 +1,6 @@
 """AlterPartitionReassignments (45): gives partitions other replicas, or cancels that (KIP-455).
 
-v1   whether their number may change
+v1   whether the number of replicas may change
 """
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
@@ -40,7 +40,7 @@ class AlterPartitionReassignmentsRequest:
     flexible_since: ClassVar[int] = 0
 
     timeout_ms: int = wire("int32", default=60_000)
-    """How long to wait until it is done, in milliseconds."""
+    """Longest time to wait for the result, in milliseconds."""
     allow_replication_factor_change: bool = wire("bool", since=1, default=True)
     """Whether a partition may get more or fewer replicas than it has."""
     topics: tuple[ReassignableTopic, ...] = wire_array(ReassignableTopic)
@@ -54,7 +54,7 @@ class ReassignablePartitionResponse:
     partition_index: int = wire("int32")
     """The partition."""
     error_code: int = wire("int16")
-    """0, or why not."""
+    """0, or the code of the error."""
     error_message: str | None = wire("string", nullable_since=0)
     """The error message, or None."""
 
@@ -80,7 +80,7 @@ class AlterPartitionReassignmentsResponse:
     flexible_since: ClassVar[int] = 0
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     allow_replication_factor_change: bool = wire("bool", since=1, default=True)
     """Whether a partition may get more or fewer replicas than it has."""
     error_code: int = wire("int16")

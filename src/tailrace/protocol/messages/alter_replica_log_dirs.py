@@ -18,7 +18,7 @@ class AlterReplicaLogDirTopic:
     name: str = wire("string")
     """The topic."""
     partitions: tuple[int, ...] = wire_array("int32")
-    """Their numbers."""
+    """The partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class AlterReplicaLogDirPartitionResult:
     partition_index: int = wire("int32")
     """The partition."""
     error_code: int = wire("int16")
-    """0 if it is there or moves there, or why not."""
+    """0 if the partition is in the directory or moves there; else the code of the error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,7 @@ class Member:
     member_id: str = wire("string")
     """The member."""
     instance_id: str | None = wire("string", nullable_since=0, default=None)
-    """Its name, if it is a static member (KIP-345)."""
+    """The member's instance id, if it is static (KIP-345)."""
     rack_id: str | None = wire("string", nullable_since=0, default=None)
     """The consumer's rack, where it has one."""
     member_epoch: int = wire("int32")
@@ -67,9 +67,9 @@ class Member:
     subscribed_topic_regex: str | None = wire("string", nullable_since=0, default=None)
     """A regular expression of the topics that the member subscribes to."""
     assignment: Assignment = wire(Assignment)
-    """What it has."""
+    """The partitions that the member owns."""
     target_assignment: Assignment = wire(Assignment)
-    """What it is to have."""
+    """The partitions that the group assigns to the member."""
     member_type: int = wire("int8", since=1, default=-1)
     """-1: not known, 0: of the classic protocol, 1: of the consumer protocol."""
 
@@ -95,7 +95,7 @@ class DescribedGroup:
     members: tuple[Member, ...] = wire_array(Member)
     """Its members."""
     authorized_operations: int = wire("int32", default=-2_147_483_648)
-    """What the client may do with the group, as bits; -2147483648: not asked for."""
+    """Operations that the client may perform on the group, as bits; -2147483648: not requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +107,6 @@ class ConsumerGroupDescribeResponse:
     flexible_since: ClassVar[int] = 0
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     groups: tuple[DescribedGroup, ...] = wire_array(DescribedGroup)
     """The groups."""

@@ -26,7 +26,7 @@ class TopicPartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeatRequest:
-    """The member is there; None and -1 stand for what has not changed since the last request."""
+    """Keep the member in its group; None and -1: not changed since the last request."""
 
     first_version: ClassVar[int] = 0
     last_version: ClassVar[int] = 1
@@ -39,11 +39,11 @@ class ConsumerGroupHeartbeatRequest:
     member_epoch: int = wire("int32")
     """Epoch of the member; 0: join, -1: leave, -2: leave and come back as a static member."""
     instance_id: str | None = wire("string", nullable_since=0, default=None)
-    """Its name, if it is a static member (KIP-345)."""
+    """The member's instance id, if it is static (KIP-345)."""
     rack_id: str | None = wire("string", nullable_since=0, default=None)
     """The consumer's rack, where it has one."""
     rebalance_timeout_ms: int = wire("int32", default=-1)
-    """How long the member may take to give up partitions, in milliseconds."""
+    """Time in which the member has to give up partitions, in milliseconds."""
     subscribed_topic_names: tuple[str, ...] | None = wire_array(
         "string", nullable_since=0, default=None
     )
@@ -55,12 +55,12 @@ class ConsumerGroupHeartbeatRequest:
     topic_partitions: tuple[TopicPartitions, ...] | None = wire_array(
         TopicPartitions, nullable_since=0, default=None
     )
-    """The partitions that the member has, by topic; None: as before."""
+    """The partitions that the member owns, by topic; None: they have not changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What the member is to have."""
+    """The target assignment of the member."""
 
     topic_partitions: tuple[TopicPartitions, ...] = wire_array(TopicPartitions)
     """The partitions, by topic."""
@@ -75,9 +75,9 @@ class ConsumerGroupHeartbeatResponse:
     flexible_since: ClassVar[int] = 0
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
-    """0, or why not."""
+    """0, or the code of the error."""
     error_message: str | None = wire("string", nullable_since=0, default=None)
     """The error message, or None."""
     member_id: str | None = wire("string", nullable_since=0, default=None)
@@ -85,6 +85,6 @@ class ConsumerGroupHeartbeatResponse:
     member_epoch: int = wire("int32")
     """Epoch of the member."""
     heartbeat_interval_ms: int = wire("int32")
-    """When to send the next heartbeat, in milliseconds."""
+    """Time until the next heartbeat is due, in milliseconds."""
     assignment: Assignment | None = wire(Assignment, nullable_since=0, default=None)
-    """The assignment; None: as before."""
+    """The assignment; None: it has not changed."""

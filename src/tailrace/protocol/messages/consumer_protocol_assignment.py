@@ -24,7 +24,7 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerProtocolAssignment:
-    """What a consumer is to have."""
+    """The partitions that the leader assigns to a consumer."""
 
     first_version: ClassVar[int] = 0
     last_version: ClassVar[int] = 3

@@ -1,6 +1,6 @@
 """The subscription of a consumer in JoinGroup, for the leader of its group.
 
-    v1   partitions that it has (KIP-429)   v3   rack (KIP-881)
+    v1   partitions that it owns (KIP-429)  v3   rack (KIP-881)
     v2   generation (KIP-792)
 
 A version stands in front of it, as int16. A reader takes a newer version for the newest that it
@@ -27,7 +27,7 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerProtocolSubscription:
-    """What a consumer wants and has."""
+    """The topics that a consumer subscribes to, and the partitions that it owns."""
 
     first_version: ClassVar[int] = 0
     last_version: ClassVar[int] = 3
@@ -35,11 +35,11 @@ class ConsumerProtocolSubscription:
     """In no version."""
 
     topics: tuple[str, ...] = wire_array("string")
-    """The topics that it wants."""
+    """The topics that the consumer subscribes to."""
     user_data: bytes | None = wire("bytes", nullable_since=0, default=None)
     """Data of the assignor's own."""
     owned_partitions: tuple[TopicPartition, ...] = wire_array(TopicPartition, since=1)
-    """The partitions that it has, by topic."""
+    """The partitions that the consumer owns, by topic."""
     generation_id: int = wire("int32", since=2, default=-1)
     """The generation in which it got them; -1: not known."""
     rack_id: str | None = wire("string", since=3, nullable_since=3, default=None)

@@ -1,4 +1,4 @@
-"""CreatePartitions (37): more partitions for topics that are there.
+"""CreatePartitions (37): adds partitions to topics that exist.
 
 v2   flexible
 
@@ -28,7 +28,7 @@ class CreatePartitionsTopic:
     name: str = wire("string")
     """The topic."""
     count: int = wire("int32")
-    """How many partitions it is to have, with those that are there."""
+    """New number of partitions; the partitions that exist are included."""
     assignments: tuple[CreatePartitionsAssignment, ...] | None = wire_array(
         CreatePartitionsAssignment, nullable_since=0
     )
@@ -46,7 +46,7 @@ class CreatePartitionsRequest:
     topics: tuple[CreatePartitionsTopic, ...] = wire_array(CreatePartitionsTopic)
     """The topics."""
     timeout_ms: int = wire("int32")
-    """How long to wait until it is done, in milliseconds."""
+    """Longest time to wait for the result, in milliseconds."""
     validate_only: bool = wire("bool")
     """Whether to check the request and change nothing."""
 
@@ -72,6 +72,6 @@ class CreatePartitionsResponse:
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     results: tuple[CreatePartitionsTopicResult, ...] = wire_array(CreatePartitionsTopicResult)
     """The results."""

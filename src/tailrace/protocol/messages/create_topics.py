@@ -1,4 +1,4 @@
-"""CreateTopics (19): new topics with their partitions and settings.
+"""CreateTopics (19): creates topics with their partitions and settings.
 
     v2   throttle time                      v5   flexible; the settings in the answer (KIP-525)
     v4   broker's defaults by -1 (KIP-464)  v7   topic ids (KIP-516)
@@ -62,7 +62,7 @@ class CreateTopicsRequest:
     topics: tuple[CreatableTopic, ...] = wire_array(CreatableTopic)
     """The topics."""
     timeout_ms: int = wire("int32", default=60_000)
-    """How long to wait until they are created, in milliseconds."""
+    """Longest time to wait until they are created, in milliseconds."""
     validate_only: bool = wire("bool", since=1)
     """Whether to check the request and create nothing."""
 
@@ -96,7 +96,7 @@ class CreatableTopicResult:
     error_message: str | None = wire("string", since=1, nullable_since=0)
     """The error message, or None."""
     topic_config_error_code: int = wire("int16", since=5, tag=0)
-    """Why `configs` is missing, if it is."""
+    """0, or why `configs` is missing."""
     num_partitions: int = wire("int32", since=5, default=-1)
     """Number of partitions."""
     replication_factor: int = wire("int16", since=5, default=-1)

@@ -32,7 +32,7 @@ class DeletableGroupResult:
     group_id: str = wire("string")
     """The group."""
     error_code: int = wire("int16")
-    """0, or why it is still there."""
+    """0, or why the group was not deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,6 @@ class DeleteGroupsResponse:
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     results: tuple[DeletableGroupResult, ...] = wire_array(DeletableGroupResult)
     """The results."""

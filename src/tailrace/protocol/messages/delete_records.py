@@ -42,7 +42,7 @@ class DeleteRecordsRequest:
     topics: tuple[DeleteRecordsTopic, ...] = wire_array(DeleteRecordsTopic)
     """The offsets, by topic and partition."""
     timeout_ms: int = wire("int32")
-    """Longest time to wait until all replicas have deleted them."""
+    """Longest time to wait until all replicas have deleted them, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

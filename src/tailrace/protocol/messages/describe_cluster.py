@@ -24,12 +24,12 @@ class DescribeClusterRequest:
     endpoint_type: int = wire("int8", since=1, default=1)
     """1: the brokers, 2: the controllers."""
     include_fenced_brokers: bool = wire("bool", since=2)
-    """Whether to list brokers that the controller has fenced too."""
+    """Whether to list fenced brokers too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeClusterBroker:
-    """A broker or controller, and where it listens."""
+    """A broker or controller and its address."""
 
     broker_id: int = wire("int32")
     """The broker."""
@@ -52,7 +52,7 @@ class DescribeClusterResponse:
     flexible_since: ClassVar[int] = 0
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
     """0, or why there is no answer."""
     error_message: str | None = wire("string", nullable_since=0, default=None)
@@ -66,4 +66,4 @@ class DescribeClusterResponse:
     brokers: tuple[DescribeClusterBroker, ...] = wire_array(DescribeClusterBroker)
     """The brokers or controllers."""
     cluster_authorized_operations: int = wire("int32", default=-2_147_483_648)
-    """What the client may do with the cluster, as bits."""
+    """Operations that the client may perform on the cluster, as bits."""

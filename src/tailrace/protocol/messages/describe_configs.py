@@ -28,7 +28,7 @@ class DescribeConfigsResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeConfigsRequest:
-    """Describe the settings of these."""
+    """Describe the settings of these topics and brokers."""
 
     first_version: ClassVar[int] = 1
     last_version: ClassVar[int] = 4
@@ -73,7 +73,7 @@ class DescribeConfigsResourceResult:
     config_type: int = wire("int8", since=3)
     """Type of the value, by Kafka's number."""
     documentation: str | None = wire("string", since=3, nullable_since=0)
-    """What the setting does."""
+    """Description of the setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,13 +34,13 @@ class DescribedGroupMember:
     member_id: str = wire("string")
     """The member."""
     group_instance_id: str | None = wire("string", since=4, nullable_since=4, default=None)
-    """Its name, if it is a static member (KIP-345)."""
+    """The member's instance id, if it is static (KIP-345)."""
     client_id: str = wire("string")
     """The client id of the member."""
     client_host: str = wire("string")
     """The address that the member connects from."""
     member_metadata: bytes = wire("bytes")
-    """What it sent for the chosen protocol; empty unless the group is stable."""
+    """Metadata that it sent for the chosen protocol; empty unless the group is stable."""
     member_assignment: bytes = wire("bytes")
     """Its part of the assignment; empty unless the group is stable."""
 
@@ -58,13 +58,13 @@ class DescribedGroup:
     group_state: str = wire("string")
     """State of the group, by Kafka's name."""
     protocol_type: str = wire("string")
-    """What the group is for: `consumer`, or a name of the clients' own."""
+    """Kind of the group: `consumer`, or a name that other clients have chosen."""
     protocol_data: str = wire("string")
     """The chosen protocol; empty unless the group is stable."""
     members: tuple[DescribedGroupMember, ...] = wire_array(DescribedGroupMember)
     """Its members."""
     authorized_operations: int = wire("int32", since=3, default=-2_147_483_648)
-    """What the client may do with the group, as bits; -2147483648: not asked for."""
+    """Operations that the client may perform on the group, as bits; -2147483648: not requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,6 @@ class DescribeGroupsResponse:
     flexible_since: ClassVar[int] = 5
 
     throttle_time_ms: int = wire("int32", since=1)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     groups: tuple[DescribedGroup, ...] = wire_array(DescribedGroup)
     """The groups."""

@@ -20,7 +20,7 @@ class DescribableLogDirTopic:
     topic: str = wire("string")
     """The topic."""
     partitions: tuple[int, ...] = wire_array("int32")
-    """Their numbers."""
+    """The partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ class ProducerState:
     producer_id: int = wire("int64")
     """The producer's id."""
     producer_epoch: int = wire("int32")
-    """Its epoch."""
+    """The producer's epoch."""
     last_sequence: int = wire("int32", default=-1)
     """Sequence number of its last record; -1: none."""
     last_timestamp: int = wire("int64", default=-1)
@@ -55,7 +55,7 @@ class PartitionResponse:
     partition_index: int = wire("int32")
     """The partition."""
     error_code: int = wire("int16")
-    """0, or why not."""
+    """0, or the code of the error."""
     error_message: str | None = wire("string", nullable_since=0, default=None)
     """The error message, or None."""
     active_producers: tuple[ProducerState, ...] = wire_array(ProducerState)
@@ -81,6 +81,6 @@ class DescribeProducersResponse:
     flexible_since: ClassVar[int] = 0
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     topics: tuple[TopicResponse, ...] = wire_array(TopicResponse)
     """The producers, by topic and partition."""

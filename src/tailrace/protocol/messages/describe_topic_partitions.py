@@ -19,7 +19,7 @@ class TopicRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """Where a page begins."""
+    """The first partition of a page."""
 
     topic_name: str = wire("string")
     """The first topic of the page."""
@@ -40,7 +40,7 @@ class DescribeTopicPartitionsRequest:
     response_partition_limit: int = wire("int32", default=2_000)
     """Most partitions in the answer."""
     cursor: Cursor | None = wire(Cursor, nullable_since=0, default=None)
-    """Where to begin; None: with the first topic."""
+    """Start of the page; None: the first topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +80,13 @@ class DescribeTopicPartitionsResponseTopic:
     topic_id: UUID = wire("uuid")
     """The topic's id."""
     is_internal: bool = wire("bool")
-    """Whether Kafka keeps its own state in it."""
+    """Whether the topic holds Kafka's own state."""
     partitions: tuple[DescribeTopicPartitionsResponsePartition, ...] = wire_array(
         DescribeTopicPartitionsResponsePartition
     )
     """Its partitions."""
     topic_authorized_operations: int = wire("int32", default=-2_147_483_648)
-    """What the client may do with it, as bits."""
+    """Operations that the client may perform on the topic, as bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +98,10 @@ class DescribeTopicPartitionsResponse:
     flexible_since: ClassVar[int] = 0
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     topics: tuple[DescribeTopicPartitionsResponseTopic, ...] = wire_array(
         DescribeTopicPartitionsResponseTopic
     )
     """The topics."""
     next_cursor: Cursor | None = wire(Cursor, nullable_since=0, default=None)
-    """Where the next page begins; None: this is the last."""
+    """Start of the next page; None: this page is the last."""

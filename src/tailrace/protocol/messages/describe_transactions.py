@@ -41,13 +41,13 @@ class TransactionState:
     transaction_state: str = wire("string")
     """State of the transaction, by Kafka's name."""
     transaction_timeout_ms: int = wire("int32")
-    """How long a transaction may stay open, in milliseconds."""
+    """Longest time that a transaction may stay open, in milliseconds."""
     transaction_start_time_ms: int = wire("int64")
-    """When it began, in milliseconds since 1970; -1: none is open."""
+    """Time of the start, in milliseconds since 1970; -1: none is open."""
     producer_id: int = wire("int64")
     """The producer's id."""
     producer_epoch: int = wire("int16")
-    """Its epoch."""
+    """The producer's epoch."""
     topics: tuple[TopicData, ...] = wire_array(TopicData)
     """The partitions of the open transaction, by topic."""
 
@@ -61,6 +61,6 @@ class DescribeTransactionsResponse:
     flexible_since: ClassVar[int] = 0
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     transaction_states: tuple[TransactionState, ...] = wire_array(TransactionState)
     """The transactions."""

@@ -36,7 +36,7 @@ class ElectLeadersRequest:
     )
     """The partitions, by topic; None: all."""
     timeout_ms: int = wire("int32", default=60_000)
-    """How long to wait until it is done, in milliseconds."""
+    """Longest time to wait for the result, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class ElectLeadersResponse:
     flexible_since: ClassVar[int] = 2
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16", since=1)
     """0, or why no election was held."""
     replica_election_results: tuple[ReplicaElectionResult, ...] = wire_array(ReplicaElectionResult)

@@ -27,7 +27,7 @@ class EndTxnRequest:
     producer_id: int = wire("int64")
     """The producer's id."""
     producer_epoch: int = wire("int16")
-    """Its epoch."""
+    """The producer's epoch."""
     committed: bool = wire("bool")
     """Whether to commit; else it is aborted."""
 
@@ -43,7 +43,7 @@ class EndTxnResponse:
     throttle_time_ms: int = wire("int32")
     """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
-    """0, or why not."""
+    """0, or the code of the error."""
     producer_id: int = wire("int64", since=5, default=-1)
     """The producer id of the next transaction; -1 with an error."""
     producer_epoch: int = wire("int16", since=5, default=-1)

@@ -91,7 +91,7 @@ class FetchRequest:
     replica_state: ReplicaState = wire(ReplicaState, since=15, tag=1)
     """The follower that asks, from v15."""
     max_wait_ms: int = wire("int32")
-    """Longest time to wait for `min_bytes`."""
+    """Longest time to wait for `min_bytes`, in milliseconds."""
     min_bytes: int = wire("int32")
     """Bytes of records to wait for."""
     max_bytes: int = wire("int32", since=3, default=2_147_483_647)
@@ -101,7 +101,7 @@ class FetchRequest:
     session_id: int = wire("int32", since=7)
     """The fetch session; 0: none."""
     session_epoch: int = wire("int32", since=7, default=-1)
-    """Number of the request in its session; 0: start one; -1: without."""
+    """Number of the request in its session; 0: start a session, -1: use none."""
     topics: tuple[FetchTopic, ...] = wire_array(FetchTopic)
     """Partitions to fetch, by topic; in a session, those that changed."""
     forgotten_topics_data: tuple[ForgottenTopic, ...] = wire_array(ForgottenTopic, since=7)
@@ -152,7 +152,7 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionData:
-    """Records of one partition, and where its log stands."""
+    """Records of one partition, and the offsets of its log."""
 
     partition_index: int = wire("int32")
     """The partition."""

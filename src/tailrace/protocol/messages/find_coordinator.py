@@ -1,4 +1,4 @@
-"""FindCoordinator (10): which broker coordinates a group or a transaction.
+"""FindCoordinator (10): the broker that coordinates a group or a transaction.
 
     v1   kinds of keys, messages            v4   many keys at once (KIP-699)
     v3   flexible                           v6   share groups (KIP-932)

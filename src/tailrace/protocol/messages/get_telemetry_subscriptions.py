@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (71): which metrics a client is to push to its brokers (KIP-714)."""
+"""GetTelemetrySubscriptions (71): the metrics that a client has to push (KIP-714)."""
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
@@ -30,9 +30,9 @@ class GetTelemetrySubscriptionsResponse:
     flexible_since: ClassVar[int] = 0
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
-    """0, or why not."""
+    """0, or the code of the error."""
     client_instance_id: UUID = wire("uuid")
     """The new id of a client that had none; else zeros."""
     subscription_id: int = wire("int32")

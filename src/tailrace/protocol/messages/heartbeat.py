@@ -27,7 +27,7 @@ class HeartbeatRequest:
     member_id: str = wire("string")
     """The member."""
     group_instance_id: str | None = wire("string", since=3, nullable_since=3, default=None)
-    """Its name, if it is a static member (KIP-345)."""
+    """The member's instance id, if it is static (KIP-345)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,6 @@ class HeartbeatResponse:
     flexible_since: ClassVar[int] = 4
 
     throttle_time_ms: int = wire("int32", since=1)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
     """0, or REBALANCE_IN_PROGRESS: join again; or why it is no member."""

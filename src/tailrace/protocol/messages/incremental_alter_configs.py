@@ -20,7 +20,7 @@ class IncrementalAlterableConfig:
     config_operation: int = wire("int8")
     """0: set, 1: back to the default, 2: append to a list, 3: take from a list."""
     value: str | None = wire("string", nullable_since=0)
-    """The value, as text; of no meaning to 1."""
+    """The value, as text; operation 1 ignores it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class IncrementalAlterConfigsResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncrementalAlterConfigsRequest:
-    """Change settings of these."""
+    """Change settings of these topics and brokers."""
 
     first_version: ClassVar[int] = 0
     last_version: ClassVar[int] = 1
@@ -60,9 +60,9 @@ class IncrementalAlterConfigsResourceResponse:
     error_message: str | None = wire("string", nullable_since=0)
     """The error message, or None."""
     resource_type: int = wire("int8")
-    """As in the request."""
+    """The type that the request names."""
     resource_name: str = wire("string")
-    """As in the request."""
+    """The name that the request gives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class IncrementalAlterConfigsResponse:
     flexible_since: ClassVar[int] = 1
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     responses: tuple[IncrementalAlterConfigsResourceResponse, ...] = wire_array(
         IncrementalAlterConfigsResourceResponse
     )

@@ -25,11 +25,11 @@ class InitProducerIdRequest:
     transactional_id: str | None = wire("string", nullable_since=0)
     """The transactional id; None for a producer that is only idempotent."""
     transaction_timeout_ms: int = wire("int32")
-    """Longest time that a transaction may stay open."""
+    """Longest time that a transaction may stay open, in milliseconds."""
     producer_id: int = wire("int64", since=3, default=-1)
     """The current id of a producer that asks for a new epoch."""
     producer_epoch: int = wire("int16", since=3, default=-1)
-    """Its current epoch."""
+    """The current epoch of that producer."""
     enable2_pc: bool = wire("bool", since=6)
     """Whether the producer takes part in two-phase commits (KIP-939)."""
     keep_prepared_txn: bool = wire("bool", since=6)
@@ -38,7 +38,7 @@ class InitProducerIdRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducerIdResponse:
-    """The id."""
+    """The id and the epoch of the producer."""
 
     first_version: ClassVar[int] = 0
     last_version: ClassVar[int] = 6
@@ -49,9 +49,9 @@ class InitProducerIdResponse:
     error_code: int = wire("int16")
     """0, or why there is none."""
     producer_id: int = wire("int64", default=-1)
-    """The id."""
+    """The producer's id; -1 with an error."""
     producer_epoch: int = wire("int16")
-    """Its epoch."""
+    """The producer's epoch."""
     ongoing_txn_producer_id: int = wire("int64", since=6, default=-1)
     """Producer id of the prepared transaction; -1: there is none."""
     ongoing_txn_producer_epoch: int = wire("int16", since=6, default=-1)

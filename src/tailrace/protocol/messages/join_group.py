@@ -21,7 +21,7 @@ class JoinGroupRequestProtocol:
     name: str = wire("string")
     """The protocol; for consumers, the name of an assignor."""
     metadata: bytes = wire("bytes")
-    """What the member tells the leader; for consumers, a `ConsumerProtocolSubscription`."""
+    """Metadata for the leader; for consumers, a `ConsumerProtocolSubscription`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,31 +35,31 @@ class JoinGroupRequest:
     group_id: str = wire("string")
     """The group."""
     session_timeout_ms: int = wire("int32")
-    """How long the member may be silent, in milliseconds."""
+    """Longest time between two heartbeats of the member, in milliseconds."""
     rebalance_timeout_ms: int = wire("int32", since=1, default=-1)
-    """How long others wait for this member in a rebalance; -1: the session timeout."""
+    """Milliseconds that a rebalance waits for this member; -1: the session timeout."""
     member_id: str = wire("string")
     """The member; empty for one that has no id yet."""
     group_instance_id: str | None = wire("string", since=5, nullable_since=5, default=None)
-    """Its name, if it is a static member (KIP-345)."""
+    """The member's instance id, if it is static (KIP-345)."""
     protocol_type: str = wire("string")
-    """What the group is for: `consumer`, or a name of the clients' own."""
+    """Kind of the group: `consumer`, or a name that other clients have chosen."""
     protocols: tuple[JoinGroupRequestProtocol, ...] = wire_array(JoinGroupRequestProtocol)
     """The protocols that it supports, the preferred one first."""
     reason: str | None = wire("string", since=8, nullable_since=8, default=None)
-    """Why, for the broker's log (KIP-800)."""
+    """The reason, for the broker's log (KIP-800)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroupResponseMember:
-    """A member, as the leader is told of it."""
+    """A member and its metadata, for the leader."""
 
     member_id: str = wire("string")
     """The member."""
     group_instance_id: str | None = wire("string", since=5, nullable_since=5, default=None)
-    """Its name, if it is a static member (KIP-345)."""
+    """The member's instance id, if it is static (KIP-345)."""
     metadata: bytes = wire("bytes")
-    """What the member has sent for the chosen protocol."""
+    """Metadata that the member has sent for the chosen protocol."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +71,13 @@ class JoinGroupResponse:
     flexible_since: ClassVar[int] = 6
 
     throttle_time_ms: int = wire("int32", since=2)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
     """0, or why the member is not in it."""
     generation_id: int = wire("int32", default=-1)
     """Generation of the group; -1 with an error."""
     protocol_type: str | None = wire("string", since=7, nullable_since=7, default=None)
-    """What the group is for: `consumer`, or a name of the clients' own."""
+    """Kind of the group: `consumer`, or a name that other clients have chosen."""
     protocol_name: str | None = wire("string", nullable_since=7)
     """The protocol that all members have in common, such as an assignor's name."""
     leader: str = wire("string")

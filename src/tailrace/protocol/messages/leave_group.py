@@ -19,9 +19,9 @@ class MemberIdentity:
     member_id: str = wire("string", since=3)
     """The member; empty: it is named by its instance id."""
     group_instance_id: str | None = wire("string", since=3, nullable_since=3, default=None)
-    """Its name, if it is a static member (KIP-345)."""
+    """The member's instance id, if it is static (KIP-345)."""
     reason: str | None = wire("string", since=5, nullable_since=5, default=None)
-    """Why, for the broker's log (KIP-800)."""
+    """The reason, for the broker's log (KIP-800)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class MemberResponse:
     member_id: str = wire("string", since=3)
     """The member."""
     group_instance_id: str | None = wire("string", since=3, nullable_since=3)
-    """Its name, if it is a static member (KIP-345)."""
+    """The member's instance id, if it is static (KIP-345)."""
     error_code: int = wire("int16", since=3)
     """0, or why it was not removed."""
 
@@ -61,7 +61,7 @@ class LeaveGroupResponse:
     flexible_since: ClassVar[int] = 4
 
     throttle_time_ms: int = wire("int32", since=1)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
     """0, or why nothing was done; up to v2 the result for the member."""
     members: tuple[MemberResponse, ...] = wire_array(MemberResponse, since=3)

@@ -1,4 +1,4 @@
-"""ListConfigResources (74): the names of what has settings (KIP-714).
+"""ListConfigResources (74): the names of resources that have settings (KIP-714).
 
 v1   all types of resources (KIP-1142)
 
@@ -44,7 +44,7 @@ class ListConfigResourcesResponse:
     flexible_since: ClassVar[int] = 0
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
     """0, or why there is no list."""
     config_resources: tuple[ConfigResource, ...] = wire_array(ConfigResource)

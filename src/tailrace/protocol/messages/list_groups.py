@@ -33,7 +33,7 @@ class ListedGroup:
     group_id: str = wire("string")
     """The group."""
     protocol_type: str = wire("string")
-    """What the group is for: `consumer`, or a name of the clients' own."""
+    """Kind of the group: `consumer`, or a name that other clients have chosen."""
     group_state: str = wire("string", since=4)
     """State of the group, by Kafka's name."""
     group_type: str = wire("string", since=5)
@@ -49,7 +49,7 @@ class ListGroupsResponse:
     flexible_since: ClassVar[int] = 3
 
     throttle_time_ms: int = wire("int32", since=1)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
     """0, or why the list is not complete."""
     groups: tuple[ListedGroup, ...] = wire_array(ListedGroup)

@@ -27,7 +27,7 @@ class ListPartitionReassignmentsRequest:
     flexible_since: ClassVar[int] = 0
 
     timeout_ms: int = wire("int32", default=60_000)
-    """How long to wait until it is done, in milliseconds."""
+    """Longest time to wait for the result, in milliseconds."""
     topics: tuple[ListPartitionReassignmentsTopics, ...] | None = wire_array(
         ListPartitionReassignmentsTopics, nullable_since=0, default=None
     )
@@ -67,7 +67,7 @@ class ListPartitionReassignmentsResponse:
     flexible_since: ClassVar[int] = 0
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
     """0, or why there is no answer."""
     error_message: str | None = wire("string", nullable_since=0)

@@ -50,7 +50,7 @@ class ListTransactionsResponse:
     flexible_since: ClassVar[int] = 0
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
     """0, or why there is no list."""
     unknown_state_filters: tuple[str, ...] = wire_array("string")

@@ -48,7 +48,7 @@ class MetadataRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResponseBroker:
-    """A broker and where it listens."""
+    """A broker and its address."""
 
     node_id: int = wire("int32")
     """The broker."""
@@ -91,11 +91,11 @@ class MetadataResponseTopic:
     topic_id: UUID = wire("uuid", since=10)
     """The topic's id."""
     is_internal: bool = wire("bool", since=1)
-    """Whether Kafka keeps its own state in it."""
+    """Whether the topic holds Kafka's own state."""
     partitions: tuple[MetadataResponsePartition, ...] = wire_array(MetadataResponsePartition)
     """Its partitions."""
     topic_authorized_operations: int = wire("int32", since=8, default=-2_147_483_648)
-    """What the client may do with it, as bits."""
+    """Operations that the client may perform on the topic, as bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +117,6 @@ class MetadataResponse:
     topics: tuple[MetadataResponseTopic, ...] = wire_array(MetadataResponseTopic)
     """The requested topics."""
     cluster_authorized_operations: int = wire("int32", since=8, until=10, default=-2_147_483_648)
-    """What the client may do with the cluster, as bits."""
+    """Operations that the client may perform on the cluster, as bits."""
     error_code: int = wire("int16", since=13)
     """0, or REBOOTSTRAP_REQUIRED."""

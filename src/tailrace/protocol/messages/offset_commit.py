@@ -1,4 +1,4 @@
-"""OffsetCommit (8): how far a group has consumed its partitions.
+"""OffsetCommit (8): commits offsets of a consumer group.
 
     v6   leader epochs (KIP-320)            v8   flexible
     v7   static members (KIP-345)           v10  topic ids in place of names (KIP-848)
@@ -18,7 +18,7 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitRequestPartition:
-    """How far one partition is consumed."""
+    """The offset to commit for one partition."""
 
     partition_index: int = wire("int32")
     """The partition."""
@@ -32,7 +32,7 @@ class OffsetCommitRequestPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitRequestTopic:
-    """How far one topic is consumed."""
+    """The offsets to commit for the partitions of one topic."""
 
     name: str = wire("string", until=9)
     """The topic by name, up to v9."""
@@ -57,9 +57,9 @@ class OffsetCommitRequest:
     member_id: str = wire("string", since=1)
     """The member."""
     group_instance_id: str | None = wire("string", since=7, nullable_since=7, default=None)
-    """Its name, if it is a static member (KIP-345)."""
+    """The member's instance id, if it is static (KIP-345)."""
     retention_time_ms: int = wire("int64", since=2, until=4, default=-1)
-    """How long to keep the offsets, in milliseconds; -1: as the broker is set."""
+    """Time to keep the offsets, in milliseconds; -1: the broker's setting."""
     topics: tuple[OffsetCommitRequestTopic, ...] = wire_array(OffsetCommitRequestTopic)
     """The offsets, by topic."""
 
@@ -97,6 +97,6 @@ class OffsetCommitResponse:
     flexible_since: ClassVar[int] = 8
 
     throttle_time_ms: int = wire("int32", since=3)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     topics: tuple[OffsetCommitResponseTopic, ...] = wire_array(OffsetCommitResponseTopic)
     """The results, by topic."""

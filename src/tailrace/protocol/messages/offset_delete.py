@@ -48,7 +48,7 @@ class OffsetDeleteResponsePartition:
     partition_index: int = wire("int32")
     """The partition."""
     error_code: int = wire("int16")
-    """0, or why its offset is still there."""
+    """0, or why the offset was not removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,6 @@ class OffsetDeleteResponse:
     error_code: int = wire("int16")
     """0, or why nothing was removed."""
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     topics: tuple[OffsetDeleteResponseTopic, ...] = wire_array(OffsetDeleteResponseTopic)
     """The results, by topic."""

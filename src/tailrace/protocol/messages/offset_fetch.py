@@ -152,7 +152,7 @@ class OffsetFetchResponse:
     flexible_since: ClassVar[int] = 6
 
     throttle_time_ms: int = wire("int32", since=3)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     topics: tuple[OffsetFetchResponseTopic, ...] = wire_array(OffsetFetchResponseTopic, until=7)
     """The offsets of the group, by topic, up to v7."""
     error_code: int = wire("int16", since=2, until=7)

@@ -81,6 +81,6 @@ class OffsetForLeaderEpochResponse:
     flexible_since: ClassVar[int] = 4
 
     throttle_time_ms: int = wire("int32", since=2)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     topics: tuple[OffsetForLeaderTopicResult, ...] = wire_array(OffsetForLeaderTopicResult)
     """The ends, by topic."""

@@ -53,19 +53,19 @@ class ProduceRequest:
     acks: int = wire("int16")
     """Replicas to wait for: 0 none and no answer, 1 the leader, -1 all in sync."""
     timeout_ms: int = wire("int32")
-    """Longest time to wait for these replicas."""
+    """Longest time to wait for these replicas, in milliseconds."""
     topic_data: tuple[TopicProduceData, ...] = wire_array(TopicProduceData)
     """The batches, by topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchIndexAndErrorMessage:
-    """A record that its batch was refused for."""
+    """A record for which its batch was refused."""
 
     batch_index: int = wire("int32", since=8)
     """Index of the record in its batch."""
     batch_index_error_message: str | None = wire("string", since=8, nullable_since=8, default=None)
-    """What is wrong with it."""
+    """Error message for the record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +89,13 @@ class PartitionProduceResponse:
     base_offset: int = wire("int64")
     """Offset of the first record; -1 on an error."""
     log_append_time_ms: int = wire("int64", since=2, default=-1)
-    """When the broker stamped the records; -1 if their own timestamps stay."""
+    """Time of the append, in milliseconds since 1970; -1: records keep their timestamps."""
     log_start_offset: int = wire("int64", since=5, default=-1)
     """The first offset of the log."""
     record_errors: tuple[BatchIndexAndErrorMessage, ...] = wire_array(
         BatchIndexAndErrorMessage, since=8
     )
-    """The records that the batch was refused for."""
+    """The records for which the batch was refused."""
     error_message: str | None = wire("string", since=8, nullable_since=8, default=None)
     """The error message, or None."""
     current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, since=10, tag=0)

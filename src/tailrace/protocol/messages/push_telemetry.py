@@ -38,6 +38,6 @@ class PushTelemetryResponse:
     flexible_since: ClassVar[int] = 0
 
     throttle_time_ms: int = wire("int32")
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
-    """0, or why not."""
+    """0, or the code of the error."""

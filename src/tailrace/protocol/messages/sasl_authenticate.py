@@ -38,4 +38,4 @@ class SaslAuthenticateResponse:
     auth_bytes: bytes = wire("bytes")
     """The token, in the mechanism's own format."""
     session_lifetime_ms: int = wire("int64", since=1)
-    """Time until the client has to authenticate again; 0: never."""
+    """Time until the client has to authenticate again, in milliseconds; 0: never."""

@@ -35,6 +35,6 @@ class SaslHandshakeResponse:
     """In no version."""
 
     error_code: int = wire("int16")
-    """0, or why not."""
+    """0, or the code of the error."""
     mechanisms: tuple[str, ...] = wire_array("string")
     """Names of the mechanisms that the broker offers."""

@@ -37,9 +37,9 @@ class SyncGroupRequest:
     member_id: str = wire("string")
     """The member."""
     group_instance_id: str | None = wire("string", since=3, nullable_since=3, default=None)
-    """Its name, if it is a static member (KIP-345)."""
+    """The member's instance id, if it is static (KIP-345)."""
     protocol_type: str | None = wire("string", since=5, nullable_since=5, default=None)
-    """What the group is for: `consumer`, or a name of the clients' own."""
+    """Kind of the group: `consumer`, or a name that other clients have chosen."""
     protocol_name: str | None = wire("string", since=5, nullable_since=5, default=None)
     """The protocol that all members have in common, such as an assignor's name."""
     assignments: tuple[SyncGroupRequestAssignment, ...] = wire_array(SyncGroupRequestAssignment)
@@ -55,11 +55,11 @@ class SyncGroupResponse:
     flexible_since: ClassVar[int] = 4
 
     throttle_time_ms: int = wire("int32", since=1)
-    """How long a quota throttles the client, in milliseconds."""
+    """Time for which a quota throttles the client, in milliseconds."""
     error_code: int = wire("int16")
     """0, or why there is none."""
     protocol_type: str | None = wire("string", since=5, nullable_since=5, default=None)
-    """What the group is for: `consumer`, or a name of the clients' own."""
+    """Kind of the group: `consumer`, or a name that other clients have chosen."""
     protocol_name: str | None = wire("string", since=5, nullable_since=5, default=None)
     """The protocol that all members have in common, such as an assignor's name."""
     assignment: bytes = wire("bytes")

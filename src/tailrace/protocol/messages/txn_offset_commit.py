@@ -54,13 +54,13 @@ class TxnOffsetCommitRequest:
     producer_id: int = wire("int64")
     """The producer's id."""
     producer_epoch: int = wire("int16")
-    """Its epoch."""
+    """The producer's epoch."""
     generation_id: int = wire("int32", since=3, default=-1)
     """Generation of the group in which the member consumed; -1: not checked."""
     member_id: str = wire("string", since=3)
     """The member that consumed."""
     group_instance_id: str | None = wire("string", since=3, nullable_since=3, default=None)
-    """Its name, if it is a static member (KIP-345)."""
+    """The member's instance id, if it is static (KIP-345)."""
     topics: tuple[TxnOffsetCommitRequestTopic, ...] = wire_array(TxnOffsetCommitRequestTopic)
     """The offsets, by topic."""
 

@@ -30,7 +30,7 @@ class WritableTxnMarker:
     producer_id: int = wire("int64")
     """The producer's id."""
     producer_epoch: int = wire("int16")
-    """Its epoch."""
+    """The producer's epoch."""
     transaction_result: bool = wire("bool")
     """Whether it is committed; else it is aborted."""
     topics: tuple[WritableTxnMarkerTopic, ...] = wire_array(WritableTxnMarkerTopic)
@@ -38,7 +38,7 @@ class WritableTxnMarker:
     coordinator_epoch: int = wire("int32")
     """Leader epoch of the coordinator's partition of `__transaction_state`."""
     transaction_version: int = wire("int8", since=2)
-    """0 and 1: before KIP-890, 2: the epoch is a new one with each transaction."""
+    """0 or 1: before KIP-890; 2: each transaction has a new epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Records of type 8 of `__consumer_offsets`: what a member has (KIP-848)."""
+"""Records of type 8 of `__consumer_offsets`: the current assignment of a member (KIP-848)."""
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
@@ -11,7 +11,7 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentKey:
-    """What a record is about."""
+    """The key: the group and the member."""
 
     record_type: ClassVar[int] = 8
     first_version: ClassVar[int] = 0
@@ -39,7 +39,7 @@ class TopicPartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """What the member has, and what it gives up."""
+    """The epoch and the partitions of the member."""
 
     record_type: ClassVar[int] = 8
     first_version: ClassVar[int] = 0
@@ -49,10 +49,10 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     member_epoch: int = wire("int32")
     """Epoch of the member."""
     previous_member_epoch: int = wire("int32")
-    """Its epoch before that."""
+    """Epoch of the member before the current one."""
     state: int = wire("int8")
     """0: stable, 1: gives up partitions, 2: waits for partitions, by Kafka's number."""
     assigned_partitions: tuple[TopicPartitions, ...] = wire_array(TopicPartitions)
-    """The partitions that it has, by topic."""
+    """The partitions that it owns, by topic."""
     partitions_pending_revocation: tuple[TopicPartitions, ...] = wire_array(TopicPartitions)
     """The partitions that it gives up, by topic."""

@@ -15,7 +15,7 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataKey:
-    """What a record is about."""
+    """The key: the group and the member."""
 
     record_type: ClassVar[int] = 5
     first_version: ClassVar[int] = 0
@@ -41,17 +41,17 @@ class ClassicProtocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMemberMetadata:
-    """What is known of a member that uses the classic protocol."""
+    """Timeout and protocols of a member that uses the classic protocol."""
 
     session_timeout_ms: int = wire("int32")
-    """How long the member may be silent, in milliseconds."""
+    """Longest time between two heartbeats of the member, in milliseconds."""
     supported_protocols: tuple[ClassicProtocol, ...] = wire_array(ClassicProtocol)
     """The protocols that it supports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataValue:
-    """A member."""
+    """The member and the topics that it subscribes to."""
 
     record_type: ClassVar[int] = 5
     first_version: ClassVar[int] = 0
@@ -59,7 +59,7 @@ class ConsumerGroupMemberMetadataValue:
     flexible_since: ClassVar[int] = 0
 
     instance_id: str | None = wire("string", nullable_since=0)
-    """Its name, if it is a static member (KIP-345)."""
+    """The member's instance id, if it is static (KIP-345)."""
     rack_id: str | None = wire("string", nullable_since=0)
     """The consumer's rack, where it has one."""
     client_id: str = wire("string")
@@ -71,7 +71,7 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: str | None = wire("string", nullable_since=0)
     """The regular expression of its topics; Kafka writes an empty one for none."""
     rebalance_timeout_ms: int = wire("int32", default=-1)
-    """How long the member may take to give up partitions, in milliseconds."""
+    """Time in which the member has to give up partitions, in milliseconds."""
     server_assignor: str | None = wire("string", nullable_since=0)
     """The assignor that the broker is to use; None: the group's own choice."""
     classic_member_metadata: ClassicMemberMetadata | None = wire(

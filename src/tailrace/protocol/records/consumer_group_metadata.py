@@ -10,7 +10,7 @@ from tailrace.protocol.fields import wire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMetadataKey:
-    """What a record is about."""
+    """The key: the group."""
 
     record_type: ClassVar[int] = 3
     first_version: ClassVar[int] = 0
@@ -24,7 +24,7 @@ class ConsumerGroupMetadataKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMetadataValue:
-    """A group."""
+    """The epoch of a group, and the hash of its topics."""
 
     record_type: ClassVar[int] = 3
     first_version: ClassVar[int] = 0

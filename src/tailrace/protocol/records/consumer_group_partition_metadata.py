@@ -14,7 +14,7 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupPartitionMetadataKey:
-    """What a record is about."""
+    """The key: the group."""
 
     record_type: ClassVar[int] = 4
     first_version: ClassVar[int] = 0
@@ -28,7 +28,7 @@ class ConsumerGroupPartitionMetadataKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMetadata:
-    """Where a partition is."""
+    """A partition and the racks of its replicas."""
 
     partition: int = wire("int32")
     """The partition."""
@@ -45,7 +45,7 @@ class TopicMetadata:
     topic_name: str = wire("string")
     """The topic by name."""
     num_partitions: int = wire("int32")
-    """How many partitions it has."""
+    """Number of partitions."""
     partition_metadata: tuple[PartitionMetadata, ...] = wire_array(PartitionMetadata)
     """Its partitions; empty: no racks are known."""
 

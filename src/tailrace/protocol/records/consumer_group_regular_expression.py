@@ -10,7 +10,7 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupRegularExpressionKey:
-    """What a record is about."""
+    """The key: the group and the regular expression."""
 
     record_type: ClassVar[int] = 16
     first_version: ClassVar[int] = 0
@@ -36,6 +36,6 @@ class ConsumerGroupRegularExpressionValue:
     topics: tuple[str, ...] = wire_array("string")
     """The topics."""
     version: int = wire("int64")
-    """Offset in the metadata log as of which they were found."""
+    """Offset in the metadata log at which the topics were found."""
     timestamp: int = wire("int64")
-    """When they were found, in milliseconds since 1970."""
+    """Time of the search, in milliseconds since 1970."""

@@ -1,4 +1,4 @@
-"""Records of type 7 of `__consumer_offsets`: what a member is to have (KIP-848)."""
+"""Records of type 7 of `__consumer_offsets`: the target assignment of a member (KIP-848)."""
 
 # Written by `make messages` from Apache Kafka's definitions and from definitions/words.toml.
 
@@ -11,7 +11,7 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMemberKey:
-    """What a record is about."""
+    """The key: the group and the member."""
 
     record_type: ClassVar[int] = 7
     first_version: ClassVar[int] = 0
@@ -37,7 +37,7 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMemberValue:
-    """What the member is to have."""
+    """The target assignment of the member."""
 
     record_type: ClassVar[int] = 7
     first_version: ClassVar[int] = 0

@@ -10,7 +10,7 @@ from tailrace.protocol.fields import wire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMetadataKey:
-    """What a record is about."""
+    """The key: the group."""
 
     record_type: ClassVar[int] = 6
     first_version: ClassVar[int] = 0
@@ -24,7 +24,7 @@ class ConsumerGroupTargetAssignmentMetadataKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMetadataValue:
-    """A target assignment."""
+    """The epoch of a target assignment."""
 
     record_type: ClassVar[int] = 6
     first_version: ClassVar[int] = 0
@@ -34,4 +34,4 @@ class ConsumerGroupTargetAssignmentMetadataValue:
     assignment_epoch: int = wire("int32")
     """Epoch of the group that it is for."""
     assignment_timestamp: int = wire("int64", tag=0)
-    """When it was made, in milliseconds since 1970; 0: not known (KIP-1263)."""
+    """Time of the assignment, in milliseconds since 1970; 0: not known (KIP-1263)."""

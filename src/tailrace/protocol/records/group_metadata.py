@@ -16,7 +16,7 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataKey:
-    """What a record is about."""
+    """The key: the group."""
 
     record_type: ClassVar[int] = 2
     first_version: ClassVar[int] = 0
@@ -30,22 +30,22 @@ class GroupMetadataKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadata:
-    """A member."""
+    """A member of the group."""
 
     member_id: str = wire("string")
     """The member."""
     group_instance_id: str | None = wire("string", since=3, nullable_since=3, default=None)
-    """Its name, if it is a static member (KIP-345)."""
+    """The member's instance id, if it is static (KIP-345)."""
     client_id: str = wire("string")
     """The client id of the member."""
     client_host: str = wire("string")
     """The address that it connects from, with Java's slash in front."""
     rebalance_timeout: int = wire("int32", since=1, default=-1)
-    """How long others wait for it, in milliseconds; -1: its session timeout."""
+    """Milliseconds that a rebalance waits for it; -1: its session timeout."""
     session_timeout: int = wire("int32")
-    """How long it may be silent, in milliseconds."""
+    """Longest time between two heartbeats of the member, in milliseconds."""
     subscription: bytes = wire("bytes")
-    """What it sent for the chosen protocol."""
+    """Metadata that it sent for the chosen protocol."""
     assignment: bytes = wire("bytes")
     """Its part of the assignment."""
 
@@ -68,6 +68,6 @@ class GroupMetadataValue:
     leader: str | None = wire("string", nullable_since=0)
     """The member that assigns the partitions; None in an empty group."""
     current_state_timestamp: int = wire("int64", since=2, default=-1)
-    """When the group got its state, in milliseconds since 1970; -1: not known."""
+    """Time of the last change of state, in milliseconds since 1970; -1: not known."""
     members: tuple[MemberMetadata, ...] = wire_array(MemberMetadata)
     """Its members."""

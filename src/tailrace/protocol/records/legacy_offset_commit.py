@@ -13,7 +13,7 @@ from tailrace.protocol.fields import wire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegacyOffsetCommitKey:
-    """What a commit is about."""
+    """The key: group, topic and partition of the offset."""
 
     record_type: ClassVar[int] = 0
     first_version: ClassVar[int] = 0
@@ -44,4 +44,4 @@ class LegacyOffsetCommitValue:
     metadata: str = wire("string")
     """Metadata that the client has stored with the offset."""
     commit_timestamp: int = wire("int64")
-    """When it was committed, in milliseconds since 1970."""
+    """Time of the commit, in milliseconds since 1970."""

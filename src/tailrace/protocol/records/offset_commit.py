@@ -17,7 +17,7 @@ from tailrace.protocol.fields import wire
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitKey:
-    """What a commit is about."""
+    """The key: group, topic and partition of the offset."""
 
     record_type: ClassVar[int] = 1
     first_version: ClassVar[int] = 0
@@ -49,8 +49,8 @@ class OffsetCommitValue:
     metadata: str = wire("string")
     """Metadata that the client has stored with the offset."""
     commit_timestamp: int = wire("int64")
-    """When it was committed, in milliseconds since 1970."""
+    """Time of the commit, in milliseconds since 1970."""
     expire_timestamp: int = wire("int64", since=1, until=1, default=-1)
-    """When it expires, in milliseconds since 1970; -1: as the broker is set."""
+    """Time at which it expires, in milliseconds since 1970; -1: by the broker's setting."""
     topic_id: UUID = wire("uuid", since=4, tag=0)
     """The topic's id; zeros: not known."""

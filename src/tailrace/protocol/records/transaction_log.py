@@ -13,7 +13,7 @@ from tailrace.protocol.fields import wire, wire_array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionLogKey:
-    """What a record is about."""
+    """The key: the transactional id."""
 
     record_type: ClassVar[int] = 0
     first_version: ClassVar[int] = 0
@@ -52,11 +52,11 @@ class TransactionLogValue:
     """Producer id of the next transaction, when the epochs of this one are used up; -1: the
     same."""
     producer_epoch: int = wire("int16")
-    """Its epoch."""
+    """The producer's epoch."""
     next_producer_epoch: int = wire("int16", since=1, tag=3, default=-1)
     """Epoch of the next producer id; -1: none."""
     transaction_timeout_ms: int = wire("int32")
-    """How long a transaction may stay open, in milliseconds."""
+    """Longest time that a transaction may stay open, in milliseconds."""
     transaction_status: int = wire("int8")
     """State of the transaction, by Kafka's number."""
     transaction_partitions: tuple[PartitionsSchema, ...] | None = wire_array(
@@ -64,8 +64,8 @@ class TransactionLogValue:
     )
     """The partitions in it, by topic; None: none is open."""
     transaction_last_update_timestamp_ms: int = wire("int64")
-    """When it changed last, in milliseconds since 1970."""
+    """Time of the last change, in milliseconds since 1970."""
     transaction_start_timestamp_ms: int = wire("int64")
-    """When it began, in milliseconds since 1970; -1: none is open."""
+    """Time of the start, in milliseconds since 1970; -1: none is open."""
     client_transaction_version: int = wire("int16", since=1, tag=2)
     """Version of the producer's transactions: 2 since KIP-890, 0 before."""
