@@ -154,7 +154,7 @@ class Kafka:
         return self.output.read_text(errors="replace").splitlines()
 
     def dump(self, paths: Iterable[Path], *options: str) -> list[str]:
-        """What Kafka's DumpLogSegments prints of these files, records and indexes included.
+        """The lines that Kafka's DumpLogSegments prints of these files, with their records.
 
         Raises:
             FatalError: it failed.

@@ -1,4 +1,4 @@
-"""Which definitions are written: one name for each API, embedded message and coordinator record."""
+"""The definitions to write: a name for each API, embedded message and coordinator record."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ APIS = (
 """APIs by Kafka's names, in the order of their keys; each has a request and a response."""
 
 EMBEDDED = ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment")
-"""What consumers put into `bytes` fields of JoinGroup and SyncGroup."""
+"""Messages that consumers put into `bytes` fields of JoinGroup and SyncGroup."""
 
 GROUP_RECORDS = (
     "LegacyOffsetCommit", "OffsetCommit", "GroupMetadata", "ConsumerGroupMetadata",

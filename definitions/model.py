@@ -1,4 +1,4 @@
-"""What a definition of Kafka's says, as frozen values.
+"""The definitions of Kafka's messages, as frozen values.
 
 A definition is a JSON file with `//` comments: a message with its versions and its fields, which
 may have fields of their own. Versions are written `0+`, `3-5`, `2` or `none`.
@@ -62,7 +62,7 @@ class Field:
     nullable_since: int | None
     tag: int | None
     default: str | None
-    """As Kafka writes it; None where it says nothing, `null` for null."""
+    """The default in Kafka's spelling; None: the definition has none, `null`: it is null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a peer can send us, and what is in records of coordinators: every generated decoder."""
+"""Fuzz every generated decoder: of requests, responses and coordinators' records."""
 
 from tailrace.protocol import codec, frames
 from tailrace.protocol.apis import APIS, SPOKEN, Api

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDoors:
-    """What a coordinator's log needs besides its partition."""
+    """The shared services that a coordinator's log needs besides its partition."""
 
     flushes: Flushes
     device_reads: DeviceReads

@@ -1,4 +1,4 @@
-"""What a coordinator's state machine is, as its shard sees it.
+"""The interface between the state machine of a coordinator and its shard.
 
     class Machine:
         some_request(request, now_ms) -> Decision     reads the state; changes no stored part of it
@@ -28,7 +28,7 @@ class CoordinatorRecord(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a record came from."""
+    """The offset of a record, and the transaction that it belongs to."""
 
     offset: int
     """Its offset in the partition."""
@@ -37,7 +37,7 @@ class Origin(NamedTuple):
 
 
 class Client(NamedTuple):
-    """Who has sent a request."""
+    """The sender of a request."""
 
     client_id: str
     host: str
@@ -55,10 +55,10 @@ class TransactionalProducer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Generic[T_co]):
-    """What a request comes to: records to append, all or none, and a reply when they are committed.
+    """The result of a request: records to append, all or none, and a reply once they are committed.
 
     Without records the reply still waits until everything appended before is committed, so that no
-    client is told of what may be lost with this broker.
+    client learns of a record that may be lost with this broker.
     """
 
     reply: T_co | Awaitable[T_co]

@@ -70,7 +70,7 @@ class PartitionLog(Protocol):
         ...
 
     def committed(self) -> Awaitable[None] | None:
-        """What has to be awaited until all that was appended is committed; None: it is.
+        """An awaitable that ends when every appended record is committed; None: all are.
 
         Raises (from the awaitable):
             TailraceError, OSError: the device failed, or the partition has another leader.
@@ -89,7 +89,7 @@ class PartitionLog(Protocol):
 
 
 class ShardState(Enum):
-    """What a shard can do."""
+    """The stages in the life of a shard; only an active one takes requests."""
 
     LOADING = auto()
     ACTIVE = auto()

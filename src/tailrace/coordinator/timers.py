@@ -26,7 +26,7 @@ class Timers:
         self._timers: dict[Hashable, _Timer] = {}
 
     def __len__(self) -> int:
-        """How many deadlines are set."""
+        """Number of deadlines that are set."""
         return len(self._timers)
 
     def __contains__(self, key: Hashable) -> bool:

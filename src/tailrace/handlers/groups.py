@@ -1,4 +1,4 @@
-"""What the handlers of groups share: who asks, and the shard that has the group."""
+"""Functions for all handlers of groups: they name the client, and ask the group's shard."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -22,7 +22,7 @@ def client_of(header: RequestHeader) -> Client:
 async def decide(
     services: Services, group_id: str, decision: Callable[[GroupMachine, int], Decision[T]]
 ) -> T | ErrorCode:
-    """The reply of the group's coordinator, or the code of why there is none."""
+    """The reply of the group's coordinator, or the code of the error."""
     try:
         return await services.groups.shard_of(group_id).run(decision)
     except TailraceError as error:

@@ -18,7 +18,7 @@ class MemoryPartitionLog:
         self.content = list(content)
         """The batches, as they are in the log."""
         self.refusal: Exception | None = None
-        """What appends raise; None: they succeed."""
+        """The error that appends raise; None: they succeed."""
         self.is_free = asyncio.Event()
         """Not set while appends have to wait."""
         self.is_free.set()
@@ -65,7 +65,7 @@ class MemoryPartitionLog:
         self._held = None
 
     def committed(self) -> "asyncio.Future[None] | None":
-        """What is to be awaited; None: everything is committed."""
+        """An awaitable that ends at `commit` or `lose`; None: all records are committed."""
         return None if self._held is None else asyncio.shield(self._held)
 
     async def read(self, take: Callable[[Iterator[Batch]], T]) -> T:

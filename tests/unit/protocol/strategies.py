@@ -46,7 +46,7 @@ def versions_of(message: type[Message]) -> range:
 
 
 def name_of(message: type[Message]) -> str:
-    """How a test names a message."""
+    """The name of a message in the ids of tests."""
     return message.__name__
 
 

@@ -273,7 +273,7 @@ def test_the_examples_of_the_page_are_read_as_it_says() -> None:
 
 
 def test_no_prefix_of_a_record_is_read() -> None:
-    """Whatever is missing at the end, it is said in an error."""
+    """A key or value that lacks its last bytes raises an error, however many they are."""
     for size in range(len(COMMIT_KEY)):
         with pytest.raises(MalformedRecordError):
             decode_key(OffsetCommitKey, COMMIT_KEY[:size])

@@ -1,4 +1,4 @@
-"""What is encoded comes back from the decoder, for every message in every version."""
+"""A decoder returns the message that was encoded, for every message in every version."""
 
 from typing import Any, cast
 
