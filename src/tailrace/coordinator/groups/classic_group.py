@@ -125,11 +125,6 @@ class ClassicGroup:
         self.previous_state, self.state, self.state_since_ms = self.state, state, now_ms
 
     @property
-    def is_simple(self) -> bool:
-        """Whether only offsets are committed: no member was ever there."""
-        return self.protocol_type is None and not self.members and not self.pending_ids
-
-    @property
     def have_all_joined(self) -> bool:
         """Whether every member waits in a join, and no id is handed out to one that will come."""
         return not self.pending_ids and all(each.joining for each in self.members.values())
@@ -171,6 +166,9 @@ class ClassicGroup:
         self.members = {each.member_id: each for each in self.members.values()}
         assert member.instance_id is not None
         self.static_members[member.instance_id] = new_id
+        if old_id in self.unsynced_ids:
+            self.unsynced_ids.remove(old_id)
+            self.unsynced_ids.add(new_id)
         if self.leader_id == old_id:
             self.leader_id = new_id
         return member
@@ -179,7 +177,9 @@ class ClassicGroup:
         """Whether a member with these assignors can join: all members have one in common."""
         if self.state is ClassicState.EMPTY:
             return bool(protocol_type and names)
-        return protocol_type == self.protocol_type and bool(names & self._common_protocols())
+        # While a group whose members have all left prepares, nothing limits the next one.
+        common = self._common_protocols() if self.members else names
+        return protocol_type == self.protocol_type and bool(names & common)
 
     def select_protocol(self) -> str:
         """The assignor with most votes among those that all members support."""

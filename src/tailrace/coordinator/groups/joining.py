@@ -34,8 +34,11 @@ class Join:
 
     @property
     def protocols(self) -> tuple[tuple[str, bytes], ...]:
-        """The assignors and metadata of the member, without the request's buffer."""
-        return tuple((each.name, bytes(each.metadata)) for each in self.request.protocols)
+        """The assignors of the member, each once, and its metadata for them."""
+        named: dict[str, bytes] = {}
+        for each in self.request.protocols:
+            named.setdefault(each.name, bytes(each.metadata))
+        return tuple(named.items())
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -62,10 +65,11 @@ class Joining:
     def join(self, join: Join) -> JoinDecision:
         """Take a member into its group; the reply may have to wait for the other members."""
         group, request = join.group, join.request
-        if not self._has_room(group, request.member_id):
+        # Kafka refuses a static member that has restarted here, though it takes no other place.
+        known = group.static_members.get(request.group_instance_id or "", "")
+        if not self._has_room(group, request.member_id or known):
             group.remove(request.member_id)
             return join.refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
-        # Version 0 to 6 cannot say a null type, so it comes as an empty one.
         names = {each.name for each in request.protocols}
         if not group.supports(request.protocol_type, names):
             return join.refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -97,7 +101,8 @@ class Joining:
 
     def _join_known(self, join: Join) -> JoinDecision:
         group, request = join.group, join.request
-        if request.member_id in group.pending_ids:
+        # Only dynamic members get an id before they join.
+        if request.member_id in group.pending_ids and request.group_instance_id is None:
             return self._add(join, request.member_id)
         fault = group.check_member(request.member_id, request.group_instance_id)
         if fault is not ErrorCode.NONE:
@@ -196,8 +201,8 @@ def _update(join: Join, member: ClassicMember) -> None:
     member.protocols = join.protocols
     member.rebalance_timeout_ms = join.rebalance_timeout_ms
     member.session_timeout_ms = join.request.session_timeout_ms
-    # A client that asks twice has lost the first answer, and nobody waits for it.
-    member.joining = _parked()
+    # A client that asks again gets the same answer; the one that asked before may be gone.
+    member.joining = member.joining or _parked()
 
 
 def _why(member: ClassicMember, why: str, reason: str | None = None) -> str:

@@ -1,18 +1,21 @@
 """The state machine of one partition of `__consumer_offsets`: groups and committed offsets."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from uuid import UUID
 
 from tailrace.coordinator.groups import commits
-from tailrace.coordinator.groups.classic_group import ClassicGroup, ClassicState
+from tailrace.coordinator.groups.classic_group import ClassicGroup
 from tailrace.coordinator.groups.commits import Commit, FetchedOffset
+from tailrace.coordinator.groups.deadlines import Deadlines
+from tailrace.coordinator.groups.expiry import Expiry
 from tailrace.coordinator.groups.joining import Join, Joining
 from tailrace.coordinator.groups.offsets import Offsets
 from tailrace.coordinator.groups.rebalancing import Rebalances
 from tailrace.coordinator.groups.records import empty_group_record, loaded_group
 from tailrace.coordinator.groups.settings import GroupSettings
-from tailrace.coordinator.groups.syncing import Syncing
+from tailrace.coordinator.groups.syncing import Syncing, left
 from tailrace.coordinator.machine import (
     Client,
     CoordinatorRecord,
@@ -20,7 +23,6 @@ from tailrace.coordinator.machine import (
     Origin,
     Propose,
 )
-from tailrace.coordinator.timers import Timers
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -38,10 +40,11 @@ class GroupMachine:
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = Offsets()
         self._settings = settings
-        self._timers = Timers()
-        self._rebalances = Rebalances(settings, self._timers, self.groups.get)
+        self._deadlines = Deadlines()
+        self._rebalances = Rebalances(settings, self._deadlines)
         self._joining = Joining(settings, self._rebalances, chance=chance)
         self._syncing = Syncing(self._rebalances)
+        self._expiry = Expiry(settings, self._deadlines, self.groups, offsets=self.offsets)
         self._is_live = False
         """Whether records come from requests, which have changed the groups already."""
 
@@ -50,66 +53,86 @@ class GroupMachine:
     ) -> Decision[JoinGroupResponse]:
         """Take a member into its group; see `Joining`."""
         group = self.groups.get(request.group_id)
-        is_new = group is None
-        if group is None:
-            if request.member_id:
-                unknown = ErrorCode.UNKNOWN_MEMBER_ID
-                return Decision(
-                    reply=JoinGroupResponse(member_id=request.member_id, error_code=unknown)
-                )
-            group = self.groups[request.group_id] = ClassicGroup(request.group_id, now_ms)
+        fault = self._join_fault(group, request)
+        if fault is not ErrorCode.NONE:
+            reply = JoinGroupResponse(member_id=request.member_id, error_code=fault)
+            return Decision(reply=reply)
+        if group is not None:
+            return self._joining.join(Join(client, request, group, now_ms))
+        group = self.groups[request.group_id] = ClassicGroup(request.group_id, now_ms)
         decision = self._joining.join(Join(client, request, group, now_ms))
-        if not is_new or decision.records:
-            return decision
         return Decision(
-            reply=decision.reply, records=(empty_group_record(group),), undo=decision.undo
+            reply=decision.reply,
+            records=(empty_group_record(group),),
+            undo=lambda _: self._forget(group),
         )
 
     def sync(self, request: SyncGroupRequest, now_ms: int) -> Decision[SyncGroupResponse]:
         """Give a member its assignment."""
-        group = self.groups.get(request.group_id)
-        if group is None or group.state is ClassicState.EMPTY:
-            return Decision(reply=SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        group = self._group_or_error(request.group_id)
+        if isinstance(group, ErrorCode):
+            return Decision(reply=SyncGroupResponse(error_code=group))
         return self._syncing.sync(group, request, now_ms)
 
     def heartbeat(self, request: HeartbeatRequest) -> Decision[HeartbeatResponse]:
         """Begin the session of a member anew."""
-        group = self.groups.get(request.group_id)
-        if group is None or group.state is ClassicState.EMPTY:
-            return Decision(reply=HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        group = self._group_or_error(request.group_id)
+        if isinstance(group, ErrorCode):
+            return Decision(reply=HeartbeatResponse(error_code=group))
         return Decision(reply=self._syncing.heartbeat(group, request))
 
     def leave(self, request: LeaveGroupRequest, now_ms: int) -> Decision[LeaveGroupResponse]:
         """Remove members that go."""
-        group = self.groups.get(request.group_id)
-        if group is None:
-            return Decision(reply=LeaveGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        group = self._group_or_error(request.group_id)
+        if group is ErrorCode.INVALID_GROUP_ID:
+            return Decision(reply=LeaveGroupResponse(error_code=group))
+        if isinstance(group, ErrorCode):
+            return Decision(
+                reply=LeaveGroupResponse(
+                    members=tuple(left(each, group) for each in request.members)
+                )
+            )
         return self._syncing.leave(group, request, now_ms)
 
     def commit(self, commit: Commit, now_ms: int) -> Decision[list[ErrorCode]]:
         """Commit offsets; a member that does so is heard of."""
         group = self.groups.get(commit.group_id)
-        decision = commits.commit_offsets(self._settings, group, commit, now_ms=now_ms)
+        fault = commits.commit_fault(group, commit)
+        if fault is not ErrorCode.NONE:
+            return Decision(reply=[fault] * len(commit.offsets))
         member = None if group is None else group.members.get(commit.committer.member_id)
-        if group is not None and member is not None and decision.records:
+        if group is not None and member is not None and commit.producer is None:
             self._rebalances.renew(group, member)
-        return decision
+        return commits.commit_offsets(self._settings, commit, now_ms)
 
     def fetch_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None, *, is_stable: bool
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        is_stable: bool,
+        topic_ids: Mapping[str, UUID] | None = None,
     ) -> Decision[list[FetchedOffset]]:
-        """What a group has committed."""
-        return commits.fetch_offsets(self.offsets, group_id, partitions, is_stable=is_stable)
+        """What a group has committed, for the topics of these ids where the client names ids."""
+        return commits.fetch_offsets(
+            self.offsets, group_id, partitions, is_stable=is_stable, topic_ids=topic_ids or {}
+        )
 
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> Decision[ErrorCode | list[ErrorCode]]:
         """Delete offsets of topics that nobody in the group consumes."""
+        if not group_id:
+            return Decision(reply=ErrorCode.INVALID_GROUP_ID)
         return commits.delete_offsets(self.offsets, self.groups.get(group_id), partitions)
 
     def delete_group(self, group_id: str) -> Decision[ErrorCode]:
         """Delete a group without members."""
         return commits.delete_group(self.offsets, self.groups.get(group_id))
+
+    def delete_topics(self, topics: Mapping[str, UUID]) -> Decision[None]:
+        """Delete what all groups have committed for topics that are gone, given with their ids."""
+        return commits.delete_topics(self.offsets, topics)
 
     def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
         """Change the state by one record; those of other kinds of groups are passed over."""
@@ -131,15 +154,18 @@ class GroupMachine:
     def start(self, propose: Propose) -> None:
         """Begin the sessions of all members, and look for expired offsets from now on."""
         self._is_live = True
-        self._rebalances.propose = propose
+        self._deadlines.start(propose)
         for group in self.groups.values():
             for member in group.members.values():
                 self._rebalances.renew(group, member)
-        self._expire_later(propose)
+            if len(group.members) > self._settings.size_max:
+                reason = f"more than {self._settings.size_max} members after a restart"
+                propose(partial(self._rebalance, group, reason))
+        self._expiry.start(propose)
 
     def stop(self, error: Exception) -> None:
         """Answer parked requests with `error`."""
-        self._timers.clear()
+        self._deadlines.clear()
         for group in self.groups.values():
             for member in group.members.values():
                 for parked in (member.joining, member.syncing):
@@ -151,25 +177,30 @@ class GroupMachine:
         known = self.groups.get(group_id)
         if value is None:
             if known is not None:
-                self._rebalances.forget(known)
-                del self.groups[group_id]
+                self._forget(known)
         elif self._is_live and known is not None:
             self._syncing.stored(known, value.current_state_timestamp)
         else:
             self.groups[group_id] = loaded_group(group_id, value)
 
-    def _expire_later(self, propose: Propose) -> None:
-        self._timers.set(
-            "expiry", self._settings.expiry_interval_ms, partial(self._expire, propose)
-        )
+    def _forget(self, group: ClassicGroup) -> None:
+        self._rebalances.forget(group)
+        del self.groups[group.group_id]
 
-    def _expire(self, propose: Propose) -> None:
-        self._expire_later(propose)
-        for group in tuple(self.groups.values()):
-            propose(partial(self._expire_group, group))
+    def _rebalance(self, group: ClassicGroup, reason: str, now_ms: int) -> Decision[None]:
+        return Decision(reply=None, records=self._rebalances.begin(group, reason, now_ms))
 
-    def _expire_group(self, group: ClassicGroup, now_ms: int) -> Decision[None]:
-        if self.groups.get(group.group_id) is not group:
-            return Decision(reply=None)
-        records = commits.expire(self._settings, self.offsets, group, now_ms=now_ms)
-        return Decision(reply=None, records=records)
+    def _group_or_error(self, group_id: str) -> ClassicGroup | ErrorCode:
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        return self.groups.get(group_id, ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def _join_fault(self, group: ClassicGroup | None, request: JoinGroupRequest) -> ErrorCode:
+        settings, timeout_ms = self._settings, request.session_timeout_ms
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if not settings.session_timeout_ms_min <= timeout_ms <= settings.session_timeout_ms_max:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        if group is None and request.member_id:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE

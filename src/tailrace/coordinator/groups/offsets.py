@@ -7,8 +7,9 @@
 Invariant: `committed` has what the records in the log say, in their order, and nothing else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from uuid import UUID
 
 from tailrace.coordinator.machine import CoordinatorRecord, Origin
@@ -58,9 +59,18 @@ class Offsets:
         """Whether an open transaction has an offset for the group."""
         return any(groups.get(group_id) for groups in self.pending.values())
 
-    def groups(self) -> Iterator[str]:
-        """Ids of all groups that have committed."""
-        return iter(tuple(self.committed))
+    def of_topics(self, names: Container[str]) -> Iterator[tuple[str, TopicPartition, UUID]]:
+        """Group, partition and topic id of every offset for these topics, pending ones too."""
+        for groups in (self.committed, *self.pending.values()):
+            for group_id, offsets in groups.items():
+                for partition, found in offsets.items():
+                    if partition.topic in names:
+                        yield group_id, partition, found.topic_id
+
+    def partitions(self, group_id: str) -> Iterable[TopicPartition]:
+        """The partitions for which a group has an offset, committed or pending, each once."""
+        pending = [groups.get(group_id, {}) for groups in self.pending.values()]
+        return dict.fromkeys(chain(self.of_group(group_id), *pending))
 
     def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None, origin: Origin) -> None:
         """Change the state by one record."""

@@ -10,7 +10,6 @@ The first join phase of an empty group waits for more members to come (KIP-134).
 """
 
 import logging
-from collections.abc import Callable
 from functools import partial
 
 from tailrace.coordinator.groups.classic_group import (
@@ -19,33 +18,26 @@ from tailrace.coordinator.groups.classic_group import (
     ClassicMember,
     ClassicState,
 )
+from tailrace.coordinator.groups.deadlines import Deadlines, Records
 from tailrace.coordinator.groups.records import group_record
 from tailrace.coordinator.groups.settings import GroupSettings
-from tailrace.coordinator.machine import CoordinatorRecord, Decision, Propose
-from tailrace.coordinator.timers import Timers
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.join_group import JoinGroupResponse
 from tailrace.protocol.messages.sync_group import SyncGroupResponse
-
-Records = tuple[CoordinatorRecord, ...]
 
 logger = logging.getLogger(__name__)
 
 
 class Rebalances:
-    """Moves the groups of one shard through their phases; `find` looks a classic group up."""
+    """Moves the groups of one shard through their phases."""
 
     def __init__(
         self,
         settings: GroupSettings,
-        timers: Timers,
-        find: Callable[[str], ClassicGroup | None],
+        deadlines: Deadlines,
     ) -> None:
         self._settings = settings
-        self._timers = timers
-        self._find = find
-        self.propose: Propose | None = None
-        """Set when the shard is loaded."""
+        self._deadlines = deadlines
 
     def begin(self, group: ClassicGroup, reason: str, now_ms: int) -> Records:
         """Begin a rebalance; one that is under way ends if this was all that it waited for."""
@@ -58,8 +50,9 @@ class Rebalances:
         if group.state is ClassicState.COMPLETING_REBALANCE:
             self.refuse_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.unsynced_ids.clear()
-        self._timers.cancel(("sync", group.group_id))
+        self._deadlines.cancel(("sync", group.group_id))
         is_first = group.state is ClassicState.EMPTY
+        group.is_joined_meanwhile = False
         group.move_to(ClassicState.PREPARING_REBALANCE, now_ms)
         logger.info(
             "rebalance_started group=%s generation=%d members=%d reason=%s",
@@ -82,9 +75,10 @@ class Rebalances:
         return ()
 
     def remove(self, group: ClassicGroup, member: ClassicMember) -> None:
-        """Remove a member and its deadline; its parked join is answered UNKNOWN_MEMBER_ID."""
-        self._timers.cancel(("session", group.group_id, member.member_id))
+        """Remove a member and its deadline; its parked requests get UNKNOWN_MEMBER_ID."""
+        self._deadlines.cancel(("session", group.group_id, member.member_id))
         member.answer_join(JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        member.answer_sync(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
 
     def keep_id(self, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
@@ -94,7 +88,7 @@ class Rebalances:
 
     def forget_id(self, group: ClassicGroup, member_id: str) -> None:
         """Forget an id that was given to a member."""
-        self._timers.cancel(("session", group.group_id, member_id))
+        self._deadlines.cancel(("session", group.group_id, member_id))
         group.remove(member_id)
 
     def renew(self, group: ClassicGroup, member: ClassicMember) -> None:
@@ -122,17 +116,17 @@ class Rebalances:
         """A member has asked for its assignment."""
         group.unsynced_ids.discard(member_id)
         if not group.unsynced_ids:
-            self._timers.cancel(("sync", group.group_id))
+            self._deadlines.cancel(("sync", group.group_id))
 
     def forget(self, group: ClassicGroup) -> None:
         """Cancel all deadlines of a group that is deleted."""
         for kind in ("join", "sync"):
-            self._timers.cancel((kind, group.group_id))
+            self._deadlines.cancel((kind, group.group_id))
         for member_id in (*group.members, *group.pending_ids):
-            self._timers.cancel(("session", group.group_id, member_id))
+            self._deadlines.cancel(("session", group.group_id, member_id))
 
     def _end_join(self, group: ClassicGroup, now_ms: int) -> Records:
-        self._timers.cancel(("join", group.group_id))
+        self._deadlines.cancel(("join", group.group_id))
         late = [each for each in group.members.values() if not (each.joining or each.instance_id)]
         for member in late:
             self.remove(group, member)
@@ -152,18 +146,15 @@ class Rebalances:
             self.renew(group, member)
             member.is_new = False
             group.unsynced_ids.add(member.member_id)
-        self._later(
+        self._deadlines.set(
             ("sync", group.group_id),
             group.rebalance_timeout_ms,
-            partial(self._end_sync, group.group_id, group.generation),
+            partial(self._end_sync, group),
         )
         return ()
 
     def _delay(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
         def end(now_ms: int) -> Records:
-            found = self._find(group.group_id)
-            if found is not group:
-                return ()
             if not (group.is_joined_meanwhile and remaining_ms):
                 return self._end_join(group, now_ms)
             group.is_joined_meanwhile = False
@@ -171,37 +162,27 @@ class Rebalances:
             self._delay(group, longer_ms, max(remaining_ms - delay_ms, 0))
             return ()
 
-        self._later(("join", group.group_id), delay_ms, end)
+        self._deadlines.set(("join", group.group_id), delay_ms, end)
 
     def _end_join_later(self, group: ClassicGroup) -> None:
-        def end(now_ms: int) -> Records:
-            is_waiting = group.state is ClassicState.PREPARING_REBALANCE
-            if self._find(group.group_id) is group and is_waiting:
-                return self._end_join(group, now_ms)
-            return ()
+        self._deadlines.set(
+            ("join", group.group_id), group.rebalance_timeout_ms, partial(self._end_join, group)
+        )
 
-        self._later(("join", group.group_id), group.rebalance_timeout_ms, end)
-
-    def _end_sync(self, group_id: str, generation: int, now_ms: int) -> Records:
-        group = self._find(group_id)
-        if group is None or group.generation != generation or not group.unsynced_ids:
-            return ()
+    def _end_sync(self, group: ClassicGroup, now_ms: int) -> Records:
         late = [group.members[each] for each in group.unsynced_ids]
         for member in late:
             self.remove(group, member)
         return self.prepare(group, f"{len(late)} members did not ask for their part", now_ms)
 
     def _expire_in(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        self._later(
+        self._deadlines.set(
             ("session", group.group_id, member_id),
             timeout_ms,
-            partial(self._expire, group.group_id, member_id),
+            partial(self._expire, group, member_id),
         )
 
-    def _expire(self, group_id: str, member_id: str, now_ms: int) -> Records:
-        group = self._find(group_id)
-        if group is None:
-            return ()
+    def _expire(self, group: ClassicGroup, member_id: str, now_ms: int) -> Records:
         if member_id in group.pending_ids:
             group.remove(member_id)
             is_waiting = group.state is ClassicState.PREPARING_REBALANCE
@@ -214,10 +195,3 @@ class Rebalances:
         if group.state is ClassicState.PREPARING_REBALANCE:
             return self._end_join(group, now_ms) if group.have_all_joined else ()
         return self.begin(group, f"member {member_id} was not heard of", now_ms)
-
-    def _later(self, key: tuple[str, ...], delay_ms: int, decide: Callable[[int], Records]) -> None:
-        self._timers.set(key, delay_ms, partial(self._decide, decide))
-
-    def _decide(self, decide: Callable[[int], Records]) -> None:
-        assert self.propose is not None
-        self.propose(lambda now_ms: Decision(reply=None, records=decide(now_ms)))

@@ -3,7 +3,7 @@
 import asyncio
 
 from tailrace.coordinator.groups.classic_group import ClassicGroup, ClassicMember, ClassicState
-from tailrace.coordinator.groups.rebalancing import Rebalances, Records
+from tailrace.coordinator.groups.rebalancing import Rebalances
 from tailrace.coordinator.groups.records import group_record
 from tailrace.coordinator.machine import Decision
 from tailrace.protocol.errors import ErrorCode
@@ -35,7 +35,8 @@ class Syncing:
         self._rebalances.has_synced(group, member.member_id)
         if group.state is ClassicState.STABLE:
             return Decision(reply=group.synced(member))
-        parked = member.syncing = asyncio.get_running_loop().create_future()
+        # A client that asks again gets the same answer; the one that asked before may be gone.
+        parked = member.syncing = member.syncing or asyncio.get_running_loop().create_future()
         if group.leader_id != member.member_id:
             return Decision(reply=parked)
         given = {each.member_id: bytes(each.assignment) for each in request.assignments}
@@ -71,12 +72,11 @@ class Syncing:
         """Remove members that go, or that an operator removes by their instance id."""
         results = tuple([self._leave(group, each) for each in request.members])
         gone = sum(each.error_code == ErrorCode.NONE for each in results)
-        records: Records = ()
-        if gone and group.state is ClassicState.PREPARING_REBALANCE:
-            records = self._rebalances.end_join_if_complete(group, now_ms)
-        elif gone and group.state is not ClassicState.EMPTY:
-            records = self._rebalances.begin(group, f"{gone} members have left", now_ms)
-        return Decision(reply=LeaveGroupResponse(members=results), records=records)
+        reply = LeaveGroupResponse(members=results)
+        if not gone or group.state is ClassicState.EMPTY:
+            return Decision(reply=reply)
+        records = self._rebalances.begin(group, f"{gone} members have left", now_ms)
+        return Decision(reply=reply, records=records)
 
     def _leave(self, group: ClassicGroup, going: MemberIdentity) -> MemberResponse:
         code = ErrorCode.NONE
@@ -87,11 +87,7 @@ class Syncing:
             self._rebalances.forget_id(group, going.member_id)
         else:
             code = member
-        return MemberResponse(
-            member_id=going.member_id,
-            group_instance_id=going.group_instance_id,
-            error_code=code,
-        )
+        return left(going, code)
 
     def _going(self, group: ClassicGroup, going: MemberIdentity) -> ClassicMember | ErrorCode:
         if not going.member_id:
@@ -99,6 +95,15 @@ class Syncing:
             return ErrorCode.UNKNOWN_MEMBER_ID if known is None else group.members[known]
         fault = group.check_member(going.member_id, going.group_instance_id)
         return group.members[going.member_id] if fault is ErrorCode.NONE else fault
+
+
+def left(going: MemberIdentity, code: ErrorCode) -> MemberResponse:
+    """The result for a member that leaves."""
+    return MemberResponse(
+        member_id=going.member_id,
+        group_instance_id=going.group_instance_id,
+        error_code=code,
+    )
 
 
 def _sync_fault(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
