@@ -1,0 +1,245 @@
+"""A group of the consumer protocol (KIP-848): its members, its target assignment, and who has what.
+
+    group epoch      grows when members or their topics change, or these topics themselves
+    target epoch     the group epoch that `target` was computed for; never larger than it
+    member epoch     the target epoch that the member has come to
+
+`consumer_groups` replays records into it, `consumer_heartbeat` decides about it.
+
+Invariant: everything that a restart must know is changed by replay alone, and `owners` has exactly
+the partitions that members have been told to have or have not given up yet.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from functools import cached_property
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from tailrace.protocol.records.consumer_group_member_metadata import (
+    ConsumerGroupMemberMetadataValue,
+)
+
+LEAVE_EPOCH: Final = -1
+"""Epoch of a member that leaves."""
+
+LEAVE_STATIC_EPOCH: Final = -2
+"""Epoch of a static member that leaves and will come back."""
+
+Partitions = Mapping[UUID, frozenset[int]]
+"""Partitions by topic id; no topic is without partitions."""
+
+Assigned = Mapping[UUID, Mapping[int, int]]
+"""Partitions by topic id, each with the member epoch in which it was assigned (KIP-1251)."""
+
+
+class MemberState(IntEnum):
+    """How far a member is on its way to its target; the value is Kafka's number of it."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    """It has been asked to give partitions up, and has not."""
+    UNRELEASED_PARTITIONS = 2
+    """It waits for partitions that others have not given up."""
+    UNKNOWN = 127
+    """Written by a newer Kafka."""
+
+
+class ConsumerState(Enum):
+    """State of a group; the value is Kafka's name of it."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentAssignment:
+    """What a member has."""
+
+    epoch: int = 0
+    previous_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    assigned: Assigned = field(default_factory=dict)
+    revoking: Assigned = field(default_factory=dict)
+    """What it has been asked to give up."""
+
+    def is_reconciled(self, target_epoch: int) -> bool:
+        """Whether the member has come to this target."""
+        return self.state is MemberState.STABLE and self.epoch == target_epoch
+
+
+NO_METADATA: Final = ConsumerGroupMemberMetadataValue(
+    instance_id=None,
+    rack_id=None,
+    subscribed_topic_regex="",
+    server_assignor=None,
+    classic_member_metadata=None,
+)
+"""A member that nothing is known of."""
+
+LEFT: Final = CurrentAssignment(epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH)
+"""What a member has that has left."""
+
+
+class Subscription(NamedTuple):
+    """What a member subscribes to."""
+
+    names: tuple[str, ...] = ()
+    """Topics, in order."""
+    regex: str = ""
+    """A regular expression of topics; empty: none."""
+
+
+@dataclass(frozen=True)
+class ConsumerMember:
+    """A member, as the log has it."""
+
+    member_id: str
+    metadata: ConsumerGroupMemberMetadataValue
+    current: CurrentAssignment = CurrentAssignment()
+
+    @property
+    def epoch(self) -> int:
+        """The target epoch that the member has come to."""
+        return self.current.epoch
+
+    @property
+    def instance_id(self) -> str | None:
+        """`group.instance.id` of a static member."""
+        return self.metadata.instance_id
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether the member speaks the classic protocol."""
+        return self.metadata.classic_member_metadata is not None
+
+    @cached_property
+    def subscription(self) -> Subscription:
+        """What it subscribes to."""
+        return Subscription(
+            self.metadata.subscribed_topic_names, self.metadata.subscribed_topic_regex or ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRegex:
+    """The topics that matched a regular expression."""
+
+    topics: frozenset[str]
+    version: int
+    """The version of the topics at which they were found."""
+    timestamp_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """A group; two are equal if the log says the same of both."""
+
+    group_id: str
+    epoch: int = 0
+    metadata_hash: int = 0
+    """Hash over the subscribed topics (KIP-1101)."""
+    target_epoch: int = 0
+    target_timestamp_ms: int = 0
+    """When the target was computed; 0: not known."""
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    """The member id of each instance id."""
+    target: dict[str, Partitions] = field(default_factory=dict)
+    regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
+    has_topic_records: bool = False
+    """Whether a Kafka before 4.1 has left a record of type 4."""
+    owners: dict[UUID, dict[int, str]] = field(default_factory=dict)
+    """The member that has each partition."""
+    subscriptions: Counter[Subscription] = field(default_factory=Counter)
+    """How many members have each subscription."""
+    topics_version: int | None = field(default=None, compare=False)
+    """The version of the topics that `metadata_hash` was compared with; None: of none yet."""
+
+    @property
+    def state(self) -> ConsumerState:
+        """Its state; takes a look at each member."""
+        if not self.members:
+            return ConsumerState.EMPTY
+        if self.epoch > self.target_epoch:
+            return ConsumerState.ASSIGNING
+        members = self.members.values()
+        if all(each.current.is_reconciled(self.target_epoch) for each in members):
+            return ConsumerState.STABLE
+        return ConsumerState.RECONCILING
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        """The member with an instance id, if there is one."""
+        member_id = self.static_members.get(instance_id) if instance_id is not None else None
+        return None if member_id is None else self.members[member_id]
+
+    def target_of(self, member: ConsumerMember) -> Partitions:
+        """What a member is to have; one that replaces a static member inherits its target."""
+        found = self.target.get(member.member_id)
+        if found is None and member.instance_id is not None:
+            found = self.target.get(self.static_members.get(member.instance_id, ""))
+        return {} if found is None else found
+
+    def topics_of(self, subscription: Subscription) -> frozenset[str]:
+        """Names of all topics of a subscription, with those that match its regular expression."""
+        resolved = self.regexes.get(subscription.regex) if subscription.regex else None
+        names = frozenset(subscription.names)
+        return names if resolved is None else names | resolved.topics
+
+    def topics_of_all(self, subscriptions: Iterable[Subscription]) -> frozenset[str]:
+        """Names of all topics of some subscriptions."""
+        return frozenset().union(*map(self.topics_of, subscriptions))
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member subscribes to a topic."""
+        return any(topic in self.topics_of(each) for each in self.subscriptions)
+
+    def is_owned(self, topic_id: UUID, partition: int) -> bool:
+        """Whether a member has a partition, or has not given it up yet."""
+        return partition in self.owners.get(topic_id, ())
+
+    def put(self, member: ConsumerMember) -> None:
+        """Add a member or replace its state."""
+        known = self.members.get(member.member_id)
+        if known is not None:
+            self._release(known)
+            self._unsubscribe(known)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        self.subscriptions[member.subscription] += 1
+        for parts in (member.current.assigned, member.current.revoking):
+            for topic_id, partitions in parts.items():
+                owned = self.owners.setdefault(topic_id, {})
+                owned.update(dict.fromkeys(partitions, member.member_id))
+
+    def remove(self, member_id: str) -> None:
+        """Remove a member, if it is there."""
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return
+        self._release(member)
+        self._unsubscribe(member)
+        instance_id = member.instance_id
+        if instance_id is not None and self.static_members.get(instance_id) == member_id:
+            del self.static_members[instance_id]
+
+    def _unsubscribe(self, member: ConsumerMember) -> None:
+        self.subscriptions[member.subscription] -= 1
+        if not self.subscriptions[member.subscription]:
+            del self.subscriptions[member.subscription]
+
+    def _release(self, member: ConsumerMember) -> None:
+        for parts in (member.current.assigned, member.current.revoking):
+            for topic_id, partitions in parts.items():
+                owned = self.owners.get(topic_id, {})
+                for partition in partitions:
+                    # Compaction may have left a later owner's record before this one.
+                    if owned.get(partition) == member.member_id:
+                        del owned[partition]
+                if not owned:
+                    self.owners.pop(topic_id, None)

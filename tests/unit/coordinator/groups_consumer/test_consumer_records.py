@@ -1,0 +1,209 @@
+"""Records of consumer groups: what Apache Kafka 4.3 writes, and the groups that they make."""
+
+from dataclasses import replace
+from uuid import UUID
+
+from tailrace.coordinator.groups.consumer_group import (
+    ConsumerGroup,
+    ConsumerMember,
+    ConsumerState,
+    CurrentAssignment,
+    MemberState,
+    ResolvedRegex,
+    Subscription,
+)
+from tailrace.coordinator.groups.consumer_groups import ConsumerGroups
+from tailrace.coordinator.groups.consumer_records import (
+    consumer_group_tombstones,
+    current_record,
+    epoch_record,
+    member_record,
+    member_tombstones,
+    regex_record,
+    target_epoch_record,
+    target_record,
+    topics_tombstone,
+)
+from tailrace.coordinator.machine import CoordinatorRecord
+from tailrace.protocol.messages.end_txn import EndTxnRequest
+from tailrace.protocol.records import consumer_group_current_member_assignment as current
+from tailrace.protocol.records.consumer_group_member_metadata import (
+    ClassicMemberMetadata,
+    ConsumerGroupMemberMetadataValue,
+)
+from tailrace.protocol.records.consumer_group_partition_metadata import (
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+)
+from tests.unit.coordinator.groups_consumer.codec import GroupCodec, type_of
+
+A, B = UUID(int=1), UUID(int=2)
+METADATA = ConsumerGroupMemberMetadataValue(
+    instance_id="i1",
+    client_id="c",
+    client_host="/127.0.0.1",
+    subscribed_topic_names=("a", "b"),
+    subscribed_topic_regex="",
+    rebalance_timeout_ms=45_000,
+    classic_member_metadata=None,
+)
+MEMBER = ConsumerMember("m1", METADATA)
+ASSIGNED = CurrentAssignment(
+    epoch=3, previous_epoch=2, assigned={A: {0: 2, 1: 3}}, revoking={B: {4: 2}},
+    state=MemberState.UNREVOKED_PARTITIONS,
+)  # fmt: skip
+WHOLE = (
+    epoch_record("g", 3, 77),
+    member_record("g", MEMBER),
+    target_record("g", "m1", {A: frozenset({1, 0})}),
+    target_epoch_record("g", 3, 1_000),
+    current_record("g", "m1", ASSIGNED),
+    regex_record("g", "a.*", ResolvedRegex(frozenset({"a"}), 5, 900)),
+)
+
+
+def replayed(*records: CoordinatorRecord) -> ConsumerGroups:
+    """Groups made by records that have been bytes in between."""
+    groups = ConsumerGroups(replaces=lambda _: None)
+    codec = GroupCodec()
+    for each in records:
+        record = codec.decode(*codec.encode(each))
+        assert record is not None
+        assert groups.replay(record)
+    return groups
+
+
+def whole(*records: CoordinatorRecord) -> ConsumerGroup:
+    """The group of `WHOLE` and of what comes after it."""
+    return replayed(*WHOLE, *records).by_id["g"]
+
+
+def test_a_group_is_what_its_records_say() -> None:
+    """All types of records together."""
+    group = whole()
+    assert (group.epoch, group.metadata_hash, group.target_epoch) == (3, 77, 3)
+    assert group.target_timestamp_ms == 1_000
+    member = group.members["m1"]
+    assert member == ConsumerMember("m1", METADATA, ASSIGNED)
+    assert (member.epoch, member.is_classic) == (3, False)
+    assert group.static_member("i1") is member
+    assert group.static_member("i2") is None
+    assert group.target == {"m1": {A: frozenset({0, 1})}}
+    assert group.regexes == {"a.*": ResolvedRegex(frozenset({"a"}), 5, 900)}
+    assert group.owners == {A: {0: "m1", 1: "m1"}, B: {4: "m1"}}
+    assert group.subscriptions == {Subscription(("a", "b")): 1}
+
+
+def test_a_member_of_the_consumer_protocol_has_a_tag_that_says_so() -> None:
+    """One tag, number 0, one byte, null; without it Kafka takes the member for a classic one."""
+    _, value = GroupCodec().encode(member_record("g", MEMBER))
+    assert value is not None
+    assert value.endswith(bytes.fromhex("01000100"))
+    classic = replace(METADATA, classic_member_metadata=ClassicMemberMetadata())
+    group = replayed(member_record("g", ConsumerMember("m1", classic))).by_id["g"]
+    assert group.members["m1"].is_classic
+
+
+def test_assignment_epochs_are_always_written() -> None:
+    """Also where they are the member's own epoch."""
+    value = current_record("g", "m1", ASSIGNED).value
+    assert isinstance(value, current.ConsumerGroupCurrentMemberAssignmentValue)
+    assert [each.assignment_epochs for each in value.assigned_partitions] == [(2, 3)]
+    assert [each.assignment_epochs for each in value.partitions_pending_revocation] == [(2,)]
+
+
+def test_assignment_epochs_of_an_older_kafka_are_the_member_epoch() -> None:
+    """Absent, or not one for each partition; an epoch below 0 counts as 0."""
+    for epochs in (None, (1,)):
+        for epoch, expected in ((5, 5), (-2, 0)):
+            value = current.ConsumerGroupCurrentMemberAssignmentValue(
+                member_epoch=epoch,
+                assigned_partitions=(
+                    current.TopicPartitions(
+                        topic_id=A, partitions=(0, 1), assignment_epochs=epochs
+                    ),
+                ),
+            )
+            record = CoordinatorRecord(current_record("g", "m1", ASSIGNED).key, value)
+            assigned = whole(record).members["m1"].current.assigned
+            assert assigned == {A: {0: expected, 1: expected}}
+
+
+def test_a_state_of_a_newer_kafka_is_unknown() -> None:
+    """The member has to begin anew, and the group goes on."""
+    record = current_record("g", "m1", replace(ASSIGNED, state=MemberState.UNKNOWN))
+    assert isinstance(record.value, current.ConsumerGroupCurrentMemberAssignmentValue)
+    newer = CoordinatorRecord(record.key, replace(record.value, state=9))
+    assert whole(newer).members["m1"].current.state is MemberState.UNKNOWN
+
+
+def test_tombstones_of_a_member_are_in_the_order_that_kafka_demands() -> None:
+    """What it has, what it is to have, itself; nothing of it is left."""
+    tombstones = member_tombstones("g", "m1")
+    assert [type_of(each) for each in tombstones] == [-8, -7, -5]
+    left = whole(tombstones[0]).members["m1"]
+    assert (left.epoch, left.current.assigned) == (-1, {})
+    group = whole(*tombstones)
+    assert (group.members, group.target, group.owners, group.static_members) == ({}, {}, {}, {})
+    assert group.subscriptions == {}
+    assert group.state is ConsumerState.EMPTY
+
+
+def test_tombstones_of_a_group_are_in_the_order_that_kafka_demands() -> None:
+    """All members by type, then the regular expressions, then the group."""
+    second = member_record("g", ConsumerMember("m2", METADATA))
+    topics = CoordinatorRecord(
+        ConsumerGroupPartitionMetadataKey(group_id="g"), ConsumerGroupPartitionMetadataValue()
+    )
+    group = whole(second)
+    tombstones = consumer_group_tombstones(group)
+    assert [type_of(each) for each in tombstones] == [-8, -8, -7, -7, -6, -5, -5, -16, -3]
+    assert replayed(*WHOLE, second, *tombstones).by_id == {}
+    tombstones = consumer_group_tombstones(whole(topics))
+    assert [type_of(each) for each in tombstones] == [-8, -7, -6, -5, -16, -4, -3]
+    assert not whole(topics, topics_tombstone("g")).has_topic_records
+
+
+def test_tombstones_of_what_is_not_there_are_passed_over() -> None:
+    """Compaction may have removed what they delete."""
+    group = ConsumerGroup("g")
+    assert replayed(*consumer_group_tombstones(group)).by_id == {}
+    assert replayed(*member_tombstones("g", "m1")).by_id == {}
+    assert whole(*member_tombstones("g", "m2")) == whole()
+
+
+def test_a_group_begins_with_whichever_record_compaction_has_left_first() -> None:
+    """The order of records of different keys is that of their last changes."""
+    group = replayed(*reversed(WHOLE)).by_id["g"]
+    assert group == whole()
+
+
+def test_a_partition_has_the_owner_that_was_written_last() -> None:
+    """An old owner that is written again later, without it, does not take it from the new one."""
+    moved = CurrentAssignment(epoch=4, previous_epoch=3, assigned={A: {0: 4}})
+    group = whole(
+        current_record("g", "m2", moved),
+        current_record("g", "m1", CurrentAssignment(epoch=4, previous_epoch=3)),
+    )
+    assert group.owners == {A: {0: "m2"}}
+    assert group.is_owned(A, 0)
+    assert not group.is_owned(A, 1)
+
+
+def test_the_state_of_a_group_follows_from_its_epochs_and_members() -> None:
+    """Empty, assigning, reconciling and stable, by Kafka's names."""
+    stable = CurrentAssignment(epoch=3, previous_epoch=2)
+    assert whole().state is ConsumerState.RECONCILING
+    assert whole(current_record("g", "m1", stable)).state is ConsumerState.STABLE
+    assert whole(epoch_record("g", 4, 77)).state is ConsumerState.ASSIGNING
+    assert [each.value for each in ConsumerState] == ["Empty", "Assigning", "Reconciling", "Stable"]
+
+
+def test_the_first_record_of_a_group_replaces_a_group_of_another_kind() -> None:
+    """A simple group has no record of its own, and gives way."""
+    replaced: list[str] = []
+    groups = ConsumerGroups(replaces=replaced.append)
+    for each in WHOLE:
+        groups.replay(each)
+    assert replaced == ["g"]
+    assert not groups.replay(CoordinatorRecord(EndTxnRequest(), None))
