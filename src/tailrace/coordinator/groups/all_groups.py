@@ -1,0 +1,258 @@
+"""The state machine of `__consumer_offsets` with groups of both protocols, which share their ids.
+
+    classic     `GroupMachine`: JoinGroup, SyncGroup, Heartbeat, and the offsets of all groups
+    consumer    `ConsumerHeartbeats` on `ConsumerGroups`
+
+A group without members becomes one of the other protocol with its first member. One with members
+does not: the machine is as a Kafka broker with `group.consumer.migration.policy=disabled`.
+
+Invariant: no id is in both.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from tailrace.coordinator.groups.classic_group import ClassicState
+from tailrace.coordinator.groups.commits import Commit, Committer, FetchedOffset
+from tailrace.coordinator.groups.consumer_group import ConsumerGroup, ConsumerMember, ConsumerState
+from tailrace.coordinator.groups.consumer_groups import ConsumerGroups
+from tailrace.coordinator.groups.consumer_heartbeat import ConsumerHeartbeats
+from tailrace.coordinator.groups.consumer_offsets import (
+    MemberAtEpoch,
+    commit_codes,
+    delete_code,
+    delete_records,
+    expired_records,
+    fetch_code,
+)
+from tailrace.coordinator.groups.consumer_records import consumer_group_tombstones
+from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.machine import GroupMachine
+from tailrace.coordinator.groups.offsets import offset_tombstone
+from tailrace.coordinator.groups.records import group_tombstone
+from tailrace.coordinator.groups.refusal import RefusedError
+from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.groups.topics import Topics
+from tailrace.coordinator.machine import Client, CoordinatorRecord, Decision, Origin, Propose
+from tailrace.coordinator.timers import Timers
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from tailrace.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+
+_NO_MEMBER = Committer(generation=-1, member_id="", instance_id=None)
+
+
+class AllGroupsMachine:
+    """Groups of both protocols, and who has each id."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        topics: Topics,
+        *,
+        consumer_settings: Callable[[str], ConsumerSettings],
+        chance: random.Random,
+    ) -> None:
+        self.classic = GroupMachine(settings, chance=chance)
+        """Requests of the classic protocol that only a member of such a group can send go here."""
+        self.consumers = ConsumerGroups(replaces=self._drop_simple)
+        self._settings = settings
+        self._timers = Timers()
+        self._heartbeats = ConsumerHeartbeats(
+            self.consumers,
+            topics,
+            settings=consumer_settings,
+            timers=self._timers,
+            chance=chance,
+            make_room=self._make_room,
+        )
+
+    def consumer_heartbeat(
+        self, client: Client, request: ConsumerGroupHeartbeatRequest, now_ms: int
+    ) -> Decision[ConsumerGroupHeartbeatResponse]:
+        """Take a member of the consumer protocol a step further."""
+        return self._heartbeats.heartbeat(client, request, now_ms)
+
+    def join(
+        self, client: Client, request: JoinGroupRequest, now_ms: int
+    ) -> Decision[JoinGroupResponse]:
+        """Take a member into its classic group, which may replace an empty consumer group."""
+        group = self.consumers.by_id.get(request.group_id)
+        if group is not None and group.state is not ConsumerState.EMPTY:
+            refusal = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            reply = JoinGroupResponse(member_id=request.member_id, error_code=refusal)
+            return Decision(reply=reply)
+        decision = self.classic.join(client, request, now_ms)
+        if group is None or not decision.records:
+            return decision
+        return replace(decision, records=(*consumer_group_tombstones(group), *decision.records))
+
+    def leave(self, request: LeaveGroupRequest, now_ms: int) -> Decision[LeaveGroupResponse]:
+        """Remove members that go; of a consumer group, those that an operator names."""
+        group = self.consumers.by_id.get(request.group_id)
+        if group is None:
+            return self.classic.leave(request, now_ms)
+        results, gone = [], {}
+        for each in request.members:
+            found = _named_member(group, each)
+            code = ErrorCode.NONE
+            if isinstance(found, ConsumerMember):
+                gone[found.member_id] = found
+            else:
+                code = found
+            results.append(
+                MemberResponse(
+                    member_id=each.member_id,
+                    group_instance_id=each.group_instance_id,
+                    error_code=code,
+                )
+            )
+        records = self._heartbeats.remove(group, gone.values()) if gone else []
+        reply = LeaveGroupResponse(members=tuple(results))
+        return Decision(reply=reply, records=tuple(records))
+
+    def commit(self, commit: Commit, now_ms: int) -> Decision[list[ErrorCode]]:
+        """Commit offsets; the reply has a code for each."""
+        group = self.consumers.by_id.get(commit.group_id)
+        if group is None:
+            return self.classic.commit(commit, now_ms)
+        codes = commit_codes(
+            group,
+            MemberAtEpoch(commit.committer.member_id, commit.committer.generation),
+            [(each.topic_id, each.partition.partition) for each in commit.offsets],
+            version=commit.version,
+            is_transactional=commit.producer is not None,
+        )
+        allowed = [
+            each for each, code in zip(commit.offsets, codes, strict=True) if code is ErrorCode.NONE
+        ]
+        # The classic machine has no group of this id, and takes them as those of no member.
+        decision = self.classic.commit(
+            replace(commit, offsets=allowed, committer=_NO_MEMBER), now_ms
+        )
+        assert isinstance(decision.reply, list)
+        checked = iter(decision.reply)
+        reply = [next(checked) if code is ErrorCode.NONE else code for code in codes]
+        return replace(decision, reply=reply)
+
+    def fetch_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        fetcher: MemberAtEpoch,
+        is_stable: bool,
+    ) -> Decision[ErrorCode | list[FetchedOffset]]:
+        """What a group has committed; a code alone refuses the request."""
+        group = self.consumers.by_id.get(group_id)
+        if group is not None and (code := fetch_code(group, fetcher)) is not ErrorCode.NONE:
+            return Decision(reply=code)
+        found = self.classic.fetch_offsets(group_id, partitions, is_stable=is_stable)
+        return Decision(reply=found.reply)
+
+    def delete_offsets(
+        self, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> Decision[ErrorCode | list[ErrorCode]]:
+        """Delete offsets of topics that nobody in the group subscribes to."""
+        group = self.consumers.by_id.get(group_id)
+        if group is None:
+            return self.classic.delete_offsets(group_id, partitions)
+        offsets = self.classic.offsets
+        known = offsets.of_group(group_id)
+        codes = [delete_code(group, each.topic) for each in partitions]
+        records = [
+            offset_tombstone(group_id, each)
+            for each, code in zip(partitions, codes, strict=True)
+            if code is ErrorCode.NONE and (each in known or offsets.is_pending(group_id, each))
+        ]
+        return Decision(reply=codes, records=tuple(records))
+
+    def delete_group(self, group_id: str) -> Decision[ErrorCode]:
+        """Delete a group without members, with its offsets."""
+        group = self.consumers.by_id.get(group_id)
+        if group is None:
+            return self.classic.delete_group(group_id)
+        code, records = delete_records(self.classic.offsets, group)
+        return Decision(reply=code, records=records)
+
+    def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
+        """Change the state by one record."""
+        if self.consumers.replay(record):
+            return
+        self.classic.replay(record, origin)
+        group_id = getattr(record.key, "group", "")
+        if group_id in self.consumers.by_id:
+            # It has taken the commit for one of a group that nobody knows.
+            self._drop_simple(group_id)
+
+    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
+        """End a producer's transaction: its offsets count, or never did."""
+        self.classic.replay_marker(producer_id, is_commit=is_commit)
+
+    def start(self, propose: Propose) -> None:
+        """Begin the sessions of all members, and look for expired offsets from now on."""
+        self.classic.start(propose)
+        self._heartbeats.start(propose)
+        self._expire_later(propose)
+
+    def stop(self, error: Exception) -> None:
+        """Answer parked requests with `error`."""
+        self._timers.clear()
+        self.classic.stop(error)
+
+    def _drop_simple(self, group_id: str) -> None:
+        self.classic.groups.pop(group_id, None)
+
+    def _make_room(self, group_id: str) -> tuple[CoordinatorRecord, ...]:
+        group = self.classic.groups.get(group_id)
+        if group is None or group.is_simple:
+            return ()
+        if group.state is not ClassicState.EMPTY:
+            raise RefusedError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
+            )
+        return (group_tombstone(group_id),)
+
+    def _expire_later(self, propose: Propose) -> None:
+        self._timers.set(
+            "expiry", self._settings.expiry_interval_ms, partial(self._expire, propose)
+        )
+
+    def _expire(self, propose: Propose) -> None:
+        self._expire_later(propose)
+        for group_id in tuple(self.consumers.by_id):
+            propose(partial(self._expire_group, group_id))
+
+    def _expire_group(self, group_id: str, now_ms: int) -> Decision[None]:
+        group = self.consumers.by_id.get(group_id)
+        if group is None:
+            return Decision(reply=None)
+        retention_ms = self._settings.retention_ms
+        records = expired_records(
+            self.classic.offsets, group, retention_ms=retention_ms, now_ms=now_ms
+        )
+        return Decision(reply=None, records=records)
+
+
+def _named_member(group: ConsumerGroup, named: MemberIdentity) -> ConsumerMember | ErrorCode:
+    """The static member that an operator removes by its instance id."""
+    member = group.static_member(named.group_instance_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if not named.member_id:
+        return member
+    # A member of the consumer protocol leaves with a heartbeat.
+    is_same = named.member_id == member.member_id
+    return ErrorCode.UNKNOWN_MEMBER_ID if is_same else ErrorCode.FENCED_INSTANCE_ID

@@ -1,0 +1,273 @@
+"""Groups of both protocols on one shard: who has an id, and where commits and deletions go."""
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from tailrace.coordinator.groups.all_groups import AllGroupsMachine
+from tailrace.coordinator.groups.commits import (
+    Commit,
+    Committer,
+    FetchedOffset,
+    OffsetToCommit,
+)
+from tailrace.coordinator.groups.consumer_offsets import MemberAtEpoch
+from tailrace.coordinator.groups.consumer_settings import ConsumerSettings
+from tailrace.coordinator.groups.settings import GroupSettings
+from tailrace.coordinator.machine import Client, Decision
+from tailrace.coordinator.shard import Shard
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from tailrace.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from tailrace.testing.coordinator_log import MemoryPartitionLog
+from tailrace.testing.outside import Outside, virtual_runtime
+from tests.unit.coordinator.groups_consumer.assigning import topic_id
+from tests.unit.coordinator.groups_consumer.codec import GroupCodec
+from tests.unit.coordinator.groups_consumer.group_shard import (
+    GROUP,
+    MemoryTopics,
+    beating,
+    joining,
+)
+
+T = TypeVar("T")
+A0, B0 = TopicPartition("a", 0), TopicPartition("b", 0)
+NOBODY = MemberAtEpoch(None, -1)
+CLIENT = Client("client", "127.0.0.1", 1)
+RETENTION_MS = 20 * 60_000
+
+
+class Broker:
+    """One shard with groups of both protocols."""
+
+    def __init__(self, outside: Outside) -> None:
+        self.outside = outside
+        self.log = MemoryPartitionLog(TopicPartition("__consumer_offsets", 0))
+        self.topics = MemoryTopics(a=3, b=3)
+        self._shard = self._new_shard()
+
+    def _new_shard(self) -> Shard[AllGroupsMachine]:
+        return Shard(
+            self.log,
+            lambda: AllGroupsMachine(
+                GroupSettings(retention_ms=RETENTION_MS, initial_delay_ms=0),
+                self.topics,
+                consumer_settings=lambda _: ConsumerSettings(),
+                chance=random.Random(1),
+            ),
+            GroupCodec(),
+            clock=self.outside.runtime.clock,
+        )
+
+    async def restart(self) -> None:
+        """Load another shard on the same log."""
+        self._shard.stop()
+        self._shard = self._new_shard()
+        await self._shard.load()
+
+    @property
+    def machine(self) -> AllGroupsMachine:
+        """The state."""
+        return self._shard.machine
+
+    async def run(self, decide: Callable[[AllGroupsMachine, int], Decision[T]]) -> T:
+        """The reply to a request."""
+        return await self._shard.run(decide)
+
+    async def beat(self, request: Any) -> Any:
+        """A heartbeat of the consumer protocol."""
+        return await self.run(lambda machine, ms: machine.consumer_heartbeat(CLIENT, request, ms))
+
+    async def commit(self, member: MemberAtEpoch, *partitions: TopicPartition) -> list[ErrorCode]:
+        """Commit offset 5."""
+        commit = Commit(
+            group_id=GROUP,
+            committer=Committer(member.epoch, member.member_id or "", None),
+            offsets=[OffsetToCommit(each, topic_id(each.topic), 5, -1, "") for each in partitions],
+            version=9,
+        )
+        return await self.run(lambda machine, now_ms: machine.commit(commit, now_ms))
+
+    async def fetch(self, fetcher: MemberAtEpoch) -> ErrorCode | list[FetchedOffset]:
+        """All offsets of the group, or why not."""
+        return await self.run(
+            lambda machine, _: machine.fetch_offsets(GROUP, None, fetcher=fetcher, is_stable=True)
+        )
+
+    async def committed(self) -> dict[TopicPartition, int]:
+        """What is committed."""
+        found = await self.fetch(NOBODY)
+        assert isinstance(found, list)
+        return {
+            each.partition: each.committed.offset for each in found if each.committed is not None
+        }
+
+    async def join_classic(self) -> ErrorCode:
+        """A member of the classic protocol joins."""
+        request = JoinGroupRequest(
+            group_id=GROUP,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            member_id="",
+            group_instance_id="i1",
+            protocol_type="consumer",
+            protocols=(JoinGroupRequestProtocol(name="range", metadata=bytes(8)),),
+        )
+        client = Client("client", "127.0.0.1", 9)
+        response = await self.run(lambda machine, ms: machine.join(client, request, ms))
+        return ErrorCode(response.error_code)
+
+
+def run(scenario: Callable[[Broker], Awaitable[None]]) -> None:
+    """Run a scenario on virtual time."""
+    with virtual_runtime() as outside:
+
+        async def main() -> None:
+            broker = Broker(outside)
+            await broker.restart()
+            await scenario(broker)
+
+        outside.run(main())
+
+
+def test_a_member_commits_and_the_offsets_are_there_after_a_restart() -> None:
+    """The group stays a consumer group; other members and epochs are refused by partition."""
+
+    async def scenario(broker: Broker) -> None:
+        await broker.beat(joining("m1"))
+        assert await broker.commit(MemberAtEpoch("m1", 2), A0, B0) == [ErrorCode.NONE] * 2
+        stale, unknown = ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID
+        assert await broker.commit(MemberAtEpoch("m1", 3), A0) == [stale]
+        assert await broker.commit(MemberAtEpoch("m1", 1), A0, B0) == [stale] * 2
+        assert await broker.commit(NOBODY, A0) == [unknown]
+        for _ in range(2):
+            assert await broker.committed() == {A0: 5, B0: 5}
+            assert list(broker.machine.consumers.by_id) == [GROUP]
+            assert broker.machine.classic.groups == {}
+            await broker.restart()
+
+    run(scenario)
+
+
+def test_a_consumer_group_takes_the_id_of_a_simple_group() -> None:
+    """Its offsets stay, also where the commit comes before the group in the log."""
+
+    async def scenario(broker: Broker) -> None:
+        assert await broker.commit(NOBODY, A0) == [ErrorCode.NONE]
+        assert list(broker.machine.classic.groups) == [GROUP]
+        assert (await broker.beat(joining("m1"))).member_epoch == 2
+        for _ in range(2):
+            assert broker.machine.classic.groups == {}
+            assert await broker.committed() == {A0: 5}
+            await broker.restart()
+
+    run(scenario)
+
+
+def test_a_group_with_members_keeps_its_protocol() -> None:
+    """Members of the other are refused: GROUP_ID_NOT_FOUND, INCONSISTENT_GROUP_PROTOCOL."""
+
+    async def scenario(broker: Broker) -> None:
+        await broker.beat(joining("m1"))
+        assert await broker.join_classic() is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        await broker.beat(beating("m1", -1))
+        assert await broker.join_classic() is ErrorCode.NONE
+        response = await broker.beat(joining("m1"))
+        assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert response.error_message == "Group g is not a consumer group."
+
+    run(scenario)
+
+
+def test_a_group_without_members_takes_the_protocol_of_its_first_member() -> None:
+    """In both directions; a restart finds the same one."""
+
+    async def scenario(broker: Broker) -> None:
+        await broker.beat(joining("m1"))
+        await broker.beat(beating("m1", -1))
+        assert await broker.join_classic() is ErrorCode.NONE
+        assert broker.machine.consumers.by_id == {}
+        assert list(broker.machine.classic.groups) == [GROUP]
+        await broker.outside.pass_time(30)  # It never syncs, and is dropped.
+        assert (await broker.beat(joining("m2"))).member_epoch == 2
+        for _ in range(2):
+            assert broker.machine.classic.groups == {}
+            assert list(broker.machine.consumers.by_id[GROUP].members) == ["m2"]
+            await broker.restart()
+
+    run(scenario)
+
+
+def test_a_group_is_deleted_with_its_offsets_when_it_has_no_members() -> None:
+    """And offsets alone, when nobody subscribes to their topic."""
+
+    async def scenario(broker: Broker) -> None:
+        await broker.beat(joining("m1"))
+        await broker.commit(MemberAtEpoch("m1", 2), A0, B0)
+        assert await broker.run(lambda machine, _: machine.delete_offsets(GROUP, [A0, B0])) == [
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE,
+        ]  # fmt: skip
+        assert await broker.committed() == {A0: 5}
+        code = await broker.run(lambda machine, _: machine.delete_group(GROUP))
+        assert code is ErrorCode.NON_EMPTY_GROUP
+        await broker.beat(beating("m1", -1))
+        assert await broker.run(lambda machine, _: machine.delete_group(GROUP)) is ErrorCode.NONE
+        for _ in range(2):
+            assert broker.machine.consumers.by_id == {}
+            assert await broker.committed() == {}
+            await broker.restart()
+
+    run(scenario)
+
+
+def test_offsets_expire_and_then_the_group() -> None:
+    """Those of topics that nobody subscribes to, and with the last of them an empty group."""
+
+    async def scenario(broker: Broker) -> None:
+        await broker.beat(joining("m1"))
+        await broker.commit(MemberAtEpoch("m1", 2), A0, B0)
+        for _ in range(60):
+            await broker.outside.pass_time(30)
+            await broker.beat(beating("m1", 2))
+        assert await broker.committed() == {A0: 5}
+        await broker.outside.pass_time(1200)
+        assert broker.machine.consumers.by_id == {}
+        assert await broker.committed() == {}
+
+    run(scenario)
+
+
+def test_an_operator_removes_static_members_by_their_instance_id() -> None:
+    """With LeaveGroup; a member id of the consumer protocol is not known to it."""
+
+    async def scenario(broker: Broker) -> None:
+        for number in (1, 2):
+            await broker.beat(joining(f"m{number}", instance_id=f"i{number}"))
+        members = tuple(
+            MemberIdentity(member_id=member_id, group_instance_id=instance_id)
+            for member_id, instance_id in (
+                ("", "i1"), ("", "i9"), ("m2", None), ("m9", "i2"), ("m2", "i2"),
+            )
+        )  # fmt: skip
+        request = LeaveGroupRequest(group_id=GROUP, members=members)
+        response = await broker.run(lambda machine, ms: machine.leave(request, ms))
+        unknown = ErrorCode.UNKNOWN_MEMBER_ID
+        assert [each.error_code for each in response.members] == [
+            ErrorCode.NONE, unknown, unknown, ErrorCode.FENCED_INSTANCE_ID, unknown,
+        ]  # fmt: skip
+        assert list(broker.machine.consumers.by_id[GROUP].members) == ["m2"]
+
+    run(scenario)
+
+
+def test_a_member_at_another_epoch_does_not_fetch() -> None:
+    """The consumer looks its epoch up with a heartbeat first."""
+
+    async def scenario(broker: Broker) -> None:
+        await broker.beat(joining("m1"))
+        for epoch, expected in ((2, []), (1, ErrorCode.STALE_MEMBER_EPOCH)):
+            found = await broker.fetch(MemberAtEpoch("m1", epoch))
+            assert found == expected
+
+    run(scenario)
