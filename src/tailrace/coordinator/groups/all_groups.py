@@ -120,8 +120,11 @@ class AllGroupsMachine:
                 )
             )
         records = self._heartbeats.remove(group, gone.values()) if gone else []
-        reply = LeaveGroupResponse(members=tuple(results))
-        return Decision(reply=reply, records=tuple(records))
+        return Decision(
+            reply=LeaveGroupResponse(members=tuple(results)),
+            records=tuple(records),
+            undo=self._heartbeats.resume(group.group_id, gone.values()),
+        )
 
     def commit(self, commit: Commit, now_ms: int) -> Decision[list[ErrorCode]]:
         """Commit offsets; the reply has a code for each."""

@@ -136,15 +136,30 @@ class ConsumerHeartbeats:
         records += next_epoch(group, names, self._topics, is_forced=True)[1]
         return records
 
+    def resume(
+        self, group_id: str, members: Iterable[ConsumerMember]
+    ) -> Callable[[Exception], None]:
+        """What begins the sessions of members anew, if they could not be removed."""
+        kept = tuple(members)
+
+        def undo(_: Exception) -> None:
+            for member in kept:
+                self._renew(group_id, member.member_id)
+                self._time_revocation(group_id, member)
+
+        return undo
+
     def _leave(self, request: ConsumerGroupHeartbeatRequest) -> Reply:
         group = self._group(request.group_id)
         member = find_leaving(group, request)
+        undo = None
         if request.member_epoch == LEAVE_STATIC_EPOCH:
             # Its partitions stay with it until its session ends.
             left = replace(member.current, epoch=LEAVE_STATIC_EPOCH, revoking={})
             records = [current_record(group.group_id, member.member_id, left)]
         else:
             records = self.remove(group, [member])
+            undo = self.resume(group.group_id, [member])
         logger.info(
             "member_left group=%s member=%s epoch=%d",
             group.group_id, member.member_id, request.member_epoch,
@@ -152,7 +167,7 @@ class ConsumerHeartbeats:
         reply = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id, member_epoch=request.member_epoch
         )
-        return Decision(reply=reply, records=tuple(records))
+        return Decision(reply=reply, records=tuple(records), undo=undo)
 
     def _beat(self, client: Client, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Reply:
         group_id = request.group_id
@@ -272,7 +287,8 @@ class ConsumerHeartbeats:
             group_id, member_id, member.epoch,
             "it was not heard of" if at_epoch is None else "it did not give up its partitions",
         )  # fmt: skip
-        return Decision(reply=None, records=tuple(self.remove(group, [member])))
+        records = tuple(self.remove(group, [member]))
+        return Decision(reply=None, records=records, undo=self.resume(group_id, [member]))
 
 
 def _session_key(group_id: str, member_id: str) -> tuple[str, str, str]:

@@ -574,6 +574,23 @@ def test_a_heartbeat_that_cannot_be_written_changes_nothing() -> None:
     run(scenario)
 
 
+def test_a_member_that_could_not_be_removed_is_removed_later() -> None:
+    """When its next session ends; a leave that could not be written is asked for again."""
+
+    async def scenario(coordinator: Coordinator) -> None:
+        await two_members(coordinator)
+        coordinator.log.refusal = OSError(28, "no space left on device")
+        with pytest.raises(CoordinatorNotAvailableError):
+            await coordinator.send(beating("m2", -1))
+        await coordinator.outside.pass_time(46)
+        assert sorted(coordinator.group.members) == ["m1", "m2"]
+        coordinator.log.refusal = None
+        await coordinator.outside.pass_time(46)
+        assert coordinator.group.members == {}
+
+    run(scenario)
+
+
 def test_groups_have_their_own_settings() -> None:
     """The heartbeat interval and session timeout of one group, which can change while it lives."""
 
