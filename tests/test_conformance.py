@@ -38,6 +38,7 @@ ROWS = {
     "ProducerInterceptorsTest": 3,
     "ProducerMetadataTest": 9,
     "ProducerStateManagerTest": 54,
+    "RangeAssignorTest": 14,
     "RecordAccumulatorTest": 34,
     "RoundRobinPartitionerTest": 3,
     "SenderTest": 74,
@@ -45,6 +46,8 @@ ROWS = {
     "TransactionIndexTest": 11,
     "TransactionManagerTest": 133,
     "UnifiedLogTest": 147,
+    "UniformHeterogeneousAssignmentBuilderTest": 13,
+    "UniformHomogeneousAssignmentBuilderTest": 12,
 }
 """Scenarios of each class, so that none is dropped from a table."""
 

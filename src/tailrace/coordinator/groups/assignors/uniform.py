@@ -55,6 +55,8 @@ def _kept(target: Partitions, free: dict[UUID, set[int]], quota: int) -> dict[UU
     """What a member keeps: at most `quota` partitions that exist and that nobody else keeps."""
     kept: dict[UUID, frozenset[int]] = {}
     for topic_id, partitions in target.items():
+        if not quota:
+            break
         mine = partitions & free.get(topic_id, frozenset())
         if len(mine) > quota:
             mine = frozenset(sorted(mine)[:quota])
