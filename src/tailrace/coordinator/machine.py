@@ -71,8 +71,11 @@ class Decision(Generic[T_co]):
     """Called if the records could not be appended; takes back what the decision has changed."""
 
 
-Propose = Callable[[Callable[[int], Decision[None]]], None]
-"""Runs a decision, which gets the time of day in milliseconds, as if a client had asked for it."""
+Propose = Callable[[Callable[[int], Decision[None]]], Awaitable[None]]
+"""Runs a decision, which gets the time of day in milliseconds, as if a client had asked for it.
+
+It runs whether or not it is awaited; awaited, it raises what a client would get.
+"""
 
 
 class Machine(Protocol):

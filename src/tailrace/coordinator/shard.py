@@ -207,10 +207,11 @@ class Shard(Generic[M]):
             machine.replay_marker(producer.producer_id, is_commit=is_commit)
         await self._commit()
 
-    def _propose(self, decide: Callable[[int], Decision[None]]) -> None:
+    def _propose(self, decide: Callable[[int], Decision[None]]) -> Awaitable[None]:
         task = asyncio.ensure_future(self.run(lambda _, now_ms: decide(now_ms)))
         self._proposed.add(task)
         task.add_done_callback(self._end_proposed)
+        return task
 
     def _end_proposed(self, task: asyncio.Task[None]) -> None:
         self._proposed.discard(task)

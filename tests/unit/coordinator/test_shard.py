@@ -231,6 +231,28 @@ def test_a_machine_decides_without_a_client(caplog: pytest.LogCaptureFixture) ->
     assert "no space left" in caplog.text
 
 
+def test_a_machine_can_await_what_it_decides() -> None:
+    """It learns when all is committed, and otherwise gets the error that a client would get."""
+    log = MemoryPartitionLog(PARTITION)
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, log)
+        propose = shard.machine.propose
+        assert propose is not None
+        await propose(lambda _: Decision(reply=None, records=shard.machine.add("a", 3).records))
+        assert await count(shard, "a") == 3
+        log.hold_commits()
+        waiting = asyncio.ensure_future(propose(lambda _: Decision(reply=None)))
+        await outside.pass_time(1)
+        assert not waiting.done()
+        log.lose(OSError(5, "input/output error"))
+        with pytest.raises(CoordinatorNotAvailableError):
+            await waiting
+
+    with virtual_runtime() as outside:
+        outside.run(scenario(outside))
+
+
 def test_a_state_that_falls_behind_its_log_answers_no_more() -> None:
     """A bug in a machine must not turn into wrong replies."""
 
