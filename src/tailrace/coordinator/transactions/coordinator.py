@@ -1,0 +1,234 @@
+"""`TransactionCoordinator`: the requests of clients, to the partitions that this broker leads.
+
+Who may ask, and which topics there are, `handlers` knows and says in the arguments.
+
+A producer id may have to be waited for. So a request that needs one is decided twice: the first
+decision changes nothing and says so, then the id is obtained, and the second decision takes it. If
+another request has changed the transaction meanwhile, the second decides on that, and the id may
+be left over; ids are never given out twice, and gaps between them mean nothing.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+from tailrace.coordinator.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+)
+from tailrace.coordinator.machine import Decision, TransactionalProducer
+from tailrace.coordinator.shards import Shards
+from tailrace.coordinator.transactions import views
+from tailrace.coordinator.transactions.machine import TransactionMachine
+from tailrace.coordinator.transactions.requests import (
+    NO_PRODUCER,
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    ProducerReply,
+)
+from tailrace.coordinator.transactions.settings import TransactionSettings
+from tailrace.coordinator.transactions.state import CLASSIC, EPOCH_PER_TRANSACTION
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.describe_transactions import TransactionState
+from tailrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from tailrace.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from tailrace.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from tailrace.protocol.messages.list_transactions import TransactionState as Listed
+
+T = TypeVar("T")
+
+_ERRORS = {
+    CoordinatorLoadInProgressError: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    CoordinatorNotAvailableError: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    NotCoordinatorError: ErrorCode.NOT_COORDINATOR,
+}
+_ERROR_CLASSES = tuple(_ERRORS)
+
+Decide = Callable[[TransactionMachine, int, int | None], Decision[ProducerReply | None]]
+"""Decides on a machine with the time of day and, the second time, a new producer id."""
+
+
+class TransactionCoordinator:
+    """The transactions of this broker; `new_producer_id` returns one that no producer has had.
+
+    Where it cannot be obtained now, it raises CoordinatorLoadInProgressError.
+    """
+
+    def __init__(
+        self,
+        shards: Shards[TransactionMachine],
+        new_producer_id: Callable[[], Awaitable[int]],
+        settings: TransactionSettings,
+    ) -> None:
+        self._shards = shards
+        self._new_producer_id = new_producer_id
+        self._settings = settings
+
+    async def init_producer_id(
+        self, request: InitProducerIdRequest, version: int
+    ) -> InitProducerIdResponse:
+        """A producer id and epoch, for an idempotent producer or for a transactional id."""
+        reply = await self._initialized(request)
+        return InitProducerIdResponse(
+            error_code=for_version(reply.error, version, fenced_since=4),
+            producer_id=reply.producer.producer_id,
+            producer_epoch=reply.producer.producer_epoch,
+        )
+
+    async def add_partitions(self, request: AddPartitions) -> ErrorCode:
+        """Add partitions to a transaction, and begin it if none is open; all or none."""
+        return await self._run(
+            request.transactional_id,
+            lambda machine, now_ms: machine.add_partitions(request, now_ms),
+        )
+
+    async def verify_partitions(self, request: AddPartitions) -> dict[TopicPartition, ErrorCode]:
+        """For each partition whether it is in the transaction: NONE or an error."""
+        reply = await self._run(
+            request.transactional_id, lambda machine, _: machine.verify_partitions(request)
+        )
+        if isinstance(reply, ErrorCode):
+            return dict.fromkeys(request.partitions, reply)
+        return reply
+
+    async def end(self, request: EndTxnRequest, version: int) -> EndTxnResponse:
+        """Commit or abort a transaction; the markers are written after the reply."""
+        wanted = EndTransaction(
+            transactional_id=request.transactional_id,
+            producer=TransactionalProducer(request.producer_id, request.producer_epoch),
+            is_commit=request.committed,
+            client_version=CLASSIC if version < 5 else EPOCH_PER_TRANSACTION,
+        )
+        reply = await self._run_with_producer_id(
+            wanted.transactional_id,
+            lambda machine, now_ms, new: machine.end(wanted, now_ms, new_producer_id=new),
+        )
+        return EndTxnResponse(
+            error_code=for_version(reply.error, version, fenced_since=2),
+            producer_id=reply.producer.producer_id,
+            producer_epoch=reply.producer.producer_epoch,
+        )
+
+    async def describe(
+        self, transactional_id: str, is_visible: Callable[[str], bool]
+    ) -> TransactionState:
+        """A transaction, with its partitions of the topics that are visible to the client."""
+        reply = await self._run(
+            transactional_id, lambda machine, _: machine.describe(transactional_id)
+        )
+        if isinstance(reply, ErrorCode):
+            return views.undescribed(transactional_id, reply)
+        return views.described(transactional_id, reply, is_visible)
+
+    async def list_transactions(
+        self, request: ListTransactionsRequest, is_listed: Callable[[str], bool]
+    ) -> ListTransactionsResponse:
+        """All transactions that the request asks for and whose id `is_listed`.
+
+        `is_listed` says what the client may see, and whether the pattern of the request matches.
+        """
+        statuses, unknown = views.known_statuses(request.state_filters)
+        wanted = views.Filter(
+            statuses=statuses,
+            producer_ids=frozenset(request.producer_id_filters),
+            duration_ms=request.duration_filter,
+            is_listed=is_listed,
+        )
+        listed: list[Listed] = []
+        for shard in self._shards:
+            try:
+                listed += await shard.run(partial(_list, wanted))
+            except NotCoordinatorError:
+                continue  # It has gone elsewhere, or cannot be read.
+            except _ERROR_CLASSES as error:
+                return ListTransactionsResponse(error_code=_ERRORS[type(error)])
+        return ListTransactionsResponse(
+            unknown_state_filters=unknown, transaction_states=tuple(listed)
+        )
+
+    async def _initialized(self, request: InitProducerIdRequest) -> ProducerReply:
+        expected = TransactionalProducer(request.producer_id, request.producer_epoch)
+        if (expected.producer_id < 0) != (expected.producer_epoch < 0):
+            return ProducerReply(ErrorCode.INVALID_REQUEST)
+        if request.transactional_id is None:
+            return await self._new_producer()
+        error = self._fault(request)
+        if error is not ErrorCode.NONE:
+            return ProducerReply(error)
+        wanted = InitProducerId(
+            transactional_id=request.transactional_id,
+            timeout_ms=request.transaction_timeout_ms,
+            expected=None if expected == NO_PRODUCER else expected,
+        )
+        return await self._run_with_producer_id(
+            wanted.transactional_id,
+            lambda machine, now_ms, new: machine.init_producer_id(
+                wanted, now_ms, new_producer_id=new
+            ),
+        )
+
+    def _fault(self, request: InitProducerIdRequest) -> ErrorCode:
+        """What is wrong with a request for a transactional id by itself."""
+        if request.transactional_id == "":
+            return ErrorCode.INVALID_REQUEST
+        if request.enable2_pc:
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if request.keep_prepared_txn:
+            return ErrorCode.UNSUPPORTED_VERSION
+        if not 0 < request.transaction_timeout_ms <= self._settings.timeout_ms_max:
+            return ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        return ErrorCode.NONE
+
+    async def _new_producer(self) -> ProducerReply:
+        try:
+            producer_id = await self._new_producer_id()
+        except _ERROR_CLASSES as error:
+            return ProducerReply(_ERRORS[type(error)])
+        return ProducerReply(ErrorCode.NONE, TransactionalProducer(producer_id, 0))
+
+    async def _run(
+        self, transactional_id: str, decide: Callable[[TransactionMachine, int], Decision[T]]
+    ) -> T | ErrorCode:
+        """The reply of the shard that has the id, or why there is none."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        try:
+            return await self._shards.shard_of(transactional_id).run(decide)
+        except _ERROR_CLASSES as error:
+            return _ERRORS[type(error)]
+
+    async def _run_with_producer_id(self, transactional_id: str, decide: Decide) -> ProducerReply:
+        """The reply to a request that may need a new producer id."""
+        reply = await self._run(
+            transactional_id, lambda machine, now_ms: decide(machine, now_ms, None)
+        )
+        if reply is None:
+            new = await self._new_producer()
+            if new.error is not ErrorCode.NONE:
+                return new
+            producer_id = new.producer.producer_id
+            reply = await self._run(
+                transactional_id, lambda machine, now_ms: decide(machine, now_ms, producer_id)
+            )
+        assert reply is not None
+        return ProducerReply(reply) if isinstance(reply, ErrorCode) else reply
+
+
+def for_version(error: ErrorCode, version: int, *, fenced_since: int) -> ErrorCode:
+    """The error that a client of this version knows: a fenced one has an invalid epoch, before."""
+    if error is ErrorCode.PRODUCER_FENCED and version < fenced_since:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+def _list(wanted: views.Filter, machine: TransactionMachine, now_ms: int) -> Decision[list[Listed]]:
+    return Decision(reply=[views.listed(each) for each in machine if wanted.takes(each, now_ms)])

@@ -1,0 +1,201 @@
+"""The state machine of one partition of `__transaction_state`.
+
+A request is decided on the state that all earlier ones have left, committed or not, and its reply
+waits for its own records and for those. So there is no pending transition as in Kafka, and
+CONCURRENT_TRANSACTIONS is left for transactions whose end is prepared and not complete.
+
+Only records change a transaction. What a restart forgets: the epoch before the last InitProducerId,
+deadlines, and the tasks that write markers, which begin anew.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from tailrace.coordinator.machine import CoordinatorRecord, Decision, Origin, Propose
+from tailrace.coordinator.timers import Timers
+from tailrace.coordinator.transactions import transitions
+from tailrace.coordinator.transactions.adding import plan_add, verify
+from tailrace.coordinator.transactions.ending import plan_end
+from tailrace.coordinator.transactions.expiry import is_timed_out, take_expired
+from tailrace.coordinator.transactions.init_producer_id import plan_init
+from tailrace.coordinator.transactions.markers import Completions, MarkerWriter
+from tailrace.coordinator.transactions.records import (
+    stored_transaction,
+    transaction_record,
+    transaction_tombstone,
+)
+from tailrace.coordinator.transactions.requests import (
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    ProducerReply,
+)
+from tailrace.coordinator.transactions.settings import TransactionSettings
+from tailrace.coordinator.transactions.state import NO_EPOCH, Transaction, TransactionStatus
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
+
+ReplyT = TypeVar("ReplyT")
+
+
+class TransactionMachine:
+    """Transactions by id; `coordinator_epoch` is the leader epoch of the partition."""
+
+    def __init__(
+        self, settings: TransactionSettings, writer: MarkerWriter, *, coordinator_epoch: int
+    ) -> None:
+        self._settings = settings
+        self._transactions: dict[str, Transaction] = {}
+        self._open: set[str] = set()
+        """Ids whose transaction is ongoing, so that the search for old ones is short."""
+        self._last_epochs: dict[str, int] = {}
+        """From a decision to the replay of its record, which cannot have it."""
+        self._completions = Completions(writer, self._complete, coordinator_epoch=coordinator_epoch)
+        self._timers = Timers()
+        self._propose: Propose | None = None
+
+    def init_producer_id(
+        self, request: InitProducerId, now_ms: int, *, new_producer_id: int | None = None
+    ) -> Decision[ProducerReply | None]:
+        """Give a client a producer id and epoch; the reply None: ask with a `new_producer_id`."""
+        current = self._transactions.get(request.transactional_id)
+        planned = plan_init(current, request, now_ms=now_ms, new_producer_id=new_producer_id)
+        if planned is None:
+            return Decision(reply=None)
+        if isinstance(planned, ErrorCode):
+            return Decision(reply=ProducerReply(planned))
+        if planned.is_prepared:
+            return self._change(planned, ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS))
+        return self._change(planned, ProducerReply(ErrorCode.NONE, planned.producer))
+
+    def add_partitions(self, request: AddPartitions, now_ms: int) -> Decision[ErrorCode]:
+        """Add partitions to a transaction, and begin it if none is open; all or none."""
+        current = self._transactions.get(request.transactional_id)
+        planned = plan_add(current, request, now_ms=now_ms)
+        if isinstance(planned, ErrorCode):
+            return Decision(reply=planned)
+        return self._change(planned, ErrorCode.NONE)
+
+    def verify_partitions(
+        self, request: AddPartitions
+    ) -> Decision[dict[TopicPartition, ErrorCode]]:
+        """Whether partitions are in a transaction, for each."""
+        return Decision(reply=verify(self._transactions.get(request.transactional_id), request))
+
+    def end(
+        self, request: EndTransaction, now_ms: int, *, new_producer_id: int | None = None
+    ) -> Decision[ProducerReply | None]:
+        """Decide the end of a transaction; the reply None: ask with a `new_producer_id`.
+
+        The reply comes before the markers.
+        """
+        current = self._transactions.get(request.transactional_id)
+        planned = plan_end(current, request, now_ms=now_ms, new_producer_id=new_producer_id)
+        if planned is None:
+            return Decision(reply=None)
+        if isinstance(planned, ProducerReply):
+            return Decision(reply=planned)
+        return self._change(planned, ProducerReply(ErrorCode.NONE, planned.next_producer))
+
+    def describe(self, transactional_id: str) -> Decision[Transaction | None]:
+        """The state of a transactional id; None: it is not known."""
+        return Decision(reply=self._transactions.get(transactional_id))
+
+    def __iter__(self) -> Iterator[Transaction]:
+        """All transactional ids, each with its newest transaction."""
+        return iter(self._transactions.values())
+
+    def replay(self, record: CoordinatorRecord, origin: Origin) -> None:  # noqa: ARG002 - no record depends on its place
+        """Change the state by one record; a prepared end is carried out if the shard is active."""
+        key, value = record
+        assert isinstance(key, TransactionLogKey)
+        transactional_id = key.transactional_id
+        self._open.discard(transactional_id)
+        if value is None:
+            self._transactions.pop(transactional_id, None)
+            return
+        assert isinstance(value, TransactionLogValue)
+        transaction = stored_transaction(transactional_id, value)
+        last_epoch = self._last_epochs.pop(transactional_id, NO_EPOCH)
+        if last_epoch != NO_EPOCH:
+            transaction = replace(transaction, last_epoch=last_epoch)
+        self._transactions[transactional_id] = transaction
+        if transaction.status is TransactionStatus.ONGOING:
+            self._open.add(transactional_id)
+        if transaction.is_prepared and self._propose is not None:
+            self._completions.begin(transaction, self._propose)
+
+    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None:
+        """Nothing: records of this topic are in no transaction."""
+
+    def start(self, propose: Propose) -> None:
+        """Set deadlines, and carry out the ends that were prepared and not complete."""
+        self._propose = propose
+        for transaction in self._transactions.values():
+            if transaction.is_prepared:
+                self._completions.begin(transaction, propose)
+        self._every(self._settings.abort_interval_ms, self._abort_timed_out)
+        self._every(self._settings.expiry_interval_ms, self._remove_expired)
+
+    def stop(self, error: Exception) -> None:  # noqa: ARG002 - nobody is told
+        """Leave everything to the next leader; no reply is parked here."""
+        self._timers.clear()
+        self._completions.stop()
+
+    def _change(self, planned: Transaction, reply: ReplyT) -> Decision[ReplyT]:
+        """A decision whose record makes the state this one."""
+        transactional_id = planned.transactional_id
+        self._last_epochs[transactional_id] = planned.last_epoch
+        return Decision(
+            reply=reply,
+            records=(transaction_record(planned),),
+            undo=lambda _: self._forget(transactional_id),
+        )
+
+    def _forget(self, transactional_id: str) -> None:
+        self._last_epochs.pop(transactional_id, None)
+
+    def _complete(self, prepared: Transaction, now_ms: int) -> Decision[None]:
+        """The end of a transaction whose markers are all written, unless it is in the log."""
+        current = self._transactions.get(prepared.transactional_id)
+        if current != prepared:
+            return Decision(reply=None)
+        return self._change(transitions.completed(prepared, now_ms), None)
+
+    def _every(self, interval_ms: int, search: Callable[[int], Decision[None]]) -> None:
+        def expire() -> None:
+            assert self._propose is not None
+            self._propose(search)
+            self._every(interval_ms, search)
+
+        self._timers.set(search, interval_ms, expire)
+
+    def _abort_timed_out(self, now_ms: int) -> Decision[None]:
+        """Propose the abort of each transaction that is open for too long."""
+        assert self._propose is not None
+        for transactional_id in self._open:
+            if is_timed_out(self._transactions[transactional_id], now_ms):
+                self._propose(partial(self._abort, transactional_id))
+        return Decision(reply=None)
+
+    def _abort(self, transactional_id: str, now_ms: int) -> Decision[None]:
+        current = self._transactions.get(transactional_id)
+        if current is None or not is_timed_out(current, now_ms):
+            return Decision(reply=None)
+        return self._change(transitions.aborted_by_coordinator(current, now_ms), None)
+
+    def _remove_expired(self, now_ms: int) -> Decision[None]:
+        """Look at all ids there are now, some thousands at a time."""
+        return self._remove_expired_of(iter(tuple(self._transactions)), now_ms)
+
+    def _remove_expired_of(self, ids: Iterator[str], now_ms: int) -> Decision[None]:
+        expired, is_done = take_expired(
+            map(self._transactions.get, ids), self._settings.id_expiration_ms, now_ms=now_ms
+        )
+        if not is_done:
+            assert self._propose is not None
+            self._propose(partial(self._remove_expired_of, ids))
+        return Decision(reply=None, records=tuple(map(transaction_tombstone, expired)))

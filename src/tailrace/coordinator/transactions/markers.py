@@ -1,0 +1,163 @@
+"""What comes after a prepared end: a marker at each partition, then its completion in the log.
+
+    PrepareX committed --> markers, all at once --> CompleteX committed
+                               |    ^                   |   ^
+                               '----' again later       '---' again later
+
+The task of a transaction runs as long as it takes, or until the shard stops; the next leader begins
+anew with all markers, which partitions take twice.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from tailrace.coordinator.errors import CoordinatorNotAvailableError, NotCoordinatorError
+from tailrace.coordinator.machine import Decision, Propose
+from tailrace.coordinator.transactions.state import Transaction
+from tailrace.errors import FatalError, RetriableError, TailraceError
+from tailrace.model import TopicPartition
+
+BACKOFF_S = 0.1
+"""Time before a marker or a completion is tried again; it doubles each time."""
+BACKOFF_S_MAX = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class MarkerNotNeededError(FatalError):
+    """The partition takes no marker and never had the transaction's records.
+
+    It is deleted, or its broker or message format is too old for transactions (35, 43).
+    """
+
+
+class MarkerFencedError(FatalError):
+    """A newer coordinator or a newer epoch of the producer has ended the transaction (47, 52)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """What is written to each partition of a transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+    """Leader epoch of the coordinator's partition."""
+    transaction_version: int
+    """2: `producer_epoch` is one above that of the transaction's records."""
+
+
+class MarkerWriter(Protocol):
+    """Writes markers to partitions, on other brokers, too."""
+
+    async def write(self, partition: TopicPartition, marker: Marker) -> None:
+        """Return when the marker is committed.
+
+        Raises:
+            RetriableError: it may be written later: no leader, too few replicas, no connection
+                (3, 6, 7, 19, 20, 56).
+            MarkerNotNeededError: the partition is done without a marker.
+            MarkerFencedError: no more markers of this transaction are to be written.
+        """
+        ...
+
+
+class Completions:
+    """The tasks that bring prepared transactions to their end."""
+
+    def __init__(
+        self,
+        writer: MarkerWriter,
+        complete: Callable[[Transaction, int], Decision[None]],
+        *,
+        coordinator_epoch: int,
+    ) -> None:
+        self._writer = writer
+        self._complete = complete
+        self._coordinator_epoch = coordinator_epoch
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, transaction: Transaction, propose: Propose) -> None:
+        """Bring a prepared transaction to its end, as soon as its record is committed."""
+        task = asyncio.ensure_future(self._run(transaction, propose))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def stop(self) -> None:
+        """Leave what is not complete to the next leader."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _run(self, transaction: Transaction, propose: Propose) -> None:
+        marker = Marker(
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            is_commit=transaction.is_commit,
+            coordinator_epoch=self._coordinator_epoch,
+            transaction_version=transaction.client_version,
+        )
+        try:
+            await _until_decided(propose, lambda _: Decision(reply=None))
+            await self._write_all(transaction, marker)
+            await _until_decided(propose, lambda now_ms: self._complete(transaction, now_ms))
+        except NotCoordinatorError:
+            pass  # The next leader completes it.
+        except MarkerFencedError as error:
+            logger.info(
+                "transaction_markers_fenced transactional_id=%s reason=%s",
+                transaction.transactional_id,
+                error,
+            )
+        except TailraceError:
+            logger.exception(
+                "transaction_markers_failed transactional_id=%s", transaction.transactional_id
+            )
+
+    async def _write_all(self, transaction: Transaction, marker: Marker) -> None:
+        writes = [
+            asyncio.ensure_future(self._write(each, marker))
+            for each in sorted(transaction.partitions)
+        ]
+        try:
+            await asyncio.gather(*writes)
+        finally:
+            for write in writes:
+                write.cancel()  # If one was refused, the others must not go on by themselves.
+
+    async def _write(self, partition: TopicPartition, marker: Marker) -> None:
+        for delay_s in _delays():
+            try:
+                await self._writer.write(partition, marker)
+            except MarkerNotNeededError as error:
+                logger.info("transaction_marker_skipped partition=%s reason=%s", partition, error)
+            except RetriableError as error:
+                logger.debug("transaction_marker_delayed partition=%s reason=%s", partition, error)
+                await asyncio.sleep(delay_s)
+                continue
+            return
+
+
+async def _until_decided(propose: Propose, decide: Callable[[int], Decision[None]]) -> None:
+    """Return when a decision and everything before it is committed.
+
+    Raises:
+        NotCoordinatorError: the shard takes no decisions any more.
+    """
+    for delay_s in _delays():
+        try:
+            await propose(decide)
+        except CoordinatorNotAvailableError:
+            await asyncio.sleep(delay_s)
+        else:
+            return
+
+
+def _delays() -> Iterator[float]:
+    delay_s = BACKOFF_S
+    while True:
+        yield delay_s
+        delay_s = min(2 * delay_s, BACKOFF_S_MAX)

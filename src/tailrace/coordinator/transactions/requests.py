@@ -1,0 +1,51 @@
+"""What a machine is asked, and what it answers; `handlers` has the messages of the wire."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tailrace.coordinator.machine import TransactionalProducer
+from tailrace.coordinator.transactions.state import CLASSIC
+from tailrace.model import TopicPartition
+from tailrace.protocol.errors import ErrorCode
+
+NO_PRODUCER = TransactionalProducer(-1, -1)
+
+
+class ProducerReply(NamedTuple):
+    """An error, or the producer id and epoch with which a client continues."""
+
+    error: ErrorCode
+    producer: TransactionalProducer = NO_PRODUCER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitProducerId:
+    """A producer id for a transactional id, or the next epoch of the one that it has."""
+
+    transactional_id: str
+    timeout_ms: int
+    """How long its transactions may be open."""
+    expected: TransactionalProducer | None = None
+    """What the client has now; None: it has nothing, and fences the client before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitions:
+    """Partitions that a transaction is about to write to, or that must be in it."""
+
+    transactional_id: str
+    producer: TransactionalProducer
+    partitions: frozenset[TopicPartition]
+    client_version: int = CLASSIC
+    """Transaction version of the client: 0, or 2 if its leader asks for it (KIP-890)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransaction:
+    """The end of a transaction that its client asks for."""
+
+    transactional_id: str
+    producer: TransactionalProducer
+    is_commit: bool
+    client_version: int = CLASSIC
+    """Transaction version of the client: 0, or 2 if each end is to raise the epoch (KIP-890)."""
