@@ -172,6 +172,14 @@ class Stage:
             )
         )
 
+    async def verify(
+        self, producer: TransactionalProducer, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Verify that partitions are in the transaction."""
+        return await self.coordinator.verify_partitions(
+            AddPartitions(transactional_id="t", producer=producer, partitions=frozenset(partitions))
+        )
+
     async def add_by_version(
         self,
         version: int,
