@@ -225,7 +225,7 @@ def test_a_broker_asks_for_many_transactions_at_once() -> None:
 def test_a_write_is_verified_against_the_open_transaction(
     status: TransactionStatus, producer: TransactionalProducer, error: ErrorCode
 ) -> None:
-    """Of the current producer, and not while it ends; to verify writes no record."""
+    """It must be of the current producer, and not end meanwhile; nothing is written."""
 
     async def scenario(stage: Stage) -> None:
         found = await stage.verify(producer, [A])
