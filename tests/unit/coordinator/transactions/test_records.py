@@ -1,5 +1,8 @@
 """Records of `__transaction_state`, byte by byte as Apache Kafka 4.3 writes them."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tailrace.coordinator.machine import CoordinatorRecord
@@ -55,6 +58,19 @@ def test_a_state_is_written_as_apache_kafka_writes_it(
     """Version 1: no partitions are null in Empty, and producer ids and version are tags."""
     assert TransactionCodec().encode(transaction_record(transaction)) == (KEY, value)
     assert decoded(value) == transaction
+
+
+def test_the_examples_of_the_page_are_these_records() -> None:
+    """docs/formats/transaction-records.md has a key and two values."""
+    page = Path(__file__).parents[4] / "docs" / "formats" / "transaction-records.md"
+    found = re.findall(
+        r"^((?: *[0-9a-f]+\s+)+)(key|value): ([\w ]+)$", page.read_text(), re.MULTILINE
+    )
+    assert [(what, bytes.fromhex(data)) for data, what, _ in found] == [
+        ("key", KEY),
+        ("value", EMPTY),
+        ("value", ONGOING),
+    ]
 
 
 def test_the_partitions_of_a_complete_transaction_are_an_empty_array() -> None:
