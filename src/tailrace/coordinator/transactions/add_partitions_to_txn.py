@@ -6,6 +6,7 @@ Of each transaction all partitions are added or none: beside one that cannot be,
 attempted.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from tailrace.coordinator.machine import TransactionalProducer
@@ -55,11 +56,10 @@ async def add_partitions_to_txn(
         return AddPartitionsToTxnResponse(
             results_by_topic_v3_and_below=_results(request.v3_and_below_topics, known)
         )
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=tuple(
-            [await _add_or_verify(coordinator, each, check) for each in request.transactions]
-        )
+    results = await asyncio.gather(
+        *(_add_or_verify(coordinator, each, check) for each in request.transactions)
     )
+    return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
 
 
 async def _add_or_verify(

@@ -32,6 +32,10 @@ from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.coordinator.transactions.state import CLASSIC, EPOCH_PER_TRANSACTION
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
 from tailrace.protocol.messages.describe_transactions import TransactionState
 from tailrace.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from tailrace.protocol.messages.init_producer_id import (
@@ -90,6 +94,19 @@ class TransactionCoordinator:
             request.transactional_id,
             lambda machine, now_ms: machine.add_partitions(request, now_ms),
         )
+
+    async def add_offsets(
+        self, request: AddOffsetsToTxnRequest, version: int, *, partition: TopicPartition
+    ) -> AddOffsetsToTxnResponse:
+        """Add the `partition` of a group's offsets to a transaction."""
+        error = await self.add_partitions(
+            AddPartitions(
+                transactional_id=request.transactional_id,
+                producer=TransactionalProducer(request.producer_id, request.producer_epoch),
+                partitions=frozenset({partition}),
+            )
+        )
+        return AddOffsetsToTxnResponse(error_code=for_version(error, version, fenced_since=2))
 
     async def verify_partitions(self, request: AddPartitions) -> dict[TopicPartition, ErrorCode]:
         """For each partition whether it is in the transaction: NONE or an error."""

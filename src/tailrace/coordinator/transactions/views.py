@@ -14,14 +14,15 @@ _STATUSES = {status.label: status for status in TransactionStatus}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which transactions are listed; what is empty filters nothing."""
+    """Which transactions are listed."""
 
-    statuses: Collection[TransactionStatus] | None = None
+    statuses: Collection[TransactionStatus] | None
     """None: all."""
-    producer_ids: Collection[int] = ()
-    duration_ms: int = -1
+    producer_ids: Collection[int]
+    """Empty: all."""
+    duration_ms: int
     """Least time since their begin; negative: any."""
-    is_listed: Callable[[str], bool] = bool
+    is_listed: Callable[[str], bool]
     """Whether the client may see an id, and its pattern matches it."""
 
     def takes(self, transaction: Transaction, now_ms: int) -> bool:

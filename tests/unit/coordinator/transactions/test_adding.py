@@ -7,6 +7,7 @@ from tailrace.coordinator.transactions.add_partitions_to_txn import add_partitio
 from tailrace.coordinator.transactions.state import TransactionStatus
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
+from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from tailrace.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -235,12 +236,21 @@ def test_a_write_is_verified_against_the_open_transaction(
     assert stage.statuses() == [status]
 
 
-def test_offsets_of_a_group_are_a_partition_like_any_other() -> None:
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (4, ErrorCode.PRODUCER_FENCED)],
+)
+def test_offsets_of_a_group_are_a_partition_like_any_other(version: int, error: ErrorCode) -> None:
     """AddOffsetsToTxn adds the group's partition, which then gets a marker."""
     offsets = TopicPartition("__consumer_offsets", 42)
 
     async def scenario(stage: Stage) -> None:
-        assert await stage.add(partitions=[offsets], client_version=0) is ErrorCode.NONE
+        for epoch, expected in ((3, ErrorCode.NONE), (2, error)):
+            request = AddOffsetsToTxnRequest(
+                transactional_id="t", producer_id=7, producer_epoch=epoch, group_id="g1"
+            )
+            found = await stage.coordinator.add_offsets(request, version, partition=offsets)
+            assert found.error_code == expected
         assert (await stage.end(version=3)).error is ErrorCode.NONE
         await stage.outside.pass_time(0.001)
         assert stage.partitions.ends == [(offsets, 7, 3, True)]

@@ -180,6 +180,25 @@ def test_a_broker_that_does_not_lead_any_more_writes_no_markers() -> None:
     assert stage.statuses()[-1] is TransactionStatus.PREPARE_COMMIT
 
 
+def test_a_partition_that_goes_while_it_is_loaded_is_not_taken_up() -> None:
+    """No markers, no answers; when it comes back, all is loaded again."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.shards.stop()
+        stage.partitions.is_free.set()
+        stage.log.seconds_per_read = 5
+        await stage.load()
+        stage.shards.resign(0)
+        await stage.outside.pass_time(10)
+        assert stage.partitions.written == []
+        assert (await stage.init()).error is ErrorCode.NOT_COORDINATOR
+        await stage.load()
+        await stage.outside.pass_time(10)
+        assert stage.transaction().status is TransactionStatus.COMPLETE_COMMIT
+
+    play(scenario, stored(TransactionStatus.PREPARE_COMMIT), are_markers_held=True)
+
+
 def test_transactions_of_many_ids_end_side_by_side() -> None:
     """One that is stuck holds up no other."""
 
