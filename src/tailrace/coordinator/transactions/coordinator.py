@@ -30,6 +30,7 @@ from tailrace.coordinator.transactions.requests import (
 )
 from tailrace.coordinator.transactions.settings import TransactionSettings
 from tailrace.coordinator.transactions.state import CLASSIC, EPOCH_PER_TRANSACTION
+from tailrace.errors import RecordTooLargeError, StorageError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_offsets_to_txn import (
@@ -50,12 +51,11 @@ from tailrace.protocol.messages.list_transactions import TransactionState as Lis
 
 T = TypeVar("T")
 
-_ERRORS = {
-    CoordinatorLoadInProgressError: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    CoordinatorNotAvailableError: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    NotCoordinatorError: ErrorCode.NOT_COORDINATOR,
-}
-_ERROR_CLASSES = tuple(_ERRORS)
+Unavailable = CoordinatorLoadInProgressError | CoordinatorNotAvailableError | NotCoordinatorError
+_UNAVAILABLE = CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError
+
+ID_BYTES_MAX = 32_767
+"""Size of a transactional id in UTF-8 that fits into the key of a record."""
 
 Decide = Callable[[TransactionMachine, int, int | None], Decision[ProducerReply | None]]
 """Decides on a machine with the time of day and, the second time, a new producer id."""
@@ -166,8 +166,8 @@ class TransactionCoordinator:
                 listed += await shard.run(partial(_list, wanted))
             except NotCoordinatorError:
                 continue  # It has gone elsewhere, or cannot be read.
-            except _ERROR_CLASSES as error:
-                return ListTransactionsResponse(error_code=_ERRORS[type(error)])
+            except _UNAVAILABLE as error:
+                return ListTransactionsResponse(error_code=_code_for(error))
         return ListTransactionsResponse(
             unknown_state_filters=unknown, transaction_states=tuple(listed)
         )
@@ -208,20 +208,20 @@ class TransactionCoordinator:
     async def _new_producer(self) -> ProducerReply:
         try:
             producer_id = await self._new_producer_id()
-        except _ERROR_CLASSES as error:
-            return ProducerReply(_ERRORS[type(error)])
+        except _UNAVAILABLE as error:
+            return ProducerReply(_code_for(error))
         return ProducerReply(ErrorCode.NONE, TransactionalProducer(producer_id, 0))
 
     async def _run(
         self, transactional_id: str, decide: Callable[[TransactionMachine, int], Decision[T]]
     ) -> T | ErrorCode:
         """The reply of the shard that has the id, or why there is none."""
-        if not transactional_id:
+        if not transactional_id or len(transactional_id.encode()) > ID_BYTES_MAX:
             return ErrorCode.INVALID_REQUEST
         try:
             return await self._shards.shard_of(transactional_id).run(decide)
-        except _ERROR_CLASSES as error:
-            return _ERRORS[type(error)]
+        except _UNAVAILABLE as error:
+            return _code_for(error)
 
     async def _run_with_producer_id(self, transactional_id: str, decide: Decide) -> ProducerReply:
         """The reply to a request that may need a new producer id."""
@@ -245,6 +245,20 @@ def for_version(error: ErrorCode, version: int, *, fenced_since: int) -> ErrorCo
     if error is ErrorCode.PRODUCER_FENCED and version < fenced_since:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
+
+
+def _code_for(error: Unavailable) -> ErrorCode:
+    """What a client is told to do: ask again, ask elsewhere, or give up."""
+    match error:
+        case CoordinatorLoadInProgressError():
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        case NotCoordinatorError() | CoordinatorNotAvailableError(__cause__=StorageError()):
+            return ErrorCode.NOT_COORDINATOR
+        case CoordinatorNotAvailableError(__cause__=RecordTooLargeError()):
+            # It has too many partitions for a record, and will have as many the next time.
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        case _:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def _list(wanted: views.Filter, machine: TransactionMachine, now_ms: int) -> Decision[list[Listed]]:

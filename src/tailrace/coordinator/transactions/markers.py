@@ -112,7 +112,7 @@ class Completions:
                 transaction.transactional_id,
                 error,
             )
-        except TailraceError:
+        except (TailraceError, OSError):
             logger.exception(
                 "transaction_markers_failed transactional_id=%s", transaction.transactional_id
             )

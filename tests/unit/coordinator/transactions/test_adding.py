@@ -5,6 +5,7 @@ import pytest
 from tailrace.coordinator.machine import TransactionalProducer
 from tailrace.coordinator.transactions.add_partitions_to_txn import add_partitions_to_txn
 from tailrace.coordinator.transactions.state import TransactionStatus
+from tailrace.errors import RecordTooLargeError, RetriableError, StorageError
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -270,3 +271,30 @@ def test_partitions_that_could_not_be_written_are_not_in_the_transaction() -> No
         assert await stage.add() is ErrorCode.NONE
 
     play(scenario, stored())
+
+
+@pytest.mark.parametrize(
+    ("refusal", "error"),
+    [
+        (OSError(28, "no space left on device"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (RetriableError("fewer replicas are in sync"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (StorageError("the directory is offline"), ErrorCode.NOT_COORDINATOR),
+        (
+            RecordTooLargeError(2_000_000, limit=1_000_000, setting="max.message.bytes"),
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+        ),
+    ],
+)
+def test_a_client_is_told_what_to_do_when_nothing_could_be_written(
+    refusal: Exception, error: ErrorCode
+) -> None:
+    """Ask again, ask elsewhere, or give up; the transaction is as it was, and can be aborted."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.log.refusal = refusal
+        assert await stage.add(partitions=[B]) is error
+        stage.log.refusal = None
+        assert stage.transaction().partitions == {A, C}
+        assert (await stage.end(is_commit=False)).error is ErrorCode.NONE
+
+    play(scenario, stored(TransactionStatus.ONGOING))

@@ -75,6 +75,8 @@ def test_a_producer_without_transactions_gets_a_new_producer_id_each_time() -> N
     ("transactional_id", "more", "error"),
     [
         ("", {}, ErrorCode.INVALID_REQUEST),
+        ("t" * 32_768, {}, ErrorCode.INVALID_REQUEST),
+        ("t" * 32_767, {}, ErrorCode.NONE),
         ("t", {"expected": TransactionalProducer(7, -1)}, ErrorCode.INVALID_REQUEST),
         ("t", {"expected": TransactionalProducer(-1, 3)}, ErrorCode.INVALID_REQUEST),
         (None, {"expected": TransactionalProducer(7, -1)}, ErrorCode.INVALID_REQUEST),
