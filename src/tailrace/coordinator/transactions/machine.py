@@ -33,7 +33,7 @@ from tailrace.coordinator.transactions.requests import (
     ProducerReply,
 )
 from tailrace.coordinator.transactions.settings import TransactionSettings
-from tailrace.coordinator.transactions.state import NO_EPOCH, Transaction, TransactionStatus
+from tailrace.coordinator.transactions.state import Transaction, TransactionStatus
 from tailrace.model import TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
@@ -51,8 +51,9 @@ class TransactionMachine:
         self._transactions: dict[str, Transaction] = {}
         self._open: set[str] = set()
         """Ids whose transaction is ongoing, so that the search for old ones is short."""
-        self._last_epochs: dict[str, int] = {}
-        """From a decision to the replay of its record, which cannot have it."""
+        self._decided: Transaction | None = None
+        """The newest decision. The replay of its record, in the same turn of the event loop, takes
+        from it what records do not have."""
         self._completions = Completions(writer, self._complete, coordinator_epoch=coordinator_epoch)
         self._timers = Timers()
         self._propose: Propose | None = None
@@ -119,9 +120,9 @@ class TransactionMachine:
             return
         assert isinstance(value, TransactionLogValue)
         transaction = stored_transaction(transactional_id, value)
-        last_epoch = self._last_epochs.pop(transactional_id, NO_EPOCH)
-        if last_epoch != NO_EPOCH:
-            transaction = replace(transaction, last_epoch=last_epoch)
+        decided = self._decided
+        if decided is not None and decided.transactional_id == transactional_id:
+            transaction = replace(transaction, last_epoch=decided.last_epoch)
         self._transactions[transactional_id] = transaction
         if transaction.status is TransactionStatus.ONGOING:
             self._open.add(transactional_id)
@@ -147,16 +148,8 @@ class TransactionMachine:
 
     def _change(self, planned: Transaction, reply: ReplyT) -> Decision[ReplyT]:
         """A decision whose record makes the state this one."""
-        transactional_id = planned.transactional_id
-        self._last_epochs[transactional_id] = planned.last_epoch
-        return Decision(
-            reply=reply,
-            records=(transaction_record(planned),),
-            undo=lambda _: self._forget(transactional_id),
-        )
-
-    def _forget(self, transactional_id: str) -> None:
-        self._last_epochs.pop(transactional_id, None)
+        self._decided = planned
+        return Decision(reply=reply, records=(transaction_record(planned),))
 
     def _complete(self, prepared: Transaction, now_ms: int) -> Decision[None]:
         """The end of a transaction whose markers are all written, unless it is in the log."""

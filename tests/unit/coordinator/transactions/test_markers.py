@@ -27,8 +27,9 @@ def test_loading_takes_up_prepared_ends(status: TransactionStatus) -> None:
         is_commit = status is TransactionStatus.PREPARE_COMMIT
         assert stage.partitions.ends == [(A, 7, 3, is_commit), (C, 7, 3, is_commit)]
         assert stage.transaction().status is COMPLETE[status]
+        assert stage.transaction().previous_producer_id == 7
 
-    play(scenario, stored(status))
+    play(scenario, stored(status, previous_producer_id=-1))
 
 
 def test_loading_leaves_all_other_transactions_as_they_are() -> None:
