@@ -44,12 +44,20 @@ def created(
 def initialized(
     current: Transaction, *, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int
 ) -> Transaction:
-    """With this epoch of the same producer id, and no transaction."""
+    """With this epoch of the same producer id, and no transaction.
+
+    The current epoch again is the answer to a repeated request, which may come a third time.
+    """
     assert current.status in IDLE
     assert epoch in {current.producer_epoch, current.producer_epoch + 1}
-    return _emptied(
-        replace(current, producer_epoch=epoch, last_epoch=last_epoch), timeout_ms, now_ms
+    is_repeated = epoch == current.producer_epoch
+    follower = replace(
+        current,
+        producer_epoch=epoch,
+        last_epoch=last_epoch,
+        previous_producer_id=current.previous_producer_id if is_repeated else current.producer_id,
     )
+    return _emptied(follower, timeout_ms, now_ms)
 
 
 def rotated(
@@ -60,9 +68,14 @@ def rotated(
     With `has_expected` the client has named its epoch, and may repeat the request with it.
     """
     assert current.status in IDLE
-    last_epoch = current.producer_epoch if has_expected else NO_EPOCH
-    follower = replace(current, producer_id=producer_id, producer_epoch=0, last_epoch=last_epoch)
-    return replace(_emptied(follower, timeout_ms, now_ms), previous_producer_id=current.producer_id)
+    follower = replace(
+        current,
+        producer_id=producer_id,
+        producer_epoch=0,
+        last_epoch=current.producer_epoch if has_expected else NO_EPOCH,
+        previous_producer_id=current.producer_id,
+    )
+    return _emptied(follower, timeout_ms, now_ms)
 
 
 def extended(
@@ -145,7 +158,6 @@ def _emptied(current: Transaction, timeout_ms: int, now_ms: int) -> Transaction:
     return replace(
         current,
         status=TransactionStatus.EMPTY,
-        previous_producer_id=current.producer_id,
         partitions=frozenset(),
         start_ms=NO_TIME,
         timeout_ms=timeout_ms,

@@ -187,6 +187,25 @@ def test_an_id_with_a_transaction_is_kept(status: TransactionStatus) -> None:
     play(scenario, kept, settings=slow, are_markers_held=True)
 
 
+def test_an_id_is_removed_some_time_after_its_last_transaction() -> None:
+    """When it comes back, its transactions time out as before."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.add()
+        await stage.end()
+        await stage.outside.pass_time(59)
+        assert stage.transaction().status is TransactionStatus.COMPLETE_COMMIT
+        await stage.outside.pass_time(12)
+        assert list(stage.machine()) == []
+        _, producer = await stage.init(timeout_ms=1_000)
+        await stage.add(producer)
+        await stage.outside.pass_time(11)
+        assert stage.transaction().status is TransactionStatus.COMPLETE_ABORT
+
+    soon = TransactionSettings(id_expiration_ms=60_000, expiry_interval_ms=10_000)
+    play(scenario, stored(), settings=soon)
+
+
 def test_an_id_whose_tombstone_could_not_be_written_is_kept() -> None:
     """It is served as before, and removed by a later search."""
 

@@ -274,7 +274,7 @@ def test_a_request_that_has_replaced_a_producer_id_may_be_repeated() -> None:
     """With the old id and its last epoch; the new id alone can go on from there."""
 
     async def scenario(stage: Stage) -> None:
-        for _ in range(2):
+        for _ in range(3):
             found = await stage.init(expected=at(32_766))
             assert found == (ErrorCode.NONE, TransactionalProducer(1000, 0))
         for epoch in (0, 32_765):
