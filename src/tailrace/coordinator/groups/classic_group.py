@@ -134,6 +134,11 @@ class ClassicGroup:
         """The longest time that a member may take to join again."""
         return max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
 
+    @property
+    def is_simple(self) -> bool:
+        """Whether only offsets are committed: no member was ever there."""
+        return self.protocol_type is None and not self.members and not self.pending_ids
+
     def add(self, member: ClassicMember, protocol_type: str) -> None:
         """Add a member that `supports` has accepted."""
         if not self.members:

@@ -46,7 +46,7 @@ from tailrace.protocol.records.consumer_group_target_assignment_metadata import 
 )
 
 if TYPE_CHECKING:
-    from tailrace.protocol.fields import Message
+    from tailrace.protocol.fields import Record
 
 CurrentValue = current.ConsumerGroupCurrentMemberAssignmentValue
 TargetValue = target.ConsumerGroupTargetAssignmentMemberValue
@@ -141,7 +141,7 @@ def member_tombstones(group_id: str, member_id: str) -> tuple[CoordinatorRecord,
 def consumer_group_tombstones(group: ConsumerGroup) -> tuple[CoordinatorRecord, ...]:
     """The end of a group and of all its members."""
     group_id, ids = group.group_id, tuple(group.members)
-    keys: list[Message] = [
+    keys: list[Record] = [
         *(_current_key(group_id, each) for each in ids),
         *(_target_key(group_id, each) for each in ids),
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),

@@ -25,7 +25,6 @@ from tailrace.coordinator.groups.consumer_records import (
     topics_tombstone,
 )
 from tailrace.coordinator.machine import CoordinatorRecord
-from tailrace.protocol.messages.end_txn import EndTxnRequest
 from tailrace.protocol.records import consumer_group_current_member_assignment as current
 from tailrace.protocol.records.consumer_group_member_metadata import (
     ClassicMemberMetadata,
@@ -35,6 +34,7 @@ from tailrace.protocol.records.consumer_group_partition_metadata import (
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
 )
+from tailrace.protocol.records.transaction_log import TransactionLogKey
 from tests.unit.coordinator.groups_consumer.codec import GroupCodec, type_of
 
 A, B = UUID(int=1), UUID(int=2)
@@ -206,4 +206,4 @@ def test_the_first_record_of_a_group_replaces_a_group_of_another_kind() -> None:
     for each in WHOLE:
         groups.replay(each)
     assert replaced == ["g"]
-    assert not groups.replay(CoordinatorRecord(EndTxnRequest(), None))
+    assert not groups.replay(CoordinatorRecord(TransactionLogKey(), None))

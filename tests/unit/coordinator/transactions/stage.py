@@ -100,8 +100,7 @@ class Stage:
     producer_id_fault: Exception | None = None
 
     def __post_init__(self) -> None:
-        self.shards = Shards[TransactionMachine](TOPIC, self._shard)
-        self.shards.partition_count = 1
+        self.shards = Shards[TransactionMachine](self._shard, partition_count=lambda: 1)
         self.coordinator = TransactionCoordinator(self.shards, self._next_id, self.settings)
 
     def _shard(self, log: object) -> Shard[TransactionMachine]:
