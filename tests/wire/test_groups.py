@@ -123,7 +123,7 @@ def test_a_group_reads_every_record_once_over_two_lives(address: str, reader: Re
 
 
 def test_clients_of_different_makers_go_on_from_each_other(address: str) -> None:
-    """What one client has committed is where the next one begins."""
+    """The next client begins where the one before it has committed."""
     values: list[bytes] = []
     for reader in READERS:
         values += reader(address, "makers", COUNT // len(READERS))

@@ -51,7 +51,7 @@ class Tally:
 
     counts: dict[str, int] = field(default_factory=dict)
     pending: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
-    """What open transactions would add, by producer."""
+    """Additions of open transactions, by producer."""
     parked: "list[asyncio.Future[int]]" = field(default_factory=list)
     propose: Propose | None = None
     undone: list[Exception] = field(default_factory=list)

@@ -158,7 +158,7 @@ class AllGroupsMachine:
         fetcher: MemberAtEpoch,
         is_stable: bool,
     ) -> Decision[ErrorCode | list[FetchedOffset]]:
-        """What a group has committed; a code alone refuses the request."""
+        """The offsets that a group has committed; a code alone refuses the request."""
         group = self.consumers.by_id.get(group_id)
         if group is not None and (code := fetch_code(group, fetcher)) is not ErrorCode.NONE:
             return Decision(reply=code)

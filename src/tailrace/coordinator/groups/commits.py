@@ -36,7 +36,7 @@ class Committer(NamedTuple):
 
 
 class OffsetToCommit(NamedTuple):
-    """How far a partition is consumed, by a client."""
+    """The offset up to which a client has consumed a partition."""
 
     partition: TopicPartition
     topic_id: UUID
@@ -54,13 +54,13 @@ class Commit:
     offsets: Sequence[OffsetToCommit]
     version: int
     retention_ms: int = -1
-    """How long the offsets stay, if the client says so; -1: as the broker is set."""
+    """Milliseconds for which the offsets stay, if the client says so; -1: as the broker is set."""
     producer: TransactionalProducer | None = None
     """The producer in whose transaction they are committed."""
 
 
 class FetchedOffset(NamedTuple):
-    """What is committed for a partition."""
+    """The committed offset of a partition."""
 
     partition: TopicPartition
     committed: CommittedOffset | None
@@ -130,7 +130,7 @@ def fetch_offsets(
     is_stable: bool,
     topic_ids: Mapping[str, UUID],
 ) -> Decision[list[FetchedOffset]]:
-    """What is committed for these partitions, or for all; a group that is not known has nothing.
+    """The committed offsets of these partitions, or of all; a group that is not known has none.
 
     Neither has a topic whose id in `topic_ids` is another one than at the commit: it is deleted,
     and a new one has its name.

@@ -36,7 +36,7 @@ Assigned = Mapping[UUID, Mapping[int, int]]
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to its target; the value is Kafka's number of it."""
+    """State of a member on the way to its target; the value is Kafka's number of it."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -58,14 +58,14 @@ class ConsumerState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentAssignment:
-    """What a member has."""
+    """Partitions that a member has."""
 
     epoch: int = 0
     previous_epoch: int = -1
     state: MemberState = MemberState.STABLE
     assigned: Assigned = field(default_factory=dict)
     revoking: Assigned = field(default_factory=dict)
-    """What it has been asked to give up."""
+    """Partitions that it has been asked to give up."""
 
     def is_reconciled(self, target_epoch: int) -> bool:
         """Whether the member has come to this target."""
@@ -82,11 +82,11 @@ NO_METADATA: Final = ConsumerGroupMemberMetadataValue(
 """A member that nothing is known of."""
 
 LEFT: Final = CurrentAssignment(epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH)
-"""What a member has that has left."""
+"""The assignment of a member that has left: none."""
 
 
 class Subscription(NamedTuple):
-    """What a member subscribes to."""
+    """The topics that a member subscribes to."""
 
     names: tuple[str, ...] = ()
     """Topics, in order."""
@@ -119,7 +119,7 @@ class ConsumerMember:
 
     @cached_property
     def subscription(self) -> Subscription:
-        """What it subscribes to."""
+        """The topics that it subscribes to."""
         return Subscription(
             self.metadata.subscribed_topic_names, self.metadata.subscribed_topic_regex or ""
         )
@@ -156,7 +156,7 @@ class ConsumerGroup:
     owners: dict[UUID, dict[int, str]] = field(default_factory=dict)
     """The member that has each partition."""
     subscriptions: Counter[Subscription] = field(default_factory=Counter)
-    """How many members have each subscription."""
+    """Number of members with each subscription."""
     topics_version: int | None = field(default=None, compare=False)
     """The version of the topics that `metadata_hash` was compared with; None: of none yet."""
 
@@ -178,7 +178,7 @@ class ConsumerGroup:
         return None if member_id is None else self.members[member_id]
 
     def target_of(self, member: ConsumerMember) -> Partitions:
-        """What a member is to have; one that replaces a static member inherits its target."""
+        """The target of a member; one that replaces a static member inherits its target."""
         found = self.target.get(member.member_id)
         if found is None and member.instance_id is not None:
             found = self.target.get(self.static_members.get(member.instance_id, ""))

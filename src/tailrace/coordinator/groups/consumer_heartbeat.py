@@ -139,7 +139,7 @@ class ConsumerHeartbeats:
     def resume(
         self, group_id: str, members: Iterable[ConsumerMember]
     ) -> Callable[[Exception], None]:
-        """What begins the sessions of members anew, if they could not be removed."""
+        """A function that begins the sessions of members anew, if they could not be removed."""
         kept = tuple(members)
 
         def undo(_: Exception) -> None:

@@ -19,7 +19,7 @@ EPOCHS_SINCE: Final = 9
 
 
 class MemberAtEpoch(NamedTuple):
-    """Who commits or fetches."""
+    """The client that commits or fetches."""
 
     member_id: str | None
     """None: no member, as an operator."""

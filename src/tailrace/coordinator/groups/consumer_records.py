@@ -68,7 +68,7 @@ def member_record(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
 
 
 def target_record(group_id: str, member_id: str, partitions: Partitions) -> CoordinatorRecord:
-    """What a member is to have."""
+    """The record of a member's target."""
     return CoordinatorRecord(
         _target_key(group_id, member_id),
         TargetValue(
@@ -93,7 +93,7 @@ def target_epoch_record(group_id: str, epoch: int, now_ms: int) -> CoordinatorRe
 def current_record(
     group_id: str, member_id: str, assignment: CurrentAssignment
 ) -> CoordinatorRecord:
-    """What a member has."""
+    """The record of the partitions that a member has."""
     return CoordinatorRecord(
         _current_key(group_id, member_id),
         CurrentValue(
@@ -156,7 +156,7 @@ def consumer_group_tombstones(group: ConsumerGroup) -> tuple[CoordinatorRecord, 
 
 
 def loaded_current(value: CurrentValue) -> CurrentAssignment:
-    """What a member has, of its record."""
+    """The partitions that a member has, from its record."""
     epoch = value.member_epoch
     return CurrentAssignment(
         epoch=epoch,
@@ -168,7 +168,7 @@ def loaded_current(value: CurrentValue) -> CurrentAssignment:
 
 
 def loaded_target(value: TargetValue) -> Partitions:
-    """What a member is to have, of its record."""
+    """The target of a member, from its record."""
     return {
         each.topic_id: frozenset(each.partitions)
         for each in value.topic_partitions

@@ -1,4 +1,4 @@
-"""What the operator sets for consumer groups, by Kafka's settings."""
+"""The operator's settings for consumer groups, under Kafka's names."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What one heartbeat changes: the member's subscription, the group epoch, the target, the member.
+"""The changes of one heartbeat: to the subscription, the group epoch, the target and the member.
 
 Pure: the plan is records, and the member as it will be when they are replayed.
 """
@@ -47,14 +47,14 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedHeartbeat:
-    """What a heartbeat comes to."""
+    """The result of a heartbeat."""
 
     member: ConsumerMember
     """The member afterwards."""
     epoch: int
     """The group epoch afterwards."""
     subscriptions: Counter[Subscription]
-    """Those of all members afterwards."""
+    """The subscriptions of all members afterwards."""
     records: tuple[CoordinatorRecord, ...]
 
 

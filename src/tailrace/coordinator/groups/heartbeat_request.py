@@ -98,7 +98,7 @@ def updated_metadata(
     request: ConsumerGroupHeartbeatRequest,
     client: Client,
 ) -> ConsumerGroupMemberMetadataValue:
-    """What is known of a member after its request; None and -1 leave a field as it is."""
+    """The member as its request makes it; None and -1 leave a field as it is."""
     names, timeout_ms = request.subscribed_topic_names, request.rebalance_timeout_ms
     return replace(
         known,

@@ -42,7 +42,7 @@ class Join:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long the member may take to join again; version 0 says it with its session."""
+        """Milliseconds that the member may take to join again; in version 0 its session timeout."""
         given = self.request.rebalance_timeout_ms
         return self.request.session_timeout_ms if self.client.version == 0 else given
 

@@ -113,7 +113,7 @@ class GroupMachine:
         is_stable: bool,
         topic_ids: Mapping[str, UUID] | None = None,
     ) -> Decision[list[FetchedOffset]]:
-        """What a group has committed, for the topics of these ids where the client names ids."""
+        """The offsets that a group has committed; `topic_ids` has those that the client names."""
         return commits.fetch_offsets(
             self.offsets, group_id, partitions, is_stable=is_stable, topic_ids=topic_ids or {}
         )

@@ -30,7 +30,7 @@ class Beating:
     replaced_id: str | None = None
     """The id that it had before, if it is a static one that has restarted."""
     records: tuple[CoordinatorRecord, ...] = ()
-    """What replaces the old id by the new one."""
+    """The records that replace the old id by the new one."""
 
 
 def find_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Beating:

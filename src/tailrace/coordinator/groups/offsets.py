@@ -19,7 +19,7 @@ from tailrace.protocol.records.offset_commit import OffsetCommitKey, OffsetCommi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """How far a group has consumed a partition."""
+    """The offset up to which a group has consumed a partition."""
 
     offset: int
     """Offset of the next record to consume, as the client has sent it."""
@@ -33,7 +33,7 @@ class CommittedOffset:
     topic_id: UUID
     """The topic's id, or zero where it was not known."""
     record_offset: int
-    """Where its record is in the log."""
+    """Offset of its record in the log."""
 
 
 GroupOffsets = dict[TopicPartition, CommittedOffset]

@@ -24,7 +24,7 @@ from tailrace.protocol.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """Where a member is to come, and what it reports."""
+    """The target of a member, and the partitions that it reports."""
 
     epoch: int
     """The epoch of the target."""
@@ -34,7 +34,7 @@ class Goal:
     is_owned: Callable[[UUID, int], bool]
     """Whether any member has a partition."""
     reported: Partitions | None
-    """What the member says that it has; None: as before."""
+    """The partitions that the member reports; None: unchanged."""
     has_subscription_changed: bool = False
 
 

@@ -1,4 +1,4 @@
-"""What the operator sets for groups, by Kafka's settings."""
+"""The operator's settings for groups, under Kafka's names."""
 
 from dataclasses import dataclass
 
@@ -79,7 +79,7 @@ class GroupSettings:
         text="How often the broker looks for expired offsets.",
     )
     first_join_timeout_ms: int = 300_000
-    """How long a new member may wait in its first join; Kafka has no setting for it."""
+    """Milliseconds that a new member may wait in its first join; Kafka has no setting for it."""
 
 
 GROUP_SETTINGS = settings_of(GroupSettings)

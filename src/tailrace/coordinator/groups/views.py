@@ -1,4 +1,4 @@
-"""What operators are shown of groups: ListGroups and DescribeGroups for classic groups."""
+"""Views of groups for operators: ListGroups and DescribeGroups for classic groups."""
 
 from collections.abc import Collection, Iterator
 

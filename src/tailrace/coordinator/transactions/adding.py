@@ -1,4 +1,4 @@
-"""What AddPartitionsToTxn, AddOffsetsToTxn and a first write (KIP-890) make of a transaction."""
+"""Add partitions to a transaction: AddPartitionsToTxn, AddOffsetsToTxn, first writes (KIP-890)."""
 
 from tailrace.coordinator.transactions import transitions
 from tailrace.coordinator.transactions.requests import AddPartitions

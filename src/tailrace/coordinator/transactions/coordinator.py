@@ -194,7 +194,7 @@ class TransactionCoordinator:
         )
 
     def _fault(self, request: InitProducerIdRequest) -> ErrorCode:
-        """What is wrong with a request for a transactional id by itself."""
+        """The fault of a request for a transactional id, as far as the request alone shows it."""
         if request.transactional_id == "":
             return ErrorCode.INVALID_REQUEST
         if request.enable2_pc:
@@ -248,7 +248,7 @@ def for_version(error: ErrorCode, version: int, *, fenced_since: int) -> ErrorCo
 
 
 def _code_for(error: Unavailable) -> ErrorCode:
-    """What a client is told to do: ask again, ask elsewhere, or give up."""
+    """The code that tells a client to ask again, to ask elsewhere, or to give up."""
     match error:
         case CoordinatorLoadInProgressError():
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -1,4 +1,4 @@
-"""What EndTxn makes of a transaction.
+"""End a transaction by EndTxn.
 
 A client of version 0 to 4 keeps its epoch, so its repeated request and its next one look alike. A
 client of version 5 (KIP-890) gets a new epoch with each end: a request with the epoch before is

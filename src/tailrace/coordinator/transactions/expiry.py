@@ -1,4 +1,4 @@
-"""What becomes of transactions and transactional ids with time."""
+"""Abort transactions that are open for too long, and remove ids that nobody uses."""
 
 from collections.abc import Iterator
 from itertools import islice

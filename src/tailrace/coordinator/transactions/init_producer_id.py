@@ -1,4 +1,4 @@
-"""What InitProducerId makes of a transactional id.
+"""Give a transactional id its producer id and epoch by InitProducerId.
 
 A client that gives nothing is new: it fences the one before it. A client that gives its id and
 epoch (KIP-360) goes on after an error, and is refused if it is not the newest. An open transaction

@@ -1,4 +1,4 @@
-"""What comes after a prepared end: a marker at each partition, then its completion in the log.
+"""Write a marker at each partition after a prepared end, then the completion in the log.
 
     PrepareX committed --> markers, all at once --> CompleteX committed
                                |    ^                   |   ^
@@ -40,7 +40,7 @@ class MarkerFencedError(FatalError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """What is written to each partition of a transaction."""
+    """A marker for the partitions of a transaction."""
 
     producer_id: int
     producer_epoch: int

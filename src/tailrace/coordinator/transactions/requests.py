@@ -1,4 +1,4 @@
-"""What a machine is asked, and what it answers; `handlers` has the messages of the wire."""
+"""Requests to a machine, and its replies; `handlers` has the messages of the wire."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,9 +24,9 @@ class InitProducerId:
 
     transactional_id: str
     timeout_ms: int
-    """How long its transactions may be open."""
+    """Milliseconds for which its transactions may be open."""
     expected: TransactionalProducer | None = None
-    """What the client has now; None: it has nothing, and fences the client before it."""
+    """The producer that the client has now; None: it has none, and fences the client before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the operator sets for transactions, by Kafka's settings."""
+"""The operator's settings for transactions, under Kafka's names."""
 
 from dataclasses import dataclass
 

@@ -21,7 +21,7 @@ EPOCH_PER_TRANSACTION = 2
 
 
 class TransactionStatus(IntEnum):
-    """Where a transaction is, by Kafka's numbers."""
+    """State of a transaction, by Kafka's numbers."""
 
     EMPTY = 0
     ONGOING = 1
@@ -61,7 +61,7 @@ class Transaction:
     """The epoch before, by which a repeated InitProducerId is known. No record has it: a new leader
     fences what this one would have answered again, as in Kafka."""
     timeout_ms: int
-    """How long a transaction may be open."""
+    """Milliseconds for which a transaction may be open."""
     status: TransactionStatus = TransactionStatus.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     """Partitions of the open transaction."""

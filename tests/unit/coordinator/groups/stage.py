@@ -65,7 +65,7 @@ CODEC = GroupRecordCodec()
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer of these topics sends for each of its assignors."""
+    """The metadata that a consumer of these topics sends for each of its assignors."""
     out = bytearray(b"\x00\x00")
     encode(ConsumerProtocolSubscription(topics=topics), 0, out)
     return bytes(out)
@@ -81,7 +81,7 @@ class Broker:
         self._chance = random.Random(0)
         self._shard = self._new_shard()
         self.requests: list[asyncio.Task[Any]] = []
-        """All that were sent, answered or not."""
+        """All requests that were sent, answered or not."""
 
     def _new_shard(self) -> Shard[GroupMachine]:
         return Shard(
@@ -146,7 +146,7 @@ class Broker:
     async def fetch(
         self, *partitions: TopicPartition, group_id: str = GROUP, is_stable: bool = False
     ) -> list[FetchedOffset]:
-        """What is committed for these partitions, or for all if none is given."""
+        """The committed offsets of these partitions, or of all if none is given."""
         wanted = partitions or None
         return await self.run(
             lambda machine, _: machine.fetch_offsets(group_id, wanted, is_stable=is_stable)

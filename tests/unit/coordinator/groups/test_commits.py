@@ -43,7 +43,7 @@ async def test_an_operator_can_commit_for_a_group_that_is_not_known(broker: Brok
 
 @on_stage()
 async def test_a_simple_group_takes_any_ids(broker: Broker) -> None:
-    """As long as the client has no generation and the group no members."""
+    """They are accepted as long as the client has no generation and the group no members."""
     for committer in (NOBODY, Committer(-1, "member", None), Committer(-1, "member", "instance")):
         assert await commit(broker, 5, committer=committer) == ErrorCode.NONE
 
@@ -179,7 +179,7 @@ async def test_a_client_can_limit_the_time_of_a_commit(broker: Broker) -> None:
 
 @on_stage()
 async def test_a_transaction_leaves_the_topic_id_out(broker: Broker) -> None:
-    """As Kafka's own records of transactions have none."""
+    """Its topic id is not stored, and Kafka's own records of transactions have none either."""
     await commit(broker, 5, producer=PRODUCER, topic_id=NEW)
     [stored] = [each.value for each in broker.records()]
     assert isinstance(stored, OffsetCommitValue)

@@ -186,7 +186,7 @@ async def test_a_group_that_cannot_be_appended_is_not_there(broker: Broker) -> N
 
 @on_stage()
 async def test_an_assignment_that_cannot_be_appended_begins_a_rebalance(broker: Broker) -> None:
-    """All that wait for it are told, nobody keeps any of it, and the next try succeeds."""
+    """Each member that waits is told, nobody keeps any of it, and the next try succeeds."""
     leader, follower = await generation(broker, "leader", "follower")
     following = follower.sync()
     await broker.passes(MOMENT)

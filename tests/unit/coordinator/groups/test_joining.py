@@ -372,7 +372,7 @@ async def test_a_full_group_takes_no_new_member(broker: Broker) -> None:
 
 @on_stage(LIMIT)
 async def test_ids_can_be_given_out_beyond_the_limit(broker: Broker) -> None:
-    """Who comes first with its id gets the place."""
+    """The member that comes first with its id gets the place."""
     members = [Member(broker, str(number)) for number in range(4)]
     for each in members:
         await each.join_once()

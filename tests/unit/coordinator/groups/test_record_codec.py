@@ -111,7 +111,7 @@ def test_a_tombstone_has_a_key_and_no_value(record: CoordinatorRecord) -> None:
 def test_commits_of_all_versions_are_read(
     data: str, leader_epoch: int, expire_ms: int, topic_id: uuid.UUID
 ) -> None:
-    """What a version does not have gets the value for not known."""
+    """A field that the version does not have gets the value for not known."""
     assert CODEC.decode(bytes.fromhex(KEY_HEX), bytes.fromhex(data)) == CoordinatorRecord(
         OffsetCommitKey(group="readers", topic="flights", partition=3),
         OffsetCommitValue(
@@ -177,6 +177,6 @@ def test_bytes_that_are_no_record_are_refused(key: bytes, value: bytes | None) -
 
 
 def test_what_is_behind_the_last_field_is_passed_over() -> None:
-    """As Apache Kafka does it."""
+    """Apache Kafka writes the same bytes."""
     key, _ = CODEC.encode(group_tombstone("g"))
     assert CODEC.decode(key + b"more", None) == CoordinatorRecord(GroupMetadataKey(group="g"), None)

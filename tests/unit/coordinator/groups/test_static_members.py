@@ -270,7 +270,7 @@ async def test_a_restart_between_join_and_sync_of_its_group_has_to_sync(broker: 
 
 @on_stage()
 async def test_a_restart_that_never_syncs_is_dropped(broker: Broker) -> None:
-    """As every member that asks for no assignment within the rebalance timeout."""
+    """It is dropped like every member that asks for no assignment within the rebalance timeout."""
     leader, follower = await stable_static(broker, "leader", "follower", session_timeout_ms=LONG)
     leading = leader.join()
     await broker.passes(MOMENT)

@@ -1,4 +1,4 @@
-"""What ListGroups and DescribeGroups show."""
+"""The answers of ListGroups and DescribeGroups."""
 
 from collections.abc import Collection
 

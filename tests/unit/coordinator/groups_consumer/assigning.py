@@ -57,7 +57,7 @@ def targets(**members: str) -> dict[str, Partitions]:
 
 
 def sizes(assigned: Mapping[str, Partitions]) -> list[int]:
-    """How many partitions each member has, rising."""
+    """Numbers of partitions of the members, rising."""
     return sorted(sum(map(len, each.values())) for each in assigned.values())
 
 
@@ -77,7 +77,7 @@ def check_is_valid(given: Problem, assigned: Mapping[str, Partitions]) -> None:
 
 
 def moved(before: Mapping[str, Partitions], after: Mapping[str, Partitions]) -> int:
-    """How many partitions members have lost that they had."""
+    """Number of partitions that members had and have lost."""
     return sum(
         len(numbers - after.get(member_id, {}).get(each, frozenset()))
         for member_id, target in before.items()

@@ -181,7 +181,7 @@ class Coordinator:
         return {each for epochs in assigned.values() for each in epochs.values()}
 
     def has(self, member_id: str) -> str:
-        """What a member has, as the coordinator sees it."""
+        """The partitions of a member, as the coordinator sees it."""
         assigned = self.group.members[member_id].current.assigned
         return text({each: frozenset(epochs) for each, epochs in assigned.items()})
 

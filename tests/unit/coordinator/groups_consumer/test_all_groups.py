@@ -96,7 +96,7 @@ class Broker:
         )
 
     async def committed(self) -> dict[TopicPartition, int]:
-        """What is committed."""
+        """The committed offsets."""
         found = await self.fetch(NOBODY)
         assert isinstance(found, list)
         return {
@@ -222,7 +222,7 @@ def test_a_group_is_deleted_with_its_offsets_when_it_has_no_members() -> None:
 
 
 def test_offsets_expire_and_then_the_group() -> None:
-    """Those of topics that nobody subscribes to, and with the last of them an empty group."""
+    """Offsets of topics that nobody subscribes to expire, and with the last one an empty group."""
 
     async def scenario(broker: Broker) -> None:
         await broker.beat(joining("m1"))

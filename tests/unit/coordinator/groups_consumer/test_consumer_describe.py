@@ -67,7 +67,7 @@ def test_groups_that_are_not_there_or_are_others_say_so() -> None:
 
 
 def test_a_group_is_listed_with_its_state_and_type() -> None:
-    """As a consumer group, stable or empty."""
+    """It is described as a consumer group, stable or empty."""
 
     async def scenario(coordinator: Coordinator) -> None:
         await two_members(coordinator)

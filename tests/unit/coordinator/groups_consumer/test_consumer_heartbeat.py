@@ -374,7 +374,7 @@ def test_a_member_in_a_state_of_a_newer_kafka_has_to_begin_anew() -> None:
 
 
 def test_a_member_that_leaves_is_removed_and_the_epoch_grows() -> None:
-    """What it had is free at once."""
+    """Its partitions are free at once."""
 
     async def scenario(coordinator: Coordinator) -> None:
         await two_members(coordinator)
@@ -520,7 +520,7 @@ def test_a_static_member_that_does_not_come_back_is_removed() -> None:
 
 
 def test_a_static_member_that_leaves_for_good_is_removed() -> None:
-    """As any other."""
+    """It is treated as any other member."""
 
     async def scenario(coordinator: Coordinator) -> None:
         await coordinator.send(joining("m1", instance_id="i1"))

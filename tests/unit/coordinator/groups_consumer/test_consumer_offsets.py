@@ -1,4 +1,4 @@
-"""Who may commit, fetch and delete the offsets of a consumer group, and when they expire."""
+"""Commits, fetches and deletions of offsets of a consumer group, and their expiry."""
 
 from dataclasses import replace
 from uuid import UUID

@@ -138,7 +138,7 @@ def test_a_state_of_a_newer_kafka_is_unknown() -> None:
 
 
 def test_tombstones_of_a_member_are_in_the_order_that_kafka_demands() -> None:
-    """What it has, what it is to have, itself; nothing of it is left."""
+    """Its partitions, its target and itself get tombstones; nothing of it is left."""
     tombstones = member_tombstones("g", "m1")
     assert [type_of(each) for each in tombstones] == [-8, -7, -5]
     left = whole(tombstones[0]).members["m1"]

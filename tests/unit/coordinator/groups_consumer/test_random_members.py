@@ -38,7 +38,7 @@ class Consumer:
     epoch: int = 0
     has: Owned = field(default_factory=set)
     wanted: Owned = field(default_factory=set)
-    """What it was told to have."""
+    """The partitions that it was told to have."""
     has_lost_reply: bool = False
     has_reported: Owned | None = None
 
@@ -206,7 +206,7 @@ class World:
         await self.coordinator.restart()
 
     def check(self) -> None:
-        """What holds at any time."""
+        """Check the rules that hold at any time."""
         owned = Counter(each for one in self.consumers for each in one.has | one.wanted)
         assert [each for each, count in owned.items() if count > 1] == []
         group = self.coordinator.machine.groups.by_id.get("g")
@@ -224,7 +224,7 @@ class World:
             await self.coordinator.outside.pass_time(3)
 
     def check_quiet(self) -> None:
-        """What holds when nothing has happened for two minutes."""
+        """Check the rules that hold when nothing has happened for two minutes."""
         group = self.coordinator.group
         assert sorted(group.members) == sorted(each.member_id for each in self.consumers)
         assert group.state is (ConsumerState.STABLE if self.consumers else ConsumerState.EMPTY)

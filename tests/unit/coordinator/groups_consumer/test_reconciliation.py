@@ -62,7 +62,7 @@ def goal(target: str, *, epoch: int = 11, taken: str = "", **fields: Any) -> Goa
 
 
 def reporting(text: str) -> Partitions:
-    """What a member reports."""
+    """The partitions that a member reports."""
     return partitions(text)
 
 

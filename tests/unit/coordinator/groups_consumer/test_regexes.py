@@ -61,7 +61,7 @@ def test_names_and_an_expression_add_up() -> None:
 
 
 def test_a_second_member_with_the_same_expression_does_not_wait() -> None:
-    """What is resolved counts at once."""
+    """A resolved expression counts at once."""
 
     async def scenario(coordinator: Coordinator) -> None:
         await joined(coordinator)

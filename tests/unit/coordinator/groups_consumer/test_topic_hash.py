@@ -40,7 +40,7 @@ def test_the_hash_of_a_topic_and_of_a_group_are_those_of_kafka() -> None:
 
 
 def test_a_group_without_topics_has_the_hash_0() -> None:
-    """As one whose topics do not exist."""
+    """It has the hash of a group whose topics do not exist."""
     assert group_hash([]) == 0
 
 

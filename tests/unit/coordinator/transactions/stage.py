@@ -63,7 +63,7 @@ class Partitions:
     def __init__(self) -> None:
         self.written: list[tuple[TopicPartition, Marker]] = []
         self.faults: dict[TopicPartition, list[Exception]] = defaultdict(list)
-        """What the next markers of a partition raise."""
+        """The error that the next markers of a partition raise."""
         self.is_free = asyncio.Event()
         """Not set while markers have to wait."""
         self.is_free.set()
@@ -243,7 +243,7 @@ class Stage:
         return found
 
     def records(self) -> list[tuple[str, Transaction | None]]:
-        """What the log has, as ids and states."""
+        """The records of the log, as ids and states."""
         found = []
         for content in self.log.content:
             for record in records_of(Batch(memoryview(content))):

@@ -95,7 +95,7 @@ def test_long_transactions_are_listed_by_their_duration() -> None:
 
 
 def test_only_ids_that_the_client_may_see_are_listed() -> None:
-    """As the handler says, which also knows the pattern of the request."""
+    """The handler gives the predicate, since it knows the pattern of the request."""
 
     async def scenario(stage: Stage) -> None:
         found = await stage.coordinator.list_transactions(

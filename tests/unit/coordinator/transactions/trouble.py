@@ -31,7 +31,7 @@ class Sent:
     answer: bool | None = None
     """Whether the client was told that it is committed or aborted; None: of neither."""
     ends: dict[TopicPartition, bool] = field(default_factory=dict)
-    """How its records have ended at each partition."""
+    """The ends of its records at each partition."""
 
 
 class TroubledPartitions:
@@ -40,7 +40,7 @@ class TroubledPartitions:
     def __init__(self, outside: Outside, chance: random.Random) -> None:
         self.is_calm = False
         self.outcomes: dict[tuple[TopicPartition, int, int], set[bool]] = defaultdict(set)
-        """How transactions of KIP-890 have ended, by partition, producer id and epoch."""
+        """The ends of transactions of KIP-890, by partition, producer id and epoch."""
         self.counts: Counter[str] = Counter()
         self._outside = outside
         self._chance = chance

@@ -1,4 +1,4 @@
-"""What an assignor is given, and what it returns."""
+"""The input of an assignor, and its result."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -52,7 +52,7 @@ def _assign_equal(problem: Problem) -> dict[str, Partitions]:
 
 
 def _kept(target: Partitions, free: dict[UUID, set[int]], quota: int) -> dict[UUID, frozenset[int]]:
-    """What a member keeps: at most `quota` partitions that exist and that nobody else keeps."""
+    """The partitions that a member keeps: at most `quota`, which exist and are free."""
     kept: dict[UUID, frozenset[int]] = {}
     for topic_id, partitions in target.items():
         if not quota:
