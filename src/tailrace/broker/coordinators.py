@@ -3,11 +3,14 @@
 The modules of a coordinator are imported when its topic exists, so that a start does not grow.
 """
 
+import asyncio
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tailrace.broker.config import BrokerConfig
 from tailrace.cluster.controller import Controller
+from tailrace.cluster.image import Topic
 from tailrace.coordinator.shard import PartitionLog, Shard
 from tailrace.coordinator.shards import Shards
 from tailrace.model import OFFSETS_TOPIC, TopicPartition
@@ -47,6 +50,7 @@ class Coordinators:
         self._replicas = replicas
         self._runtime = runtime
         self._logs = logs
+        self._starting: asyncio.Task[None] | None = None
         self.groups: Shards[GroupMachine] = Shards(
             self._group_shard, partition_count=lambda: self._partition_count(OFFSETS_TOPIC)
         )
@@ -56,14 +60,23 @@ class Coordinators:
         self._replicas.on_led = self._led
         self._replicas.on_gone = self._gone
         topic = self._controller.image.topics.get(OFFSETS_TOPIC)
-        for number in () if topic is None else topic.partitions:
-            name = TopicPartition(OFFSETS_TOPIC, number)
-            if self._replicas.get(name) is not None:
-                self._led(name)
+        if topic is not None:
+            self._starting = asyncio.ensure_future(self._start_groups(topic))
 
     async def stop(self) -> None:
         """Answer parked requests, and wait for partitions that are being loaded."""
+        if self._starting is not None:
+            await self._starting
         await self.groups.stop()
+
+    async def _start_groups(self, topic: Topic) -> None:
+        await self._runtime.threads.run(
+            lambda: import_module("tailrace.coordinator.groups.modules")
+        )
+        for number in topic.partitions:
+            name = TopicPartition(OFFSETS_TOPIC, number)
+            if self._replicas.get(name) is not None:
+                self._led(name)
 
     def _led(self, partition: TopicPartition) -> None:
         if partition.topic == OFFSETS_TOPIC:
@@ -90,8 +103,7 @@ class Coordinators:
         )
 
     def _group_shard(self, log: PartitionLog) -> "Shard[GroupMachine]":
-        from tailrace.coordinator.groups.machine import GroupMachine
-        from tailrace.coordinator.groups.record_codec import GroupRecordCodec
+        from tailrace.coordinator.groups.modules import GroupMachine, GroupRecordCodec
 
         settings, chance = self._config.groups, self._runtime.chance
         return Shard(

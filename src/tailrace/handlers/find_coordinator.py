@@ -8,6 +8,8 @@ Not done: transactions have no coordinator yet; their requests are not in ApiVer
     that goes on fails at once with its own error. Share groups are not served.
 """
 
+from importlib import import_module
+
 from tailrace.cluster.controller import TopicExistsError
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
@@ -69,6 +71,8 @@ async def _prepare(services: Services, kind: int) -> ErrorCode:
 
 
 async def _create(services: Services) -> None:
+    # Importing takes the loop's clients too long, and each partition makes a machine at once.
+    await services.threads.run(lambda: import_module("tailrace.coordinator.groups.modules"))
     settings = services.group_settings
     try:
         topic = services.controller.plan_topic(

@@ -34,7 +34,9 @@ async def create_topic(
     """
     try:
         config = log_config(topic.configs, controller.defaults.configs)
+        slices = Slices()
         for number in topic.partitions:
+            await slices.turn()
             name = TopicPartition(topic.name, number)
             make = partial(replicas.create, name, topic_id=topic.topic_id, config=config)
             replicas.lead(await changes.on_device(make))
