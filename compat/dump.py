@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tailrace.errors import CorruptionError
-from tailrace.model import Codec
+from tailrace.model import Codec, Offset
 from tailrace.records import layout
 from tailrace.records.batch import Batch, LegacyEntry, sequence_after
 from tailrace.records.builder import Record, records_of
@@ -191,7 +191,9 @@ def _record_line(batch: Batch, record: Record) -> str:
 
 def _offset_index_lines(path: Path, base_offset: int) -> Iterator[str]:
     size = path.stat().st_size
-    index = open_offset_index(DiskFiles(), str(path), base_offset=base_offset, bytes_max=size)
+    index = open_offset_index(
+        DiskFiles(), str(path), base_offset=Offset(base_offset), bytes_max=size
+    )
     if not index.entries.count:
         yield "empty"
     for number in range(index.entries.count):
@@ -202,7 +204,7 @@ def _offset_index_lines(path: Path, base_offset: int) -> Iterator[str]:
 
 def _time_index_lines(path: Path, base_offset: int) -> Iterator[str]:
     size = path.stat().st_size
-    index = open_time_index(DiskFiles(), str(path), base_offset=base_offset, bytes_max=size)
+    index = open_time_index(DiskFiles(), str(path), base_offset=Offset(base_offset), bytes_max=size)
     for number in range(index.entries.count):
         timestamp, relative = index.entries.entry(number)
         if relative == 0 and number:

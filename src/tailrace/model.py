@@ -4,7 +4,22 @@ Values only: no behaviour beyond naming, no I/O, nothing that knows a file or a 
 """
 
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple, NewType
+
+Offset = NewType("Offset", int)
+"""Place of a record in its partition; the first record has 0."""
+
+Position = NewType("Position", int)
+"""Bytes from the start of a file."""
+
+LeaderEpoch = NewType("LeaderEpoch", int)
+"""Number of a partition's leadership; each new leader has a larger one."""
+
+ProducerId = NewType("ProducerId", int)
+"""Number of an idempotent producer."""
+
+ProducerEpoch = NewType("ProducerEpoch", int)
+"""Epoch of a producer id; a producer with an older one is fenced."""
 
 
 class TopicPartition(NamedTuple):
@@ -88,8 +103,8 @@ again."""
 NO_TIMESTAMP = -1
 """Timestamp of a record that has none."""
 
-NO_PRODUCER_ID = -1
+NO_PRODUCER_ID: Final = ProducerId(-1)
 """Producer id of a batch that was produced without idempotence."""
 
-NO_LEADER_EPOCH = -1
+NO_LEADER_EPOCH: Final = LeaderEpoch(-1)
 """Leader epoch of a batch that no leader has stamped yet."""

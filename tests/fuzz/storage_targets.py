@@ -12,7 +12,7 @@ import crc32c
 
 from tailrace.cluster.store import FILE, LocalStore
 from tailrace.errors import CorruptionError, DirectoryError, FatalError
-from tailrace.model import Codec, SpecialTimestamp
+from tailrace.model import Codec, Offset, Position, SpecialTimestamp
 from tailrace.reading.reader import open_log_reader
 from tailrace.records.batch import Batch, UnsupportedMagicError
 from tailrace.storage import checkpoints, names
@@ -193,22 +193,22 @@ def read_offset_index(data: bytes) -> int:
     files = MemoryFiles()
     files.open("index", create=True)
     files.overwrite("index", data)
-    index = open_offset_index(files, "index", base_offset=BASE, bytes_max=80)
+    index = open_offset_index(files, "index", base_offset=Offset(BASE), bytes_max=80)
     for offset in (BASE, BASE + 2, BASE + 2**31 - 1):
-        found = index.lookup(offset)
+        found = index.lookup(Offset(offset))
         assert found.position == 0 or found.offset <= offset
     for position in (0, 100, 2**31 - 1):
-        first = index.first_from(position)
+        first = index.first_from(Position(position))
         assert first is None or first.position >= position
     try:
         index.check(300)
     finally:
-        index.truncate_to(BASE + 2, bytes_max=80)
-        assert index.lookup(BASE + 2**31 - 1).offset < BASE + 2 or not index.entries.count
-    last = index.lookup(BASE + 2**31 - 1)
+        index.truncate_to(Offset(BASE + 2), bytes_max=80)
+        assert index.lookup(Offset(BASE + 2**31 - 1)).offset < BASE + 2 or not index.entries.count
+    last = index.lookup(Offset(BASE + 2**31 - 1))
     if not index.is_full:
-        index.append(max(last.offset, BASE) + 1, 299)
-        assert index.lookup(BASE + 2**31 - 1).position == 299
+        index.append(Offset(max(last.offset, BASE) + 1), Position(299))
+        assert index.lookup(Offset(BASE + 2**31 - 1)).position == 299
     index.entries.trim()
     index.entries.close()
     return index.entries.count
@@ -219,16 +219,16 @@ def read_time_index(data: bytes) -> int:
     files = MemoryFiles()
     files.open("index", create=True)
     files.overwrite("index", data)
-    index = open_time_index(files, "index", base_offset=BASE, bytes_max=80)
+    index = open_time_index(files, "index", base_offset=Offset(BASE), bytes_max=80)
     for timestamp in (-1, NOW + 2, 2**63 - 1):
         assert index.lookup(timestamp).timestamp <= timestamp
     try:
         index.check()
     finally:
-        index.truncate_to(BASE + 2, bytes_max=80)
+        index.truncate_to(Offset(BASE + 2), bytes_max=80)
     if not index.is_full:
         newest = max(index.last.timestamp, NOW) + 1
-        index.maybe_append(newest, max(index.last.offset, BASE + 5))
+        index.maybe_append(newest, Offset(max(index.last.offset, BASE + 5)))
         assert index.last.timestamp == newest
     index.entries.trim()
     index.entries.close()

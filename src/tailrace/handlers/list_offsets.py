@@ -16,7 +16,7 @@ Not done: OFFSET_NOT_AVAILABLE, because the high watermark is never behind on a 
 
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code, read_limit
-from tailrace.model import SpecialTimestamp, TopicPartition
+from tailrace.model import LeaderEpoch, SpecialTimestamp, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.list_offsets import (
@@ -88,7 +88,7 @@ async def _find(
 
 async def _find_in_log(
     services: Services, partition: Partition, timestamp: int, *, limit: ReadLimit
-) -> tuple[TimestampOffset, int] | None:
+) -> tuple[TimestampOffset, LeaderEpoch] | None:
     return await partition.look(
         services.device_reads, lambda log: find_offset(log, timestamp, limit=limit)
     )

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
@@ -36,7 +37,7 @@ class AbortedRecords:
         if not batch.is_transactional or batch.is_control:
             return False
         spans = self._by_producer.get(batch.producer_id, [])
-        number = bisect_right(spans, batch.base_offset, key=lambda span: span[0]) - 1
+        number = bisect_right(spans, batch.base_offset, key=itemgetter(0)) - 1
         return number >= 0 and batch.base_offset <= spans[number][1]
 
 

@@ -25,7 +25,7 @@ from tailrace.errors import (
     TailraceError,
     UnsupportedCodecError,
 )
-from tailrace.model import IsolationLevel, TopicPartition
+from tailrace.model import IsolationLevel, Offset, TopicPartition
 from tailrace.reading.damage import (
     Drop,
     find_segment_damage,
@@ -188,7 +188,7 @@ class LogView:
         for stored in self.batches_since(timestamp, span.start, span.limit):
             if stored.batch.max_timestamp >= timestamp:
                 with decoding(stored, span, self._tell):
-                    found = find_timestamp(stored.batch, timestamp, start_offset=start)
+                    found = find_timestamp(stored.batch, timestamp, start_offset=Offset(start))
                     if found is not None:
                         return found.offset
         return None

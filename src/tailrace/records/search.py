@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from tailrace import kernels
 from tailrace.kernels import RecordFault
 from tailrace.kernels.loading import load_beside
-from tailrace.model import TimestampType
+from tailrace.model import Offset, TimestampType
 from tailrace.records.batch import Batch
 from tailrace.records.checks import record_error
 
@@ -20,12 +20,12 @@ PLAIN_BYTES_MAX: Final = 1024 * 1024
 class FoundRecord(NamedTuple):
     """The offset and the timestamp of a record."""
 
-    offset: int
+    offset: Offset
     timestamp: int
     """Milliseconds since 1970."""
 
 
-def find_timestamp(batch: Batch, timestamp: int, *, start_offset: int) -> FoundRecord | None:
+def find_timestamp(batch: Batch, timestamp: int, *, start_offset: Offset) -> FoundRecord | None:
     """The first record with this timestamp (ms) or a later one, from `start_offset` on, or None.
 
     The caller has called `batch.check()`.
@@ -54,4 +54,4 @@ def find_timestamp(batch: Batch, timestamp: int, *, start_offset: int) -> FoundR
     )
     if status < 0:
         raise record_error(batch, RecordFault(-status), index=0, size=len(view))
-    return FoundRecord(found[0], found[1]) if status else None
+    return FoundRecord(Offset(found[0]), found[1]) if status else None

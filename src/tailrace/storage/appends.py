@@ -28,7 +28,7 @@ from tailrace.errors import (
     RecordTooLargeError,
 )
 from tailrace.kernels import Refusal
-from tailrace.model import NO_TIMESTAMP, AppendOrigin, Codec, TimestampType
+from tailrace.model import NO_TIMESTAMP, AppendOrigin, Codec, Offset, TimestampType
 from tailrace.records import layout, packages
 from tailrace.records.batch import (
     Batch,
@@ -83,7 +83,7 @@ class PlannedAppend(NamedTuple):
     batch: Batch
     """The batch to write; a new one if the records were recompressed."""
     base_offset: int
-    last_offset: int
+    last_offset: Offset
     leader_epoch: int
     max_timestamp: int
     """Largest record timestamp in milliseconds, or -1."""
@@ -99,11 +99,11 @@ class FollowerAppend:
     """In offset order; entries of formats v0 and v1 are converted to v2 and kept as `legacy`."""
     data: memoryview
     """The leader's bytes, without a partial batch at the end."""
-    last_offset: int
+    last_offset: Offset
     """-1 without batches."""
     max_timestamp: int
     """Largest of the batches' timestamps in milliseconds, or -1."""
-    max_timestamp_offset: int
+    max_timestamp_offset: Offset
     """Last offset of the first batch that has it; -1 if none has a timestamp."""
 
 
@@ -157,7 +157,7 @@ def plan_append(
     return PlannedAppend(
         batch,
         next_offset,
-        next_offset + batch.record_count - 1,
+        Offset(next_offset + batch.record_count - 1),
         leader_epoch,
         max_timestamp,
         is_append_time,
@@ -170,7 +170,7 @@ def placed(
     """The plan with the current log end offset, leader epoch and time."""
     return planned._replace(
         base_offset=next_offset,
-        last_offset=next_offset + planned.batch.record_count - 1,
+        last_offset=Offset(next_offset + planned.batch.record_count - 1),
         leader_epoch=leader_epoch,
         max_timestamp=now_ms if planned.is_append_time else planned.max_timestamp,
     )
@@ -211,7 +211,7 @@ def plan_follower_append(records: memoryview, *, log_end: int, log_start: int) -
     """
     batches: list[Batch] = []
     reader = read_all_batches(records)
-    last_offset, max_timestamp, max_timestamp_offset = -1, NO_TIMESTAMP, -1
+    last_offset, max_timestamp, max_timestamp_offset = Offset(-1), NO_TIMESTAMP, Offset(-1)
     for position, batch in reader:
         if batch.legacy is None:
             _check_at(batch, position)

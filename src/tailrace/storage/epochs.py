@@ -21,7 +21,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tailrace.model import NO_LEADER_EPOCH
+from tailrace.model import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from tailrace.runtime.files import Files
 from tailrace.storage.checkpoints import read_epoch_checkpoint, write_epoch_checkpoint
 from tailrace.storage.names import LEADER_EPOCHS
@@ -30,18 +30,18 @@ from tailrace.storage.names import LEADER_EPOCHS
 class EpochEntry(NamedTuple):
     """A leader epoch and the first offset that was written under it."""
 
-    epoch: int
-    start_offset: int
+    epoch: LeaderEpoch
+    start_offset: Offset
 
 
 class EpochEnd(NamedTuple):
     """A leader epoch and the offset behind its last record, as OffsetForLeaderEpoch answers."""
 
-    epoch: int
-    end_offset: int
+    epoch: LeaderEpoch
+    end_offset: Offset
 
 
-UNKNOWN_END = EpochEnd(NO_LEADER_EPOCH, -1)
+UNKNOWN_END = EpochEnd(NO_LEADER_EPOCH, Offset(-1))
 """The answer for an epoch that this log knows nothing about."""
 
 
@@ -62,35 +62,35 @@ class LeaderEpochs:
         return self._entries
 
     @property
-    def latest(self) -> int:
+    def latest(self) -> LeaderEpoch:
         """The newest epoch, or -1."""
         return self._entries[-1].epoch if self._entries else NO_LEADER_EPOCH
 
     @property
-    def earliest(self) -> int:
+    def earliest(self) -> LeaderEpoch:
         """The oldest epoch, or -1."""
         return self._entries[0].epoch if self._entries else NO_LEADER_EPOCH
 
-    def at(self, offset: int) -> int:
+    def at(self, offset: Offset) -> LeaderEpoch:
         """The epoch of an offset, or -1 if the offset is below all entries."""
         number = bisect_right(self._entries, offset, key=_start_offset) - 1
         return self._entries[number].epoch if number >= 0 else NO_LEADER_EPOCH
 
-    def entry(self, epoch: int) -> EpochEntry | None:
+    def entry(self, epoch: LeaderEpoch) -> EpochEntry | None:
         """The entry of exactly this epoch."""
         return next((entry for entry in self._entries if entry.epoch == epoch), None)
 
-    def previous(self, epoch: int) -> EpochEntry | None:
+    def previous(self, epoch: LeaderEpoch) -> EpochEntry | None:
         """The newest entry that is older than this epoch."""
         number = bisect_left(self._entries, epoch, key=_epoch) - 1
         return self._entries[number] if number >= 0 else None
 
-    def next(self, epoch: int) -> EpochEntry | None:
+    def next(self, epoch: LeaderEpoch) -> EpochEntry | None:
         """The oldest entry that is newer than this epoch."""
         number = bisect_right(self._entries, epoch, key=_epoch)
         return self._entries[number] if number < len(self._entries) else None
 
-    def end_offset_for(self, epoch: int, *, log_end: int) -> EpochEnd:
+    def end_offset_for(self, epoch: LeaderEpoch, *, log_end: Offset) -> EpochEnd:
         """The newest known epoch at or below `epoch`, and its end offset (OffsetForLeaderEpoch).
 
         The latest epoch ends at the end of the log. An epoch older than all entries ends where the
@@ -106,7 +106,7 @@ class LeaderEpochs:
         floor = self.entry(epoch) or self.previous(epoch)
         return EpochEnd(epoch if floor is None else floor.epoch, newer.start_offset)
 
-    def assign(self, epoch: int, start_offset: int) -> None:
+    def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """Begin `epoch` at `start_offset`; in the file after `save`.
 
         Nothing changes if it is the latest epoch already. Entries with this or a later epoch, or
@@ -117,7 +117,7 @@ class LeaderEpochs:
         """
         self._entries = _assigned(self._entries, EpochEntry(epoch, start_offset))
 
-    def cut_end(self, log_end: int) -> None:
+    def cut_end(self, log_end: Offset) -> None:
         """Remove epochs that begin at or behind the end of the log, after the tail was cut.
 
         On the device on return.
@@ -128,7 +128,7 @@ class LeaderEpochs:
         if log_end >= 0:
             self._replace(tuple(entry for entry in self._entries if entry.start_offset < log_end))
 
-    def cut_start(self, log_start: int) -> None:
+    def cut_start(self, log_start: Offset) -> None:
         """Remove epochs that end at or before the start of the log, after the head was cut.
 
         The epoch of the new start offset, or the latest if none has it, begins there from now on.
@@ -184,7 +184,7 @@ def open_leader_epochs(files: Files, directory: str) -> LeaderEpochs:
     """
     entries: tuple[EpochEntry, ...] = ()
     for epoch, start_offset in read_epoch_checkpoint(files, f"{directory}/{LEADER_EPOCHS}"):
-        entries = _assigned(entries, EpochEntry(epoch, start_offset))
+        entries = _assigned(entries, EpochEntry(LeaderEpoch(epoch), Offset(start_offset)))
     return LeaderEpochs(files, directory, entries)
 
 
@@ -194,16 +194,16 @@ def write_epochs(files: Files, directory: str, entries: Sequence[tuple[int, int]
     Raises:
         OSError: the checkpoint could not be replaced.
     """
-    known = tuple(EpochEntry(*entry) for entry in entries)
+    known = tuple(EpochEntry(LeaderEpoch(epoch), Offset(start)) for epoch, start in entries)
     write_epoch_checkpoint(files, directory, LEADER_EPOCHS, entries=known)
     return LeaderEpochs(files, directory, known)
 
 
-def _epoch(entry: EpochEntry) -> int:
+def _epoch(entry: EpochEntry) -> LeaderEpoch:
     return entry.epoch
 
 
-def _start_offset(entry: EpochEntry) -> int:
+def _start_offset(entry: EpochEntry) -> Offset:
     return entry.start_offset
 
 

@@ -21,6 +21,8 @@ from tailrace.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageE
 from tailrace.model import (
     NO_TIMESTAMP,
     AppendOrigin,
+    LeaderEpoch,
+    Offset,
     TopicPartition,
 )
 from tailrace.records.batch import Batch
@@ -110,12 +112,12 @@ class Log:
         return self.segments.size
 
     @property
-    def start_offset(self) -> int:
+    def start_offset(self) -> Offset:
         """The first offset a reader may ask for."""
         return self.positions.log_start
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> Offset:
         """The offset that the next record gets."""
         return self.positions.log_end
 
@@ -195,11 +197,11 @@ class Log:
             now_ms=now_ms,
         )
         if leader_epoch != self.epochs.latest:
-            self.epochs.assign(leader_epoch, base_offset)
+            self.epochs.assign(LeaderEpoch(leader_epoch), Offset(base_offset))
         self.segments.active.append(
             SegmentAppend(apply_stamps(planned), last_offset, max_timestamp, last_offset)
         )
-        self.positions.advance_end(last_offset + 1)
+        self.positions.advance_end(Offset(last_offset + 1))
         if batch.producer_id >= 0:
             self._note_producer(
                 batch, base_offset=base_offset, max_timestamp=max_timestamp, now_ms=now_ms
@@ -260,7 +262,7 @@ class Log:
                 max_timestamp_offset=planned.max_timestamp_offset,
             )
         )
-        self.positions.advance_end(planned.last_offset + 1)
+        self.positions.advance_end(Offset(planned.last_offset + 1))
         for batch in planned.batches:
             if batch.producer_id >= 0:
                 self._note_producer(
@@ -297,9 +299,10 @@ class Log:
         limit_offset = self.positions.limit(limit)
         records, aborted = None, NO_ABORTS
         if offset < limit_offset:
+            start = Offset(offset)
             records, behind = reads.slice_from(
                 self.segments,
-                offset,
+                start,
                 limit_offset=limit_offset,
                 bytes_max=bytes_max,
                 is_first_whole=is_first_whole,
@@ -309,8 +312,8 @@ class Log:
                 bounds_closely=limit is ReadLimit.LAST_STABLE,
             )
             if limit is ReadLimit.LAST_STABLE:
-                later = self.segments.from_offset(offset)
-                aborted = reads.aborted_between(later, offset, behind)
+                later = self.segments.from_offset(start)
+                aborted = reads.aborted_between(later, start, behind)
         return ReadSlice(
             records=records,
             log_start_offset=self.start_offset,
@@ -325,11 +328,11 @@ class Log:
         Raises:
             CorruptionError: bytes that cannot be the start of a batch.
         """
-        return reads.batches_from(self.segments, offset)
+        return reads.batches_from(self.segments, Offset(offset))
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Raise the high watermark to `offset`; returns whether it has changed."""
-        if not self.positions.advance_high_watermark(offset):
+        if not self.positions.advance_high_watermark(Offset(offset)):
             return False
         self.producers.advance_high_watermark(self.positions.high_watermark)
         self.positions.settle_last_stable(self.producers.first_unstable_offset)
@@ -355,7 +358,7 @@ class Log:
         # The file of the new segment may exist from now on. If this fails, the old segment must not
         # grow past the new base offset, or the next start would find overlapping segments.
         self._is_roll_due = True
-        segment = create_segment(self.folder, base_offset, config=self.config)
+        segment = create_segment(self.folder, Offset(base_offset), config=self.config)
         try:
             active.finish()
             self.producers.write_snapshot(base_offset)
@@ -398,7 +401,7 @@ class Log:
         # Epochs first: a start does not rebuild them below the recovery point. If the disk is full
         # here, the flush has not failed: the log goes on, and the recovery point stays.
         self.epochs.save()
-        self.positions.advance_recovery_point(limit, cut_count=cut_count)
+        self.positions.advance_recovery_point(Offset(limit), cut_count=cut_count)
         if is_whole:
             self.last_sync_ms = now_ms
 
@@ -539,7 +542,9 @@ def _unsynced(segments: Segments, recovery_point: int) -> Iterator[Segment]:
     This may include the segment that ends at the recovery point: it was flushed while active, and
     finished later.
     """
-    return (each for each in segments.from_offset(recovery_point - 1) if not each.is_settled)
+    return (
+        each for each in segments.from_offset(Offset(recovery_point - 1)) if not each.is_settled
+    )
 
 
 def _sync_in_service(segments: Segments, segment: Segment, sync: Callable[[], None]) -> None:

@@ -30,7 +30,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tailrace.errors import CorruptionError, DirectoryError, OffsetOutOfRangeError, StorageError
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.runtime.files import CutMeanwhileError, Files
 from tailrace.storage import names, set_aside
 from tailrace.storage.appends import UnexpectedAppendOffsetError
@@ -108,7 +108,7 @@ class PartitionMove:
         """Advance the end of the copy to `end`, over offsets without a batch."""
         if self.future.end_offset < end:
             self.future.roll(end)
-            self.future.positions.advance_end(end)
+            self.future.positions.advance_end(Offset(end))
 
     def _read_next(self) -> memoryview | None:
         """The next batches of the log, copied into memory; None at the end of the log."""

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import assert_never
 
+from tailrace.model import Offset
+
 
 class ReadLimit(Enum):
     """The offset up to which a reader may read."""
@@ -34,11 +36,11 @@ class Positions:
     One thread changes them; only the recovery point is changed on the thread that flushes.
     """
 
-    log_start: int
-    recovery_point: int
-    last_stable: int
-    high_watermark: int
-    log_end: int
+    log_start: Offset
+    recovery_point: Offset
+    last_stable: Offset
+    high_watermark: Offset
+    log_end: Offset
     cut_count: int = 0
     """Number of times that the end has moved back, so that offsets may now have other records."""
     _cutting: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
@@ -51,7 +53,7 @@ class Positions:
         assert self.high_watermark <= self.log_end
         assert self.recovery_point <= self.log_end
 
-    def limit(self, limit: ReadLimit) -> int:
+    def limit(self, limit: ReadLimit) -> Offset:
         """The first offset that a reader with this limit may not read."""
         match limit:
             case ReadLimit.LOG_END:
@@ -63,12 +65,12 @@ class Positions:
             case _:
                 assert_never(limit)
 
-    def advance_end(self, log_end: int) -> None:
+    def advance_end(self, log_end: Offset) -> None:
         """Set the log end after an append."""
         assert log_end > self.log_end
         self.log_end = log_end
 
-    def advance_high_watermark(self, offset: int) -> bool:
+    def advance_high_watermark(self, offset: Offset) -> bool:
         """Raise the high watermark to `offset`, at most the log end; returns whether it moved."""
         offset = min(offset, self.log_end)
         if offset <= self.high_watermark:
@@ -83,11 +85,11 @@ class Positions:
         """
         stable = self.high_watermark
         if first_unstable is not None and first_unstable < stable:
-            stable = max(first_unstable, self.log_start)
+            stable = Offset(max(first_unstable, self.log_start))
         self.last_stable = stable
         self.check()
 
-    def raise_log_start(self, offset: int) -> bool:
+    def raise_log_start(self, offset: Offset) -> bool:
         """Raise the log start to `offset`, which is at most the high watermark."""
         if offset <= self.log_start:
             return False
@@ -96,7 +98,7 @@ class Positions:
         self.check()
         return True
 
-    def advance_recovery_point(self, offset: int, *, cut_count: int) -> None:
+    def advance_recovery_point(self, offset: Offset, *, cut_count: int) -> None:
         """Raise the recovery point to `offset`, at most the log end.
 
         Nothing changes if the log was cut since `cut_count` was read: other records may have these
@@ -106,7 +108,7 @@ class Positions:
             if cut_count == self.cut_count:
                 self.recovery_point = max(self.recovery_point, min(offset, self.log_end))
 
-    def cut_end(self, log_end: int) -> None:
+    def cut_end(self, log_end: Offset) -> None:
         """Lower the log end to `log_end`, and every offset above it too."""
         with self._cutting:
             self.cut_count += 1
@@ -117,7 +119,7 @@ class Positions:
         self.last_stable = min(self.last_stable, self.high_watermark)
         self.check()
 
-    def begin_at(self, offset: int) -> None:
+    def begin_at(self, offset: Offset) -> None:
         """Set all offsets for an empty log that starts at `offset`."""
         with self._cutting:
             self.cut_count += 1

@@ -36,7 +36,7 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from tailrace.errors import CorruptionError, FatalError, UnsupportedCodecError
-from tailrace.model import AppendOrigin
+from tailrace.model import AppendOrigin, Offset
 from tailrace.records.batch import Batch
 from tailrace.records.control import ControlType, end_transaction_marker_or_none
 from tailrace.records.layout import SEQUENCE_MAX
@@ -410,7 +410,7 @@ class ProducerStates:
         found, start = self.snapshots.load(log_start=log_start, log_end=log_end, bases=bases)
         self._reset(found)
         due = sorted(bases)[-2:]
-        for segment in segments.from_offset(start):
+        for segment in segments.from_offset(Offset(start)):
             if segment.base_offset >= log_end:
                 break
             if segment.base_offset in due:
@@ -444,7 +444,7 @@ class ProducerStates:
         """
         due = segment.base_offset
         try:
-            for position, batch in segment.batches(offset):
+            for position, batch in segment.batches(Offset(offset)):
                 if not due <= batch.base_offset <= batch.last_offset < log_end:
                     raise CorruptionError(
                         f"offsets {batch.base_offset} to {batch.last_offset} where {due} to "

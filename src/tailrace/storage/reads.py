@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tailrace.model import NO_TIMESTAMP
+from tailrace.model import NO_TIMESTAMP, Offset, Position
 from tailrace.records.batch import Batch
 from tailrace.storage.index.time import TimestampOffset
 from tailrace.storage.index.transaction import AbortedTxn
@@ -23,9 +23,9 @@ class ReadSlice:
 
     records: LogSlice | None
     """Not read yet; may end inside a batch, which the reader drops. None if there are no bytes."""
-    log_start_offset: int
-    high_watermark: int
-    last_stable_offset: int
+    log_start_offset: Offset
+    high_watermark: Offset
+    last_stable_offset: Offset
     aborted: tuple[AbortedTxn, ...] = ()
     """The aborted transactions whose batches a read_committed consumer must drop."""
 
@@ -52,14 +52,14 @@ class _FirstBatch(NamedTuple):
 
 def slice_from(
     segments: Segments,
-    offset: int,
+    offset: Offset,
     *,
-    limit_offset: int,
+    limit_offset: Offset,
     bytes_max: int,
     is_first_whole: bool,
     skips_empty: bool,
     bounds_closely: bool,
-) -> tuple[LogSlice | None, int]:
+) -> tuple[LogSlice | None, Offset]:
     """Bytes from the batch with `offset` on, and an offset above all offsets in them.
 
     With `bounds_closely` this is the lowest such offset in the offset index; that takes 4
@@ -76,7 +76,7 @@ def slice_from(
         return None, limit_offset
     segment, following, place = found
     start = place.position
-    end = start + (max(bytes_max, place.size) if is_first_whole else bytes_max)
+    end = Position(start + (max(bytes_max, place.size) if is_first_whole else bytes_max))
     behind = limit_offset
     if following is not None and following.base_offset <= limit_offset:
         end, behind = min(end, segment.size), following.base_offset
@@ -88,7 +88,7 @@ def slice_from(
 
 
 def _find_first(
-    segments: Segments, offset: int, *, limit_offset: int, skips_empty: bool
+    segments: Segments, offset: Offset, *, limit_offset: Offset, skips_empty: bool
 ) -> _FirstBatch | None:
     empty: _FirstBatch | None = None
     for segment, following in segments.pairs_from(offset):
@@ -103,11 +103,11 @@ def _find_first(
                 return found
             # Return the last of several empty batches: it takes the reader furthest.
             empty = found
-            place = segment.log.find(0, place.position + place.size)
+            place = segment.log.find(Offset(0), place.end)
     return empty
 
 
-def _bounded(segment: Segment, end: int, offset: int) -> int:
+def _bounded(segment: Segment, end: Position, offset: Offset) -> Position:
     """The smaller of `end` and the position of the batch with `offset`."""
     # Read the size before the search: another thread may append meanwhile.
     size = segment.size
@@ -115,7 +115,7 @@ def _bounded(segment: Segment, end: int, offset: int) -> int:
     return min(end, size if place is None else place.position)
 
 
-def batches_from(segments: Segments, offset: int) -> Iterator[Batch]:
+def batches_from(segments: Segments, offset: Offset) -> Iterator[Batch]:
     """Every batch from the one with `offset` on.
 
     Raises:
@@ -127,7 +127,7 @@ def batches_from(segments: Segments, offset: int) -> Iterator[Batch]:
 
 
 def aborted_between(
-    segments: Iterable[Segment], start_offset: int, limit_offset: int
+    segments: Iterable[Segment], start_offset: Offset, limit_offset: Offset
 ) -> tuple[AbortedTxn, ...]:
     """The aborted transactions with a record from `start_offset` up to below `limit_offset`.
 
@@ -147,7 +147,7 @@ def aborted_between(
 
 
 def first_at_or_after(
-    segments: Segments, timestamp: int, *, start_offset: int
+    segments: Segments, timestamp: int, *, start_offset: Offset
 ) -> TimestampOffset | None:
     """The first record from `start_offset` on with at least `timestamp` (ms).
 
@@ -163,7 +163,7 @@ def first_at_or_after(
     return None
 
 
-def max_timestamp(segments: Segments, *, start_offset: int) -> int:
+def max_timestamp(segments: Segments, *, start_offset: Offset) -> int:
     """The largest timestamp of a record from `start_offset` on, in milliseconds, or -1.
 
     Apache Kafka uses whole segments here: after DeleteRecords it may return the offset of a deleted

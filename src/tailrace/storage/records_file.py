@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
+from tailrace.model import LeaderEpoch, Offset, Position, ProducerId
 from tailrace.records import layout, packages
 from tailrace.records.batch import Batch
 from tailrace.records.legacy import converted
@@ -32,6 +33,9 @@ _SKETCH = struct.Struct(">qi4xB6xi8xq")
 
 _LENGTH_MIN = layout.HEADER_SIZE - layout.LOG_OVERHEAD
 """The length field of a batch without records."""
+
+START: Final = Position(0)
+"""Position of the first batch of a file."""
 
 _ANY_TIMESTAMP = -(2**63)
 
@@ -50,20 +54,25 @@ assert _SKETCH.size == layout.MAX_TIMESTAMP_POSITION + 8
 class BatchPosition(NamedTuple):
     """Position and size of a batch in the file, in bytes."""
 
-    position: int
+    position: Position
     size: int
+
+    @property
+    def end(self) -> Position:
+        """Position behind the batch."""
+        return Position(self.position + self.size)
 
 
 class VerifiedBatch(NamedTuple):
     """Header fields and position of a batch whose checksum is right."""
 
-    position: int
-    end: int
-    base_offset: int
-    last_offset: int
+    position: Position
+    end: Position
+    base_offset: Offset
+    last_offset: Offset
     max_timestamp: int
-    leader_epoch: int
-    producer_id: int
+    leader_epoch: LeaderEpoch
+    producer_id: ProducerId
     view: memoryview
     """Its bytes in format v2; only the header if it is larger than `CHECK_WINDOW_BYTES`."""
 
@@ -164,8 +173,11 @@ class RecordsFile:
 
     def __init__(self, *, path: str, file: File, size: int | None = None) -> None:
         self.path = path
-        self.size = file.size() if size is None else size
-        """Bytes of whole batches; bytes behind them in the file do not count."""
+        self.size = Position(file.size() if size is None else size)
+        """Bytes of whole batches, and so the position of the next append.
+
+        Bytes behind them in the file do not count.
+        """
         if self.size > INT32_MAX:
             raise CorruptionError(
                 f"the file has {self.size} bytes, more than the {INT32_MAX} of the largest segment",
@@ -177,7 +189,7 @@ class RecordsFile:
         self._syncing = threading.Lock()
         self._sync_failure: tuple[int | None, str, str] | None = None
 
-    def append(self, data: Buffer) -> int:
+    def append(self, data: Buffer) -> Position:
         """Write batches behind the last one; returns the position where they start.
 
         In the page cache when this returns: a killed process keeps them, a lost machine may not.
@@ -197,10 +209,10 @@ class RecordsFile:
             with contextlib.suppress(OSError):
                 self._file.resize(position)
             raise
-        self.size = position + len(data)
+        self.size = Position(position + len(data))
         return position
 
-    def read(self, start: int, limit: int) -> bytes:
+    def read(self, start: Position, limit: int) -> bytes:
         """The bytes from `start` up to `limit`, which must be in the log.
 
         Raises:
@@ -217,14 +229,14 @@ class RecordsFile:
             raise FileCutError(self.path, position=start + len(data))
         return data
 
-    def slice(self, start: int, limit: int) -> LogSlice:
+    def slice(self, start: Position, limit: int) -> LogSlice:
         """The bytes from `start` up to `limit`, to be read later."""
         assert 0 <= start <= limit <= self.size
         return LogSlice(
             self, self._file.share(), start=start, limit=limit, cut_count=self.cut_count
         )
 
-    def batches(self, position: int = 0) -> Iterator[tuple[int, Batch]]:
+    def batches(self, position: Position = START) -> Iterator[tuple[Position, Batch]]:
         """Position and batch from `position` on; ends before a partial batch.
 
         Entries of formats v0 and v1 are converted to batches of v2; see `records.legacy`.
@@ -258,7 +270,7 @@ class RecordsFile:
             CorruptionError: as `batches` and `Batch.check`.
             OSError: as `read`.
         """
-        size, position = self.size, 0
+        size, position = self.size, START
         window, start = memoryview(b""), 0
         unpack, last_start = layout.HEADER.unpack_from, size - layout.HEADER_SIZE
         while position <= last_start:
@@ -270,7 +282,7 @@ class RecordsFile:
                 producer_id, _, _, record_count,
             ) = unpack(window, at)  # fmt: skip
             batch_size = length + layout.LOG_OVERHEAD
-            end = position + batch_size
+            end: Position = batch_size + position
             if magic != layout.MAGIC or length < _LENGTH_MIN or end > size:
                 break
             if at + batch_size > len(window) and batch_size <= CHECK_WINDOW_BYTES:
@@ -285,7 +297,7 @@ class RecordsFile:
             if delta < 0 or record_count < 0:
                 break
             yield VerifiedBatch(
-                position, end, base_offset, base_offset + delta, max_timestamp, leader_epoch,
+                position, end, base_offset, delta + base_offset, max_timestamp, leader_epoch,
                 producer_id, view,
             )  # fmt: skip
             position = end
@@ -296,11 +308,11 @@ class RecordsFile:
             except CorruptionError as error:
                 raise error.located(path=self.path, position=place) from error
             yield VerifiedBatch(
-                place, place + batch.size, batch.base_offset, batch.last_offset,
+                place, Position(place + batch.size), batch.base_offset, batch.last_offset,
                 batch.max_timestamp, batch.leader_epoch, batch.producer_id, batch.view,
             )  # fmt: skip
 
-    def offsets_at(self, position: int) -> tuple[int, int] | None:
+    def offsets_at(self, position: Position) -> tuple[Offset, Offset] | None:
         """Base offset and last offset of the batch at `position`; None if there is no batch.
 
         For an entry of an older format both are its one offset.
@@ -317,7 +329,7 @@ class RecordsFile:
             return None
         if magic != layout.MAGIC:
             return (base_offset, base_offset) if magic < layout.MAGIC else None
-        return base_offset, base_offset + delta
+        return base_offset, delta + base_offset
 
     def has_no_record(self, place: BatchPosition) -> bool:
         """Whether a batch is only a header, as compaction leaves it; False for older formats.
@@ -332,11 +344,11 @@ class RecordsFile:
 
     def find(
         self,
-        offset: int,
-        position: int = 0,
+        offset: Offset,
+        position: Position = START,
         *,
         timestamp: int = _ANY_TIMESTAMP,
-        first: tuple[int, int] | None = None,
+        first: tuple[Offset, Offset] | None = None,
     ) -> BatchPosition | None:
         """The first batch from `position` on with a last offset of at least `offset`, or None.
 
@@ -357,7 +369,7 @@ class RecordsFile:
         size = self.size
         unpack, last_start = _SKETCH.unpack_from, size - layout.HEADER_SIZE
         if first is not None and not 0 <= position <= last_start:
-            position, first = 0, None
+            position, first = START, None
         window, start = b"", position
         windows_left = None if may_wait() else FIND_BYTES_MAX // FIND_WINDOW_BYTES
         while position <= last_start:
@@ -370,12 +382,12 @@ class RecordsFile:
                 window = self.read(position, min(position + FIND_WINDOW_BYTES, size))
                 start, at = position, 0
             base_offset, length, magic, delta, max_timestamp = unpack(window, at)
-            end = position + length + layout.LOG_OVERHEAD
+            end: Position = length + position + layout.LOG_OVERHEAD
             if magic != layout.MAGIC or length < _LENGTH_MIN or end > size:
                 break
             if first is not None:
                 if position and not first[0] <= base_offset <= base_offset + delta <= first[1]:
-                    position = start = 0
+                    position = start = START
                     window, first = b"", None
                     continue
                 first = None
@@ -395,11 +407,11 @@ class RecordsFile:
     def _too_long(self) -> BlockingIOError:
         return BlockingIOError(errno.EAGAIN, "the search takes too long for this thread", self.path)
 
-    def _can_begin(self, position: int, first: tuple[int, int]) -> bool:
+    def _can_begin(self, position: Position, first: tuple[Offset, Offset]) -> bool:
         offsets = self.offsets_at(position)
         return offsets is not None and first[0] <= offsets[0] <= offsets[1] <= first[1]
 
-    def truncate(self, size: int) -> None:
+    def truncate(self, size: Position) -> None:
         """Cut the file to `size` bytes. Slices returned before raise an error from now on.
 
         Raises:
@@ -434,10 +446,10 @@ class RecordsFile:
         """Release the descriptor; slices that were returned stay readable."""
         self._file.close()
 
-    def _window(self, position: int, size: int) -> memoryview:
+    def _window(self, position: Position, size: int) -> memoryview:
         return memoryview(self.read(position, min(position + CHECK_WINDOW_BYTES, size)))
 
-    def _cut(self, size: int) -> None:
+    def _cut(self, size: Position) -> None:
         assert 0 <= size <= self.size
         if size < self._file.size():
             self._file.resize(size)

@@ -43,7 +43,7 @@ from dataclasses import dataclass, replace
 
 from tailrace.config.settings import INT32_MAX, INT64_MAX
 from tailrace.errors import CorruptionError, UnsupportedCodecError
-from tailrace.model import NO_TIMESTAMP
+from tailrace.model import NO_TIMESTAMP, Offset, Position
 from tailrace.records.batch import Batch
 from tailrace.runtime.files import Files
 from tailrace.storage import evidence, names, set_aside
@@ -185,11 +185,11 @@ class _LogOpening:
                 reason=f"it lies below the log start offset {log_start}",
             )
             opened = [self._new_segment(log_start)]
-            log_end = log_start
+            log_end = Offset(log_start)
             self._producers = None
             self._epochs.clear()
         self._epochs.cut_end(log_end)
-        self._epochs.cut_start(log_start)
+        self._epochs.cut_start(Offset(log_start))
         segments = Segments(opened)
         producers = self._producers
         if producers is None:
@@ -197,8 +197,8 @@ class _LogOpening:
         producers.offer_snapshot(log_end)
         producers.advance_high_watermark(log_end)
         positions = Positions(
-            log_start=log_start,
-            recovery_point=min(self._recovery_point, log_end),
+            log_start=Offset(log_start),
+            recovery_point=Offset(min(self._recovery_point, log_end)),
             last_stable=log_end,
             high_watermark=log_end,
             log_end=log_end,
@@ -254,7 +254,7 @@ class _LogOpening:
             base = waiting.pop(0)
             has_indexes = _has_indexes(self._files, self._folder.path, base)
             segment = open_segment(
-                self._files, self._folder.path, base_offset=base, config=self._config
+                self._files, self._folder.path, base_offset=Offset(base), config=self._config
             )
             is_last = not waiting
             is_on_device = self._is_clean or (not is_last and waiting[0] <= self._recovery_point)
@@ -304,7 +304,7 @@ class _LogOpening:
             logger.info(
                 "padding_cut path=%s position=%d bytes=%d", cut.path, cut.position, cut.bytes_cut
             )
-            segment.log.truncate(cut.position)
+            segment.log.truncate(Position(cut.position))
             cut = None
         if cut is not None and later and is_on_device:
             # The segment and those behind it were on the device: keep them, readers get an error.
@@ -349,7 +349,7 @@ class _LogOpening:
         )
         self._files.sync_directory(self._folder.path)
         self._tell(cut, kept)
-        segment.log.truncate(start)
+        segment.log.truncate(Position(start))
 
     def _cut_tail(self, segment: Segment, size: int, *, is_last: bool) -> None:
         """Cut a partial batch at the end of a segment that has to be split."""
@@ -375,7 +375,7 @@ class _LogOpening:
         return open_segment(
             self._files,
             self._folder.path,
-            base_offset=base_offset,
+            base_offset=Offset(base_offset),
             config=self._config,
             create=True,
         )
@@ -465,7 +465,7 @@ def recover_segment(
                 epochs.assign(epoch, base_offset)
                 latest_epoch = epoch
             good_bytes = end
-            next_offset = last_offset + 1
+            next_offset = Offset(last_offset + 1)
     except CorruptionError as error:
         reason = error.rule
     entries.write()
@@ -496,7 +496,7 @@ class _IndexEntries:
     def add(self, position: int, last_offset: int, max_timestamp: int) -> None:
         """Add the next batch; if an index entry is due, add one to each index."""
         if max_timestamp > self._newest.timestamp:
-            self._newest = TimestampOffset(max_timestamp, last_offset)
+            self._newest = TimestampOffset(max_timestamp, Offset(last_offset))
         if (
             position - self._last_position <= self._interval_bytes
             or len(self._offsets) >= self._offset_bytes_max
@@ -565,7 +565,7 @@ def _is_padded(files: Files, segment: Segment, cut: LogCut, *, limit: int) -> bo
         if not set_aside.is_blank(file, path, start=end, limit=segment.log.size):
             return False
         sound = RecordsFile(path=path, file=file, size=end)
-        batches = sound.batches(segment.position_near(limit))
+        batches = sound.batches(segment.position_near(Offset(limit)))
         return max((each.next_offset for _, each in batches), default=segment.base_offset) == limit
     finally:
         file.close()
@@ -645,7 +645,7 @@ def _check_overflow(segment: Segment, position: int, *, may_have_gaps: bool) -> 
             position=position,
         )
     next_offset = segment.base_offset
-    for start, batch in segment.log.batches(position):
+    for start, batch in segment.log.batches(Position(position)):
         batch.check()
         if batch.base_offset < next_offset:
             raise CorruptionError(

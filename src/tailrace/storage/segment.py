@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
-from tailrace.model import NO_TIMESTAMP
+from tailrace.model import NO_TIMESTAMP, Offset, Position
 from tailrace.records.batch import Batch
 from tailrace.records.builder import records_of
 from tailrace.records.search import find_timestamp
@@ -36,17 +36,17 @@ from tailrace.storage.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from tailrace.storage.records_file import BatchPosition, RecordsFile, open_records_file
+from tailrace.storage.records_file import START, BatchPosition, RecordsFile, open_records_file
 
 
 class SegmentAppend(NamedTuple):
     """Batches to append to a segment, and the values that its indexes need."""
 
     data: Buffer
-    last_offset: int
+    last_offset: Offset
     max_timestamp: int
     """Largest record timestamp in the batches, in milliseconds, or -1."""
-    max_timestamp_offset: int
+    max_timestamp_offset: Offset
     """Last offset of the first batch that has it."""
 
 
@@ -94,8 +94,8 @@ class Segment:
         return self._is_finished and self._synced_finish == self._finish_count
 
     @property
-    def size(self) -> int:
-        """Bytes of log."""
+    def size(self) -> Position:
+        """Bytes of log, and so the position of the next append."""
         return self.log.size
 
     @property
@@ -109,7 +109,7 @@ class Segment:
             CorruptionError: the log does not begin with a batch.
         """
         if self._first_timestamp is None and self.log.size:
-            _, batch = next(self.log.batches(), (0, None))
+            _, batch = next(self.log.batches(), (START, None))
             self._first_timestamp = NO_TIMESTAMP if batch is None else batch.max_timestamp
         found = self._first_timestamp
         return None if found == NO_TIMESTAMP else found
@@ -174,15 +174,15 @@ class Segment:
             self._first_timestamp = max_timestamp
         self.newest = newest
 
-    def position_near(self, offset: int) -> int:
+    def position_near(self, offset: Offset) -> Position:
         """A position at or before the batch with `offset`, from the offset index if it is usable.
 
         The index has no checksum, so an entry is used only if it agrees with the batch there.
         """
         found = self.offset_index.lookup(offset)
-        return found.position if found.position and self._fits(found) else 0
+        return found.position if found.position and self._fits(found) else START
 
-    def limit_near(self, position: int) -> int | None:
+    def limit_near(self, position: Position) -> Offset | None:
         """An offset above all batches before `position`; None if the offset index is unusable."""
         found = self.offset_index.first_from(position)
         return found.offset if found is not None and self._fits(found) else None
@@ -191,7 +191,7 @@ class Segment:
         offsets = self.log.offsets_at(entry.position)
         return offsets is not None and self.base_offset <= offsets[0] <= offsets[1] <= entry.offset
 
-    def find(self, offset: int) -> BatchPosition | None:
+    def find(self, offset: Offset) -> BatchPosition | None:
         """The position of the first batch with a last offset of at least `offset`, or None.
 
         Raises:
@@ -200,7 +200,7 @@ class Segment:
         near = self.offset_index.lookup(offset)
         return self.log.find(offset, near.position, first=(self.base_offset, near.offset))
 
-    def batches(self, offset: int) -> Iterator[tuple[int, Batch]]:
+    def batches(self, offset: Offset) -> Iterator[tuple[Position, Batch]]:
         """Position and batch, from the first batch with a last offset of at least `offset`.
 
         Raises:
@@ -209,7 +209,7 @@ class Segment:
         place = self.find(offset)
         return iter(()) if place is None else self.log.batches(place.position)
 
-    def find_timestamp(self, timestamp: int, *, start_offset: int) -> TimestampOffset | None:
+    def find_timestamp(self, timestamp: int, *, start_offset: Offset) -> TimestampOffset | None:
         """The first record from `start_offset` on with at least `timestamp` (ms).
 
         Transaction markers count as records, as in Kafka.
@@ -230,26 +230,26 @@ class Segment:
                 raise error.located(path=self.log.path, position=place.position) from error
             if found is not None:
                 return TimestampOffset(found.timestamp, found.offset)
-            place = self.log.find(offset, place.position + place.size, timestamp=timestamp)
+            place = self.log.find(offset, place.end, timestamp=timestamp)
         return None
 
-    def next_offset(self) -> int:
+    def next_offset(self) -> Offset:
         """The offset after the last batch; scans from the last index entry.
 
         Raises:
             CorruptionError: the log does not end with a whole batch.
         """
-        position = self.position_near(self.base_offset + INT32_MAX)
+        position = self.position_near(Offset(self.base_offset + INT32_MAX))
         next_offset = self.base_offset
         for start, batch in self.log.batches(position):
-            position, next_offset = start + batch.size, batch.next_offset
+            position, next_offset = Position(start + batch.size), batch.next_offset
         if position != self.log.size:
             raise CorruptionError(
                 "the last batch is not whole", path=self.log.path, position=position
             )
         return next_offset
 
-    def truncate_to(self, offset: int) -> int:
+    def truncate_to(self, offset: Offset) -> int:
         """Remove every batch with a last offset of at least `offset`; returns how many bytes.
 
         The segment accepts appends again, and its indexes have their full size.
@@ -315,7 +315,9 @@ class Segment:
         self.transactions.close()
 
 
-def _append_with_entries(segment: Segment, planned: SegmentAppend, newest: TimestampOffset) -> int:
+def _append_with_entries(
+    segment: Segment, planned: SegmentAppend, newest: TimestampOffset
+) -> Position:
     """Add an entry to each index and write the batches; returns the position of the batches."""
     offsets, times = segment.offset_index.entries, segment.time_index.entries
     counts = offsets.count, times.count
@@ -353,7 +355,7 @@ def _newest_in(segment: Segment) -> TimestampOffset:
     return newest
 
 
-def max_timestamp_from(segment: Segment, start_offset: int) -> int:
+def max_timestamp_from(segment: Segment, start_offset: Offset) -> int:
     """The largest timestamp of a segment's records from an offset on, or -1; in milliseconds.
 
     Fast unless the segment's largest timestamp belongs to a record below `start_offset`: then every
@@ -365,7 +367,7 @@ def max_timestamp_from(segment: Segment, start_offset: int) -> int:
     newest = segment.newest
     if start_offset <= segment.base_offset or newest.timestamp == NO_TIMESTAMP:
         return newest.timestamp
-    _, found = next(segment.batches(max(newest.offset, start_offset)), (0, None))
+    _, found = next(segment.batches(max(newest.offset, start_offset)), (START, None))
     if (
         found is not None
         and found.base_offset >= start_offset
@@ -385,7 +387,7 @@ def max_timestamp_from(segment: Segment, start_offset: int) -> int:
     return largest
 
 
-def _max_timestamp_of_records(batch: Batch, *, start_offset: int) -> int:
+def _max_timestamp_of_records(batch: Batch, *, start_offset: Offset) -> int:
     """The largest timestamp of the records of a batch from an offset on, or -1."""
     records = records_of(batch)
     return max(
@@ -397,7 +399,7 @@ def open_segment(
     files: Files,
     directory: str,
     *,
-    base_offset: int,
+    base_offset: Offset,
     config: LogConfig,
     create: bool = False,
     suffix: str = "",
@@ -441,7 +443,7 @@ def open_segment(
     return segment
 
 
-def create_segment(folder: PartitionFolder, base_offset: int, *, config: LogConfig) -> Segment:
+def create_segment(folder: PartitionFolder, base_offset: Offset, *, config: LogConfig) -> Segment:
     """Create an empty segment in a log's folder; it is not in service yet.
 
     Raises:

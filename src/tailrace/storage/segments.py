@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from tailrace.model import Offset
 from tailrace.storage.segment import Segment
 
 
@@ -57,18 +58,18 @@ class Segments:
         kept = [segment for segment in self._segments if segment not in old]
         self._set(sorted([*kept, *new], key=_base_offset))
 
-    def from_offset(self, offset: int) -> Iterator[Segment]:
+    def from_offset(self, offset: Offset) -> Iterator[Segment]:
         """The segment with the largest base offset at or below `offset`, and those after it."""
         segments = self._segments
         return iter(segments[_floor(segments, offset) :])
 
-    def pairs_from(self, offset: int) -> Iterator[tuple[Segment, Segment | None]]:
+    def pairs_from(self, offset: Offset) -> Iterator[tuple[Segment, Segment | None]]:
         """The same, each with the segment after it; None for the active one."""
         segments = self._segments
         start = _floor(segments, offset)
         return zip(segments[start:], (*segments[start + 1 :], None), strict=True)
 
-    def between(self, start_offset: int, limit_offset: int) -> list[Segment]:
+    def between(self, start_offset: Offset, limit_offset: Offset) -> list[Segment]:
         """The segments with offsets from `start_offset` up to below `limit_offset`.
 
         Raises:
@@ -88,9 +89,9 @@ class Segments:
         self._segments = tuple(segments)
 
 
-def _floor(segments: tuple[Segment, ...], offset: int) -> int:
+def _floor(segments: tuple[Segment, ...], offset: Offset) -> int:
     return max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
 
 
-def _base_offset(segment: Segment) -> int:
+def _base_offset(segment: Segment) -> Offset:
     return segment.base_offset

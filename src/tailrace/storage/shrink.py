@@ -12,6 +12,7 @@ hole after a crash:
 from collections.abc import Sequence
 
 from tailrace.errors import OffsetOutOfRangeError
+from tailrace.model import Offset
 from tailrace.storage.cleaner import swap
 from tailrace.storage.log import Log
 from tailrace.storage.retention import (
@@ -94,8 +95,8 @@ def raise_log_start(log: Log, offset: int) -> bool:
     if offset <= log.start_offset:
         return False
     # Epochs first: a thread that checkpoints the new log start saves the epochs before it.
-    log.epochs.cut_start(offset)
-    return log.positions.raise_log_start(offset)
+    log.epochs.cut_start(Offset(offset))
+    return log.positions.raise_log_start(Offset(offset))
 
 
 def plan_deletion(log: Log, now_ms: int) -> OldSegments | None:
@@ -187,7 +188,7 @@ def truncate_to(log: Log, offset: int) -> None:
             _retire(log, segment)
         log.folder.files.sync_directory(log.folder.path)
         try:
-            kept[-1].truncate_to(offset)
+            kept[-1].truncate_to(Offset(offset))
             kept[-1].sync()
         finally:
             _settle_end(log)
@@ -211,7 +212,7 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
         for segment in reversed(later):
             _retire(log, segment)
         _retire_files(log, oldest.paths())
-        new = create_segment(log.folder, offset, config=log.config)
+        new = create_segment(log.folder, Offset(offset), config=log.config)
         log.segments.replace([new], [oldest])
         oldest.close()
         log.folder.files.sync_directory(log.folder.path)
@@ -222,7 +223,7 @@ def truncate_fully_and_start_at(log: Log, offset: int) -> None:
             f"it could not begin anew at offset {offset}: {error}; restart the broker to recover"
         )
         raise
-    log.positions.begin_at(offset)
+    log.positions.begin_at(Offset(offset))
 
 
 def replace_segments(log: Log, new: Sequence[Segment], old: Sequence[Segment]) -> None:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeVar
 
 from tailrace.errors import CorruptionError
+from tailrace.model import Position
 from tailrace.records import layout, packages
 from tailrace.records.batch import Batch, CorruptBatchError
 from tailrace.records.legacy import read_all_batches
@@ -51,7 +52,7 @@ class _Reader(Protocol[Found_co]):
 
 def walk_batches(
     file: File, path: str, *, start: int, limit: int, window_bytes: int = WINDOW_BYTES
-) -> Iterator[tuple[int, Batch]]:
+) -> Iterator[tuple[Position, Batch]]:
     """Position and batch from `start` on; ends before a batch that reaches beyond `limit`.
 
     A batch stays valid; a reference to it keeps its window in memory.
@@ -64,14 +65,14 @@ def walk_batches(
     return _walk(file, path, read_all_batches, start=start, limit=limit, window_bytes=window_bytes)
 
 
-def walk_runs(file: File, path: str, *, start: int, limit: int) -> Iterator[tuple[int, Piece]]:
+def walk_runs(file: File, path: str, *, start: int, limit: int) -> Iterator[tuple[Position, Piece]]:
     """Walk as `walk_batches` does, with neighbouring batches in runs; see `records.runs`."""
     return _walk(file, path, read_runs, start=start, limit=limit, window_bytes=WINDOW_BYTES)
 
 
 def walk_headers(
     file: File, path: str, *, start: int, limit: int, window_bytes: int = HEADERS_WINDOW_BYTES
-) -> Iterator[tuple[int, Batch]]:
+) -> Iterator[tuple[Position, Batch]]:
     """Walk as `walk_batches` does, for headers only: the view of a v2 batch may lack its records.
 
     `Batch.size` is right. `Batch.check` and the records must not be used.
@@ -81,7 +82,7 @@ def walk_headers(
         FileCutError: the file ends before `limit`.
         OSError: the file cannot be read.
     """
-    position = start
+    position = Position(start)
     window_start, data = start, b""
     while position < limit:
         at = position - window_start
@@ -104,7 +105,7 @@ def walk_headers(
         batch = Batch(header)
         batch.size = size
         yield position, batch
-        position += size
+        position = Position(position + size)
 
 
 def _walk(
@@ -115,20 +116,20 @@ def _walk(
     start: int,
     limit: int,
     window_bytes: int,
-) -> Iterator[tuple[int, Found_co]]:
-    position, size = start, min(FIRST_WINDOW_BYTES, window_bytes)
+) -> Iterator[tuple[Position, Found_co]]:
+    position, size = Position(start), min(FIRST_WINDOW_BYTES, window_bytes)
     while position < limit:
         wanted = min(size, limit - position)
         data = file.read(position, wanted)
         reader = read(memoryview(data))
         try:
             for at, found in reader:
-                yield position + at, found
+                yield Position(position + at), found
         except CorruptionError as error:
             raise error.located(path=path, position=position + (error.position or 0)) from error
         if len(data) < wanted:
             raise FileCutError(path, position=position + len(data))
-        position += reader.position
+        position = Position(position + reader.position)
         if wanted - reader.position >= limit - position:
             return  # The rest is a partial batch.
         size = min(2 * size, window_bytes)

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from tailrace.model import Offset
 from tailrace.replication.partition import Partition
 from tailrace.replication.waiting import Signal, Watched
 from tailrace.storage.shrink import raise_log_start
@@ -31,7 +32,7 @@ async def was_fired(signal: Signal) -> bool:
 def test_a_signal_fires_at_each_change() -> None:
     """Each append moves the high watermark, and it has moved when the signal fires."""
 
-    async def watch() -> list[tuple[bool, int]]:
+    async def watch() -> list[tuple[bool, Offset]]:
         watched, signal, seen = partition(), Signal(), []
         watched.appended.add(signal)
         for _ in range(3):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.errors import CorruptionError
-from tailrace.model import Codec, TimestampType
+from tailrace.model import Codec, Offset, TimestampType
 from tailrace.records.batch import CorruptBatchError
 from tailrace.records.builder import BatchBuilder, Record, records_of
 from tailrace.records.checks import check_records
@@ -374,7 +374,7 @@ def test_all_formats_come_through_the_same_doors() -> None:
     found = []
     for _, batch in read_all_batches(memoryview(data)):
         columns.append(batch, start_offset=1, limit_offset=6)
-        found.append(find_timestamp(batch, 999, start_offset=3))
+        found.append(find_timestamp(batch, 999, start_offset=Offset(3)))
     table = columns.finish()
     assert table.column("offset").to_pylist() == [1, 2, 3, 4, 5]
     assert table.column("timestamp").cast("int64").to_pylist() == [

@@ -1,6 +1,6 @@
 """Batches, markers and logs for tests of what a log knows of its producers."""
 
-from tailrace.model import AppendOrigin
+from tailrace.model import AppendOrigin, Offset
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import BatchBuilder
 from tailrace.records.control import ControlType, build_end_marker
@@ -136,7 +136,7 @@ def segments(files: MemoryFiles, *base_offsets: int) -> Segments:
     """Empty segments, at 0 unless said otherwise."""
     return Segments(
         [
-            open_segment(files, FOLDER, base_offset=each, config=settings(), create=True)
+            open_segment(files, FOLDER, base_offset=Offset(each), config=settings(), create=True)
             for each in base_offsets or (0,)
         ]
     )
@@ -151,9 +151,9 @@ def write(segment: Segment, *batches: Batch, offset: int) -> int:
         segment.append(
             SegmentAppend(
                 data=data,
-                last_offset=last,
+                last_offset=Offset(last),
                 max_timestamp=each.max_timestamp,
-                max_timestamp_offset=last,
+                max_timestamp_offset=Offset(last),
             )
         )
         offset = last + 1

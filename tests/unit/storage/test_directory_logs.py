@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from tailrace.errors import DirectoryError, StorageError
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.storage.directories import (
     LogDirectory,
     UnusableDirectoryError,
@@ -208,7 +208,7 @@ def test_a_checkpoint_notes_what_is_on_the_device() -> None:
     files = MemoryFiles()
     logs = started(files)
     log = add(logs)
-    log.positions.log_start = 3
+    log.positions.log_start = Offset(3)
     logs.checkpoint()
     active = log.segments.active.base_offset
     text = files.content("data/recovery-point-offset-checkpoint")
@@ -257,7 +257,7 @@ def test_a_new_partition_does_not_inherit_offsets_of_a_deleted_one() -> None:
     """Otherwise recovery would trust or remove the wrong parts of the new log."""
     files = MemoryFiles()
     logs = started(files)
-    add(logs).positions.log_start = 9
+    add(logs).positions.log_start = Offset(9)
     logs.checkpoint()
     logs.take_out(ONE, "ab" * 16)()
     log = add(logs, count=1)

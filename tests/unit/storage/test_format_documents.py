@@ -10,7 +10,7 @@ import pytest
 from tailrace.cluster.controller import FIRST_PRODUCER_ID, PRODUCER_ID_BLOCK
 from tailrace.cluster.image import ClusterImage, Topic
 from tailrace.cluster.store import FILE, LocalStore
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, Position, TopicPartition
 from tailrace.storage import checkpoints, names
 from tailrace.storage.directories import open_log_directory
 from tailrace.storage.index.offset import OffsetIndex, open_offset_index
@@ -121,12 +121,12 @@ def test_every_name_of_the_code_is_in_the_tables() -> None:
 
 def example_indexes(files: MemoryFiles) -> tuple[OffsetIndex, TimeIndex]:
     """The two indexes of the example, written by the code."""
-    offsets = open_offset_index(files, "a", base_offset=170, bytes_max=80)
-    times = open_time_index(files, "b", base_offset=170, bytes_max=80)
+    offsets = open_offset_index(files, "a", base_offset=Offset(170), bytes_max=80)
+    times = open_time_index(files, "b", base_offset=Offset(170), bytes_max=80)
     for _, offset, position in rows("Bytes of `.index`"):
-        offsets.append(int(offset), int(position))
+        offsets.append(Offset(int(offset)), Position(int(position)))
     for _, timestamp, offset in rows("Bytes of `.timeindex`"):
-        times.maybe_append(int(timestamp), int(offset))
+        times.maybe_append(int(timestamp), Offset(int(offset)))
     return offsets, times
 
 
@@ -145,6 +145,6 @@ def test_the_searches_of_the_example(files: MemoryFiles, asked: str, answer: str
     offsets, times = example_indexes(files)
     kind, number = asked.split()
     if kind == "offset":
-        assert answer == f"position {offsets.lookup(int(number)).position}"
+        assert answer == f"position {offsets.lookup(Offset(int(number))).position}"
     else:
         assert answer == f"offset {times.lookup(int(number)).offset}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from tailrace.errors import CorruptionError
+from tailrace.model import LeaderEpoch, Offset
 from tailrace.storage import names
 from tailrace.storage.epochs import EpochEntry
 from tailrace.storage.log import Log
@@ -217,7 +218,7 @@ def test_epochs_that_begin_late_hide_nothing_of_older_records() -> None:
         struct.pack_into(">q", data, 0, offset)
         struct.pack_into(">i", data, 12, -1 if offset < 2 else 3)
         log.append_as_follower(memoryview(data), now_ms=NOW)
-    assert log.epochs.entries == (EpochEntry(3, 2),)
+    assert log.epochs.entries == (EpochEntry(LeaderEpoch(3), Offset(2)),)
     stop_cleanly(log)
     assert open_unknown(files, log_start=None).start_offset == 0
 

@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from tailrace.model import AppendOrigin
+from tailrace.model import AppendOrigin, Offset
 from tailrace.records.control import build_end_marker
 from tailrace.storage import shrink
 from tailrace.storage.directories import open_log_directory
@@ -88,7 +88,7 @@ def with_aborts(files: MemoryFiles) -> Log:
 
 def aborts(log: Log) -> list[AbortedTxn]:
     """All aborted transactions of a log."""
-    return list(aborted_between(log.segments, log.start_offset, log.end_offset))
+    return list(aborted_between(log.segments, Offset(log.start_offset), Offset(log.end_offset)))
 
 
 def snapshots(files: MemoryFiles) -> list[int]:

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from tailrace.errors import OffsetOutOfRangeError, RecordTooLargeError
-from tailrace.model import Codec, SpecialTimestamp
+from tailrace.model import Codec, LeaderEpoch, Offset, SpecialTimestamp
 from tailrace.records.batch import read_batches
 from tailrace.storage.config import DAY_MS
 from tailrace.storage.log import Log
@@ -86,11 +86,11 @@ def test_a_full_index_rolls_the_segment(index_bytes: int, expected: list[int]) -
 def test_an_offset_that_does_not_fit_31_bits_rolls_the_segment() -> None:
     """The indexes hold offsets relative to the base in an int32."""
     log = filled(MemoryFiles(), 1)
-    log.positions.advance_end(2**31)
+    log.positions.advance_end(Offset(2**31))
     append(log, batch(b"far"))
     assert bases(log) == [0, 2**31]
     log = filled(MemoryFiles(), 1)
-    log.positions.advance_end(2**31 - 1)
+    log.positions.advance_end(Offset(2**31 - 1))
     append(log, batch(b"last that fits"))
     assert bases(log) == [0]
 
@@ -141,7 +141,7 @@ def test_the_end_is_empty_and_beyond_it_is_out_of_range() -> None:
     """An offset beyond the end or below the log start is an error that has the log's range."""
     log = filled(MemoryFiles(), 3)
     assert len(log.read(3, bytes_max=100, is_first_whole=True).read()) == 0
-    log.positions.log_start = 1
+    log.positions.log_start = Offset(1)
     for offset in (0, 4, -1):
         with pytest.raises(OffsetOutOfRangeError) as caught:
             log.read(offset, bytes_max=100, is_first_whole=True)
@@ -241,7 +241,7 @@ def test_the_log_start_offset_hides_older_records_from_a_search() -> None:
     """Older records are not found, even in the batch that has the log start offset."""
     log = open_at(MemoryFiles())
     append(log, batch(b"a", b"b", b"c", timestamps=[NOW, NOW + 1, NOW + 2]))
-    log.positions.log_start = 1
+    log.positions.log_start = Offset(1)
     assert find(log, NOW) == (1, 1, 0)
     assert find_offset(log, SpecialTimestamp.EARLIEST) == ((-1, 1), 0)
 
@@ -299,10 +299,10 @@ def test_an_append_that_fails_leaves_the_log_as_it_was(fault: DiskFault, count: 
     after = records(log)
     assert after[: len(before)] == before
     assert [record.value for record in after[-2:]] == [b"s", b"second"]
-    assert log.epochs.at(log.end_offset - 1) == 1
+    assert log.epochs.at(Offset(log.end_offset - 1)) == 1
     killed = open_at(files.crash(keep_unsynced=True), config=config)
     assert records(killed) == after
-    assert killed.epochs.at(killed.end_offset - 1) == 1
+    assert killed.epochs.at(Offset(killed.end_offset - 1)) == 1
     stop_cleanly(log)
     assert records(open_at(files, config=config, is_clean=True)) == after
 
@@ -371,7 +371,7 @@ def test_epochs_are_noted_once_each() -> None:
         append(log, batch(), epoch=epoch)
     log.sync()
     assert files.content(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n3\n0 0\n3 2\n7 4\n"
-    assert [log.epochs.at(offset) for offset in range(6)] == [0, 0, 3, 3, 7, 7]
+    assert [log.epochs.at(Offset(offset)) for offset in range(6)] == [0, 0, 3, 3, 7, 7]
     assert log.epochs.latest == 7
     assert [each.leader_epoch for each in log.batches(0)] == [0, 0, 3, 3, 7]
 
@@ -380,8 +380,8 @@ def test_an_epoch_without_a_record_is_forgotten() -> None:
     """Two epochs never begin at the same offset, as Kafka demands of the file."""
     files = MemoryFiles()
     log = open_at(files)
-    log.epochs.assign(1, 0)
-    log.epochs.assign(2, 0)
+    log.epochs.assign(LeaderEpoch(1), Offset(0))
+    log.epochs.assign(LeaderEpoch(2), Offset(0))
     log.epochs.save()
     assert files.content(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n1\n2 0\n"
 

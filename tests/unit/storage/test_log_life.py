@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tailrace.errors import StorageError
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, Position, TopicPartition
 from tailrace.records.batch import read_batches
 from tailrace.records.builder import records_of
 from tailrace.storage import names
@@ -258,7 +258,7 @@ def test_a_roll_below_the_active_segment_is_a_fault_of_ours() -> None:
     files = MemoryFiles()
     log = filled(files, 3)
     log.roll()
-    log.positions.log_end = 1
+    log.positions.log_end = Offset(1)
     before = files.list(FOLDER)
     with pytest.raises(AssertionError):
         log.roll()
@@ -314,7 +314,7 @@ def test_a_new_segment_takes_the_place_of_old_ones() -> None:
     files = MemoryFiles()
     log = filled(files, 24)
     old = list(log.segments)[:2]
-    whole = [bytes(each.log.read(0, each.size)) for each in old]
+    whole = [bytes(each.log.read(Position(0), each.size)) for each in old]
     end = old[1].next_offset()
     config = settings(segment_bytes=10**6)
     new = make_swap(log, b"".join(whole), last_offset=end - 1, config=config)
@@ -335,14 +335,19 @@ NAMES_OF_SERVICE = (".log", ".index", ".timeindex", ".snapshot", "checkpoint")
 def make_swap(log: Log, data: bytes, *, last_offset: int, config: LogConfig) -> Segment:
     """A segment at the log's first offset, as compaction leaves it."""
     segment = open_segment(
-        log.folder.files, FOLDER, base_offset=0, config=config, create=True, suffix=".cleaned"
+        log.folder.files,
+        FOLDER,
+        base_offset=Offset(0),
+        config=config,
+        create=True,
+        suffix=".cleaned",
     )
     segment.append(
         SegmentAppend(
             data=data,
-            last_offset=last_offset,
+            last_offset=Offset(last_offset),
             max_timestamp=NOW + last_offset,
-            max_timestamp_offset=last_offset,
+            max_timestamp_offset=Offset(last_offset),
         )
     )
     segment.finish()

@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.errors import OffsetOutOfRangeError, RecordTooLargeError
-from tailrace.model import Codec, SpecialTimestamp
+from tailrace.model import Codec, LeaderEpoch, Offset, SpecialTimestamp
 from tailrace.records.batch import read_batches
 from tailrace.storage.log import Log
 from tailrace.storage.offset_lookup import find_offset
@@ -229,7 +229,7 @@ def test_searches_answer_with_the_leader_epoch() -> None:
         (SpecialTimestamp.LATEST, ((-1, 2), 1)),
     ):
         assert find_offset(log, timestamp) == expected
-    log.epochs.assign(2, 2)
+    log.epochs.assign(LeaderEpoch(2), Offset(2))
     assert find_offset(log, SpecialTimestamp.LATEST) == ((-1, 2), 2)
 
 
@@ -326,7 +326,7 @@ def test_closed_segments_are_those_before_the_active_one() -> None:
         log.roll()
 
     def closed_from(offset: int) -> list[int]:
-        found = log.segments.from_offset(offset)
+        found = log.segments.from_offset(Offset(offset))
         return [each.base_offset for each in found if each is not log.segments.active]
 
     assert log.segments.active.base_offset == 5

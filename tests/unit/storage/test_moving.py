@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from tailrace.errors import DirectoryError, StorageError
-from tailrace.model import TopicPartition
+from tailrace.model import LeaderEpoch, Offset, TopicPartition
 from tailrace.records.builder import records_of
 from tailrace.storage import names
 from tailrace.storage.checkpoints import read_offset_checkpoint
@@ -382,7 +382,7 @@ def test_a_checkpoint_in_the_middle_of_a_swap_is_no_failure(call: tuple[str, str
     logs = start(files)
     log = filled(logs)
     raise_log_start(log, 2)
-    log.epochs.assign(7, log.end_offset)
+    log.epochs.assign(LeaderEpoch(7), Offset(log.end_offset))
     moved = begin(logs, log)
     moved.catch_up()
     done: list[str] = []

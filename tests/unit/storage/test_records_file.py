@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
+from tailrace.model import Offset, Position
 from tailrace.records.batch import read_batches, stamp
 from tailrace.records.search import find_timestamp
 from tailrace.runtime.files import CutMeanwhileError, DiskFiles, FileCutError, without_waiting
@@ -54,7 +55,7 @@ def filled(files: MemoryFiles) -> RecordsFile:
 
 def bases(log: RecordsFile, position: int = 0) -> list[int]:
     """Base offsets of the batches from a position on."""
-    return [each.base_offset for _, each in log.batches(position)]
+    return [each.base_offset for _, each in log.batches(Position(position))]
 
 
 def resizes(files: MemoryFiles) -> int:
@@ -103,8 +104,8 @@ def test_no_slice_goes_beyond_the_batches() -> None:
     log = filled(MemoryFiles())
     for start, limit in ((TOTAL + 1, TOTAL + 1), (0, TOTAL + 1), (5, 4), (-1, 4)):
         with pytest.raises(AssertionError):
-            log.slice(start, limit)
-    assert len(log.slice(TOTAL, TOTAL)) == 0
+            log.slice(Position(start), limit)
+    assert len(log.slice(Position(TOTAL), TOTAL)) == 0
 
 
 def test_slices_have_the_bytes_of_the_file() -> None:
@@ -112,10 +113,10 @@ def test_slices_have_the_bytes_of_the_file() -> None:
     log = filled(MemoryFiles())
     content = b"".join(bytes(each) for each in BATCHES)
     first, second = SIZES[0], SIZES[0] + SIZES[1]
-    assert log.read(0, TOTAL) == log.slice(0, TOTAL).read() == content
-    assert log.slice(first, second).read() == BATCHES[1]
-    assert log.slice(0, TOTAL).behind(first).upto(SIZES[1]).read() == BATCHES[1]
-    rest, pieces, buffer = log.slice(1, TOTAL), b"", bytearray(7)
+    assert log.read(Position(0), TOTAL) == log.slice(Position(0), TOTAL).read() == content
+    assert log.slice(Position(first), second).read() == BATCHES[1]
+    assert log.slice(Position(0), TOTAL).behind(first).upto(SIZES[1]).read() == BATCHES[1]
+    rest, pieces, buffer = log.slice(Position(1), TOTAL), b"", bytearray(7)
     while rest:
         count = rest.read_into(memoryview(buffer))
         pieces += buffer[:count]
@@ -131,11 +132,11 @@ def test_a_slice_outlives_its_segment_and_not_a_cut(tmp_path: Path) -> None:
     log = on_disk(tmp_path, 0)
     log.append(BATCHES[0])
     log.append(BATCHES[1])
-    held = log.slice(0, SIZES[0])
-    log.truncate(SIZES[0])
+    held = log.slice(Position(0), SIZES[0])
+    log.truncate(Position(SIZES[0]))
     with pytest.raises(CutMeanwhileError):
         held.read()
-    again = log.slice(0, SIZES[0])
+    again = log.slice(Position(0), SIZES[0])
     (tmp_path / NAME).unlink()
     log.close()
     assert again.read() == BATCHES[0]
@@ -145,16 +146,16 @@ def test_a_file_that_something_else_has_cut_is_an_error(tmp_path: Path) -> None:
     """Every reader gets an error with the end of the bytes, and the process survives."""
     log = on_disk(tmp_path, 0)
     log.append(b"".join(BATCHES))
-    held = log.slice(0, TOTAL)
+    held = log.slice(Position(0), TOTAL)
     os.truncate(tmp_path / NAME, SIZES[0] + 5)
     for read in (
         held.read,
-        lambda: log.read(0, TOTAL),
+        lambda: log.read(Position(0), TOTAL),
         lambda: bases(log),
         lambda: list(log.checked()),
-        lambda: log.find(3),
-        lambda: log.offsets_at(SIZES[0]),
-        lambda: log.batch(BatchPosition(SIZES[0], SIZES[1])),
+        lambda: log.find(Offset(3)),
+        lambda: log.offsets_at(Position(SIZES[0])),
+        lambda: log.batch(BatchPosition(Position(SIZES[0]), SIZES[1])),
     ):
         with pytest.raises(FileCutError, match=f"byte {SIZES[0] + 5}"):
             read()
@@ -181,7 +182,7 @@ def test_batches_around_the_size_of_a_window_are_checked(size: int) -> None:
 def test_batches_of_a_slice_end_with_the_last_whole_one() -> None:
     """A slice of the second batch has it; a slice one byte shorter has none."""
     log = filled(MemoryFiles())
-    place = log.find(1)
+    place = log.find(Offset(1))
     assert place is not None
     start, size = place
     for limit, found in ((start + size, [1]), (start + size - 1, []), (TOTAL, [1, 3])):
@@ -195,7 +196,7 @@ def test_a_partial_batch_at_the_end_is_not_given_out(size: int) -> None:
     log = filled(MemoryFiles())
     log.append(stamped(7)[:size])
     assert bases(log) == [0, 1, 3]
-    assert log.find(7) is None
+    assert log.find(Offset(7)) is None
 
 
 def test_a_slice_keeps_its_size_while_another_thread_appends() -> None:
@@ -207,7 +208,7 @@ def test_a_slice_keeps_its_size_while_another_thread_appends() -> None:
         size = 0
         while size < 64 * TOTAL:
             size = log.size
-            if len(log.read(0, size)) != size:
+            if len(log.read(Position(0), size)) != size:
                 wrong.append(size)
 
     reader = threading.Thread(target=read)
@@ -223,7 +224,7 @@ def test_reads_do_not_move_where_appends_go() -> None:
     log = filled(MemoryFiles())
     next(log.batches())
     bases(log)
-    log.find(1)
+    log.find(Offset(1))
     assert log.append(stamped(7)) == TOTAL
     assert bases(log) == [0, 1, 3, 7]
 
@@ -236,12 +237,22 @@ def test_find_gives_position_and_size_of_the_batch() -> None:
     log.append(last)
     second = SIZES[0]
     third = second + SIZES[1]
-    assert log.find(0) == (0, SIZES[0])
-    assert log.find(1) == log.find(2) == log.find(1, second) == (second, SIZES[1])
-    assert log.find(6, third) == (third, SIZES[2])
-    assert log.find(7, third) == log.find(49) == log.find(50, TOTAL) == (TOTAL, len(last))
-    assert log.find(51) is None
-    assert log.find(50, TOTAL + len(last)) is None
+    assert log.find(Offset(0)) == (0, SIZES[0])
+    assert (
+        log.find(Offset(1))
+        == log.find(Offset(2))
+        == log.find(Offset(1), Position(second))
+        == (second, SIZES[1])
+    )
+    assert log.find(Offset(6), Position(third)) == (third, SIZES[2])
+    assert (
+        log.find(Offset(7), Position(third))
+        == log.find(Offset(49))
+        == log.find(Offset(50), Position(TOTAL))
+        == (TOTAL, len(last))
+    )
+    assert log.find(Offset(51)) is None
+    assert log.find(Offset(50), Position(TOTAL + len(last))) is None
 
 
 def test_find_tells_damage_on_the_way() -> None:
@@ -252,9 +263,9 @@ def test_find_tells_damage_on_the_way() -> None:
     data[SIZES[0] + 16] = 9
     files.overwrite(NAME, bytes(data))
     again = open_records_file(files, NAME)
-    assert again.find(0) == (0, SIZES[0])
+    assert again.find(Offset(0)) == (0, SIZES[0])
     with pytest.raises(CorruptionError, match="magic is 9") as caught:
-        again.find(3)
+        again.find(Offset(3))
     assert (caught.value.path, caught.value.position) == (NAME, SIZES[0])
     assert log.size == again.size
 
@@ -268,17 +279,19 @@ def test_a_search_on_the_loop_reads_a_limited_part_of_the_file() -> None:
     for number in range(count):
         stamp(memoryview(whole)[number * len(data) :], base_offset=number, leader_epoch=0)
     log.append(whole)
-    middle = log.find(count // 3)
+    middle = log.find(Offset(count // 3))
     with without_waiting:
-        assert log.find(count // 3) == middle
+        assert log.find(Offset(count // 3)) == middle
         with pytest.raises(BlockingIOError):
-            log.find(count - 1)
-    assert log.find(count - 1) == BatchPosition((count - 1) * len(data), len(data))
+            log.find(Offset(count - 1))
+    assert log.find(Offset(count - 1)) == BatchPosition(
+        Position((count - 1) * len(data)), len(data)
+    )
     log.append(bytes(100))
     with without_waiting, pytest.raises(BlockingIOError):
-        log.find(count, count * len(data))
+        log.find(Offset(count), Position(count * len(data)))
     with pytest.raises(CorruptionError):
-        log.find(count, count * len(data))
+        log.find(Offset(count), Position(count * len(data)))
 
 
 def test_find_by_timestamp_gives_the_first_young_enough_batch() -> None:
@@ -290,39 +303,43 @@ def test_find_by_timestamp_gives_the_first_young_enough_batch() -> None:
         log.append(stamped(offset, timestamps=timestamps, epoch=epoch))
     found = []
     for timestamp, start_offset in ((5, 0), (16, 0), (16, 13), (31, 0)):
-        place = log.find(start_offset, timestamp=timestamp)
+        place = log.find(Offset(start_offset), timestamp=timestamp)
         assert place is not None
         _, each = next(log.batches(place.position))
-        record = find_timestamp(each, timestamp, start_offset=start_offset)
+        record = find_timestamp(each, timestamp, start_offset=Offset(start_offset))
         assert record is not None
         found.append((*record, each.leader_epoch))
     assert found == [(10, 10, 0), (12, 30, 1), (13, 20, 1), (15, 40, 2)]
-    assert log.find(0, timestamp=41) is None
+    assert log.find(Offset(0), timestamp=41) is None
 
 
 @pytest.mark.parametrize("position", [-606051304, -1, 1, SIZES[0], TOTAL - 60, TOTAL, 2**31])
 def test_a_search_that_is_sent_to_a_wrong_place_begins_at_the_start(position: int) -> None:
     """The index names a place without a batch, or with one beyond the wanted offset."""
     log = filled(MemoryFiles())
-    assert log.find(0, position, first=(0, 0)) == BatchPosition(0, SIZES[0])
-    assert log.find(3, position, first=(0, 0)) == BatchPosition(SIZES[0] + SIZES[1], SIZES[2])
+    assert log.find(Offset(0), Position(position), first=(Offset(0), Offset(0))) == BatchPosition(
+        Position(0), SIZES[0]
+    )
+    assert log.find(Offset(3), Position(position), first=(Offset(0), Offset(0))) == BatchPosition(
+        Position(SIZES[0] + SIZES[1]), SIZES[2]
+    )
 
 
 def test_offsets_at_a_position_are_those_of_its_batch() -> None:
     """They are None if no whole batch can be at that position."""
     log = filled(MemoryFiles())
-    assert [log.offsets_at(each) for each in (0, SIZES[0], SIZES[0] + SIZES[1])] == [
+    assert [log.offsets_at(Position(each)) for each in (0, SIZES[0], SIZES[0] + SIZES[1])] == [
         (0, 0), (1, 2), (3, 6),
     ]  # fmt: skip
     for position in (-1, 7, TOTAL - 60, TOTAL, TOTAL + 100):
-        assert log.offsets_at(position) is None
+        assert log.offsets_at(Position(position)) is None
 
 
 def test_truncate_cuts_file_and_size() -> None:
     """The first batch is left, and the next append follows it."""
     files = MemoryFiles()
     log = filled(files)
-    log.truncate(SIZES[0])
+    log.truncate(Position(SIZES[0]))
     assert (log.size, bases(log)) == (SIZES[0], [0])
     assert files.content(NAME) == BATCHES[0]
     assert log.append(BATCHES[1]) == SIZES[0]
@@ -333,7 +350,7 @@ def test_truncate_to_the_same_size_does_not_touch_the_file() -> None:
     """A truncation to the same size does not reach the disk."""
     files = MemoryFiles()
     log = filled(files)
-    log.truncate(TOTAL)
+    log.truncate(Position(TOTAL))
     assert (resizes(files), log.size) == (0, TOTAL)
 
 
@@ -342,7 +359,7 @@ def test_truncate_does_not_make_the_file_longer() -> None:
     files = MemoryFiles()
     log = filled(files)
     with pytest.raises(AssertionError):
-        log.truncate(TOTAL + 1)
+        log.truncate(Position(TOTAL + 1))
     assert (resizes(files), log.size) == (0, TOTAL)
 
 
@@ -350,7 +367,7 @@ def test_truncate_to_a_smaller_size_is_one_call() -> None:
     """The file's length is set once, to the target."""
     files = MemoryFiles()
     log = filled(files)
-    log.truncate(23)
+    log.truncate(Position(23))
     assert (resizes(files), log.size, len(files.content(NAME))) == (1, 23, 23)
 
 
@@ -360,7 +377,7 @@ def test_a_truncation_that_fails_changes_nothing() -> None:
     log = filled(files)
     files.faults.append(DiskFault(operation="resize"))
     with pytest.raises(OSError, match="error"):
-        log.truncate(SIZES[0])
+        log.truncate(Position(SIZES[0]))
     assert (log.size, bases(log)) == (TOTAL, [0, 1, 3])
 
 

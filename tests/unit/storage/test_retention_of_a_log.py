@@ -3,6 +3,7 @@
 import pytest
 
 from tailrace.errors import OffsetOutOfRangeError
+from tailrace.model import LeaderEpoch, Offset
 from tailrace.storage.log import Log
 from tailrace.storage.retention import DeletionReason, SegmentDeletion
 from tailrace.storage.shrink import delete_old_segments, raise_log_start
@@ -192,7 +193,7 @@ def test_without_a_delay_files_are_gone_with_the_next_round() -> None:
 def test_old_segments_go_once_they_are_replicated() -> None:
     """No segment is deleted before; later all are, and the newest epoch begins at the new start."""
     log = log_of(100, retention_ms=999, timestamp=NOW - 1000)
-    log.epochs.assign(1, 90)
+    log.epochs.assign(LeaderEpoch(1), Offset(90))
     count = len(log.segments)
     assert delete_old_segments(log, NOW) == ()
     assert (len(log.segments), log.start_offset) == (count, 0)
@@ -323,7 +324,7 @@ def test_epochs_follow_the_log_start(
     """Epochs below the log start go; the epoch that holds it begins there."""
     log = log_of(15, retention_bytes=10 * SIZE)
     for epoch, start in enumerate(starts):
-        log.epochs.assign(epoch, start)
+        log.epochs.assign(LeaderEpoch(epoch), Offset(start))
     replicate_all(log)
     delete_old_segments(log, NOW)
     assert [tuple(each) for each in log.epochs.entries] == expected

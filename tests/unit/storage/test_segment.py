@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.config.settings import INT32_MAX
 from tailrace.errors import CorruptionError
-from tailrace.model import AppendOrigin
+from tailrace.model import AppendOrigin, Offset, Position
 from tailrace.records.batch import stamp
 from tailrace.records.builder import records_of
 from tailrace.records.control import build_end_marker
@@ -35,7 +35,7 @@ def opened(
 ) -> Segment:
     """A segment with dense indexes."""
     config = settings(**{"index_interval_bytes": 10, **given})
-    return open_segment(files, ".", base_offset=base_offset, config=config, create=is_new)
+    return open_segment(files, ".", base_offset=Offset(base_offset), config=config, create=is_new)
 
 
 def put(segment: Segment, offset: int, *values: bytes, timestamp: int = -1) -> int:
@@ -46,7 +46,10 @@ def put(segment: Segment, offset: int, *values: bytes, timestamp: int = -1) -> i
     last = offset + len(values) - 1
     segment.append(
         SegmentAppend(
-            data=data, last_offset=last, max_timestamp=timestamp, max_timestamp_offset=last
+            data=data,
+            last_offset=Offset(last),
+            max_timestamp=timestamp,
+            max_timestamp_offset=Offset(last),
         )
     )
     return len(data)
@@ -62,7 +65,9 @@ def timed(files: Files, count: int, **given: int) -> Segment:
 
 def read(segment: Segment, offset: int) -> list[bytes | None]:
     """The values from the batch that reaches `offset` on."""
-    return [record.value for _, each in segment.batches(offset) for record in records_of(each)]
+    return [
+        record.value for _, each in segment.batches(Offset(offset)) for record in records_of(each)
+    ]
 
 
 def content(files: MemoryFiles) -> dict[str, bytes]:
@@ -90,7 +95,7 @@ def test_an_empty_segment_has_nothing_to_read() -> None:
     """No batch, no place, at the base offset or behind it."""
     segment = opened(MemoryFiles())
     assert [read(segment, offset) for offset in (0, 40, 41)] == [[], [], []]
-    assert segment.find(40) is None
+    assert segment.find(Offset(40)) is None
 
 
 def test_a_read_before_the_first_offset_begins_with_the_first_batch() -> None:
@@ -105,7 +110,7 @@ def test_a_read_behind_the_last_offset_finds_nothing() -> None:
     segment = opened(MemoryFiles())
     put(segment, 50, b"hello", b"there")
     assert read(segment, 52) == []
-    assert segment.find(52) is None
+    assert segment.find(Offset(52)) is None
 
 
 def test_a_read_from_a_gap_begins_with_the_next_batch() -> None:
@@ -121,7 +126,7 @@ def test_a_place_is_found_without_reading_records() -> None:
     segment = opened(MemoryFiles())
     size = put(segment, 50, b"hello")
     second = put(segment, 51, b"there")
-    assert [segment.find(offset) for offset in (48, 50, 51, 52, 53)] == [
+    assert [segment.find(Offset(offset)) for offset in (48, 50, 51, 52, 53)] == [
         (0, size), (0, size), (size, second), None, None,
     ]  # fmt: skip
 
@@ -132,7 +137,7 @@ def test_truncation_keeps_what_is_before_the_offset() -> None:
     for offset in range(40, 100, 2):
         put(segment, offset, b"first")
         second = put(segment, offset + 1, b"second")
-        assert segment.truncate_to(offset + 1) == second
+        assert segment.truncate_to(Offset(offset + 1)) == second
         assert read(segment, offset) == [b"first"]
         assert segment.next_offset() == offset + 1
         put(segment, offset + 1, b"again")
@@ -143,7 +148,7 @@ def test_a_batch_that_holds_the_offset_goes_whole() -> None:
     segment = opened(MemoryFiles())
     put(segment, 40, b"a", b"b")
     size = put(segment, 42, b"c", b"d", b"e")
-    assert segment.truncate_to(43) == size
+    assert segment.truncate_to(Offset(43)) == size
     assert read(segment, 40) == [b"a", b"b"]
 
 
@@ -152,7 +157,7 @@ def test_truncation_to_an_offset_in_a_gap_cuts_what_is_behind_it() -> None:
     segment = opened(MemoryFiles())
     put(segment, 40, b"first message")
     put(segment, 43, b"message after gap")
-    segment.truncate_to(41)
+    segment.truncate_to(Offset(41))
     assert read(segment, 40) == [b"first message"]
 
 
@@ -167,7 +172,7 @@ def test_an_empty_segment_is_as_new_after_truncation() -> None:
     again.time_index.entries.trim()
     again.created_ms = 500
     assert (again.offset_index.is_full, again.time_index.is_full) == (True, True)
-    assert again.truncate_to(57) == 0
+    assert again.truncate_to(Offset(57)) == 0
     assert (again.offset_index.is_full, again.time_index.is_full) == (False, False)
     assert [again.created_ms, again.first_timestamp] == [None, None]
     assert not again.size
@@ -180,7 +185,7 @@ def test_the_largest_timestamp_and_next_offset_come_from_what_is_left() -> None:
     segment = timed(MemoryFiles(), 30, index_interval_bytes=2 * size - 1, segment_index_bytes=1000)
     assert segment.next_offset() == 70
     assert segment.time_index.entries.count == 14
-    segment.truncate_to(41)
+    segment.truncate_to(Offset(41))
     assert (segment.time_index.entries.count, segment.offset_index.entries.count) == (0, 0)
     assert (segment.newest, segment.next_offset()) == ((400, 40), 41)
 
@@ -189,13 +194,15 @@ def test_the_largest_timestamp_and_next_offset_come_from_what_is_left() -> None:
 def test_after_truncation_every_offset_and_time_is_found(offset: int) -> None:
     """The answers are those of a segment that was never longer, for every cut between entries."""
     segment = timed(MemoryFiles(), 30, index_interval_bytes=150, segment_index_bytes=1000)
-    segment.truncate_to(offset)
+    segment.truncate_to(Offset(offset))
     count = min(offset, 70) - 40
     fresh = timed(MemoryFiles(), count, index_interval_bytes=150, segment_index_bytes=1000)
     assert segment.newest == fresh.newest
     for wanted in range(40, 71):
         assert read(segment, wanted) == read(fresh, wanted)
-        times = [each.find_timestamp(wanted * 10, start_offset=0) for each in (segment, fresh)]
+        times = [
+            each.find_timestamp(wanted * 10, start_offset=Offset(0)) for each in (segment, fresh)
+        ]
         assert times[0] == times[1]
 
 
@@ -204,7 +211,7 @@ def test_a_segment_truncated_to_nothing_takes_the_same_offsets_again() -> None:
     segment = opened(MemoryFiles())
     put(segment, 40, b"hello", b"there", timestamp=7)
     segment.created_ms = 500
-    segment.truncate_to(0)
+    segment.truncate_to(Offset(0))
     assert [segment.created_ms, segment.first_timestamp] == [None, None]
     assert segment.newest == (-1, 40)
     assert (segment.offset_index.is_full, segment.time_index.is_full) == (False, False)
@@ -219,7 +226,7 @@ def test_truncation_cuts_the_transaction_index() -> None:
     entries = [AbortedTxn(1, 40, 42, 43), AbortedTxn(2, 41, 47, 48)]
     for entry in entries:
         segment.transactions.append(entry)
-    segment.truncate_to(47)
+    segment.truncate_to(Offset(47))
     assert segment.transactions.entries() == (entries[0],)
 
 
@@ -230,7 +237,7 @@ def test_a_finished_segment_takes_appends_again_after_truncation() -> None:
     segment.finish()
     with pytest.raises(AssertionError):
         put(segment, 50)
-    segment.truncate_to(45)
+    segment.truncate_to(Offset(45))
     assert len(files.content(f"{NAME}.index")) == len(files.content(f"{NAME}.timeindex")) == 120
     put(segment, 45, b"new", timestamp=1000)
     assert (segment.newest, read(segment, 45)) == ((1000, 45), [b"new"])
@@ -246,11 +253,11 @@ def test_a_truncation_that_failed_may_be_repeated(fault: DiskFault) -> None:
     whole = read(segment, 40)
     files.faults.append(fault)
     with pytest.raises(OSError, match="error"):
-        segment.truncate_to(44)
+        segment.truncate_to(Offset(44))
     assert read(segment, 40) == whole
     assert read(segment, 47) == whole[7:]
     files.faults.clear()
-    segment.truncate_to(44)
+    segment.truncate_to(Offset(44))
     assert read(segment, 40) == whole[:4]
 
 
@@ -261,7 +268,7 @@ def test_offsets_are_found_by_timestamp() -> None:
     assert segment.newest.timestamp == 490
     found = {}
     for timestamp in (420, 421, 430, 431, 491, 401, 399):
-        place = segment.find_timestamp(timestamp, start_offset=0)
+        place = segment.find_timestamp(timestamp, start_offset=Offset(0))
         found[timestamp] = place and place.offset
     assert found == {420: 42, 421: 43, 430: 43, 431: 44, 491: None, 401: 41, 399: 40}
 
@@ -269,8 +276,8 @@ def test_offsets_are_found_by_timestamp() -> None:
 def test_a_search_by_time_keeps_to_the_start_offset() -> None:
     """Records below it do not count, however young."""
     segment = timed(MemoryFiles(), 10)
-    assert segment.find_timestamp(400, start_offset=44) == (440, 44)
-    assert segment.find_timestamp(400, start_offset=50) is None
+    assert segment.find_timestamp(400, start_offset=Offset(44)) == (440, 44)
+    assert segment.find_timestamp(400, start_offset=Offset(50)) is None
 
 
 def test_a_search_by_time_checks_the_batch_that_it_answers_from() -> None:
@@ -283,9 +290,9 @@ def test_a_search_by_time_checks_the_batch_that_it_answers_from() -> None:
     again = opened(files, is_new=False)
     again.clear_indexes(1000)
     again.newest = segment.newest
-    assert again.find_timestamp(410, start_offset=0) == (410, 41)
+    assert again.find_timestamp(410, start_offset=Offset(0)) == (410, 41)
     with pytest.raises(CorruptionError, match="CRC"):
-        again.find_timestamp(420, start_offset=0)
+        again.find_timestamp(420, start_offset=Offset(0))
 
 
 def test_the_next_offset_follows_the_last_batch() -> None:
@@ -353,7 +360,7 @@ def test_a_segment_in_the_making_has_a_suffix_on_every_name() -> None:
     """Files that the cleaner writes cannot be taken for a segment."""
     files = MemoryFiles()
     segment = open_segment(
-        files, ".", base_offset=40, config=settings(), create=True, suffix=".cleaned"
+        files, ".", base_offset=Offset(40), config=settings(), create=True, suffix=".cleaned"
     )
     segment.transactions.append(AbortedTxn(1, 40, 50, 42))
     assert files.list(".") == [
@@ -465,9 +472,9 @@ def test_random_bytes_in_an_offset_index_do_not_lead_astray(seed: int) -> None:
     again = opened(files, is_new=False)
     for offset in range(40, 50):
         assert read(again, offset)[0] == b"msg%d" % offset
-    places = [(position, each.last_offset) for position, each in again.batches(0)]
+    places = [(position, each.last_offset) for position, each in again.batches(Offset(0))]
     for position in range(again.size + 1):
-        limit = again.limit_near(position)
+        limit = again.limit_near(Position(position))
         assert limit is None or all(last < limit for start, last in places if start < position)
 
 
@@ -504,7 +511,7 @@ def test_recovery_writes_a_random_time_index_anew(seed: int) -> None:
     overwritten(files, path(0, ".timeindex"), random.Random(seed))
     log = open_at(files, config=config, is_clean=False)
     for offset in range(20):
-        found = log.segments.active.find_timestamp(NOW + offset, start_offset=0)
+        found = log.segments.active.find_timestamp(NOW + offset, start_offset=Offset(0))
         assert found == (NOW + offset, offset)
     stop_cleanly(log)
     assert files.content(path(0, ".timeindex")) == sound
@@ -519,7 +526,7 @@ def test_recovery_makes_the_leader_epochs_anew() -> None:
     stop_cleanly(log)
     files.remove(f"{FOLDER}/leader-epoch-checkpoint")
     epochs = open_at(files, is_clean=False).epochs
-    assert [epochs.at(offset) for offset in range(4)] == [0, 1, 1, 3]
+    assert [epochs.at(Offset(offset)) for offset in range(4)] == [0, 1, 1, 3]
     assert epochs.latest == 3
 
 
@@ -531,7 +538,7 @@ def test_recovery_cuts_where_random_damage_begins(seed: int) -> None:
     config = settings(segment_bytes=10_000, segment_index_bytes=2000)
     log = filled(files, 20, config=config)
     damaged = chance.randrange(20)
-    place = log.segments.active.find(damaged)
+    place = log.segments.active.find(Offset(damaged))
     assert place is not None
     stop_cleanly(log)
     data = files.content(path(0, ".log"))
@@ -575,7 +582,7 @@ def test_a_segment_is_settled_once_it_was_flushed_behind_its_end() -> None:
         segment.sync,
         segment.finish,
         segment.sync,
-        lambda: segment.truncate_to(41),
+        lambda: segment.truncate_to(Offset(41)),
         segment.sync,
         segment.finish,
         segment.sync,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tailrace.model import Offset
 from tailrace.storage.segment import Segment, open_segment
 from tailrace.storage.segments import Segments
 from tailrace.testing import MemoryFiles
@@ -11,7 +12,7 @@ from tests.unit.storage.builders import batch, settings
 def segment(base_offset: int, files: MemoryFiles | None = None) -> Segment:
     """An empty segment."""
     return open_segment(
-        files or MemoryFiles(), ".", base_offset=base_offset, config=settings(), create=True
+        files or MemoryFiles(), ".", base_offset=Offset(base_offset), config=settings(), create=True
     )
 
 
@@ -34,12 +35,12 @@ def bases(segments: object) -> list[int]:
 )  # fmt: skip
 def test_segments_are_found_from_an_offset_on(offset: int, found: list[int]) -> None:
     """From the one that holds it on."""
-    assert bases(three().from_offset(offset)) == found
+    assert bases(three().from_offset(Offset(offset))) == found
 
 
 def test_pairs_come_with_the_next_segment() -> None:
     """The active one comes with None."""
-    pairs = list(three().pairs_from(200))
+    pairs = list(three().pairs_from(Offset(200)))
     assert [(a.base_offset, b and b.base_offset) for a, b in pairs] == [(170, 345), (345, None)]
 
 
@@ -95,7 +96,11 @@ def test_one_base_offset_has_one_segment() -> None:
 def test_a_reader_keeps_the_segments_with_which_it_began() -> None:
     """A change swaps the whole; iterations under way see the segments before it."""
     segments = three()
-    walk, behind, pairs = iter(segments), segments.from_offset(170), segments.pairs_from(170)
+    walk, behind, pairs = (
+        iter(segments),
+        segments.from_offset(Offset(170)),
+        segments.pairs_from(Offset(170)),
+    )
     next(walk)
     segments.replace([segment(170)], list(segments))
     segments.add(segment(900))
@@ -116,11 +121,11 @@ def test_a_segment_that_is_not_there_cannot_go() -> None:
 def test_segments_between_two_offsets() -> None:
     """The segments that have offsets of the range; none for an empty range."""
     segments = Segments([segment(0), segment(10), segment(20)])
-    assert bases(segments.between(10, 10)) == []
-    assert bases(segments.between(15, 15)) == []
-    assert bases(segments.between(0, 21)) == [0, 10, 20]
-    assert bases(segments.between(1, 5)) == [0]
-    assert bases(segments.between(13, 21)) == [10, 20]
-    assert bases(segments.between(13, 17)) == [10]
+    assert bases(segments.between(Offset(10), Offset(10))) == []
+    assert bases(segments.between(Offset(15), Offset(15))) == []
+    assert bases(segments.between(Offset(0), Offset(21))) == [0, 10, 20]
+    assert bases(segments.between(Offset(1), Offset(5))) == [0]
+    assert bases(segments.between(Offset(13), Offset(21))) == [10, 20]
+    assert bases(segments.between(Offset(13), Offset(17))) == [10]
     with pytest.raises(ValueError, match="is below the start"):
-        segments.between(10, 0)
+        segments.between(Offset(10), Offset(0))

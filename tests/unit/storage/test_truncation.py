@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tailrace.errors import RetriableError, StorageError
+from tailrace.model import LeaderEpoch, Offset
 from tailrace.storage.log import Log
 from tailrace.storage.positions import ReadLimit
 from tailrace.storage.producers import KnownProducer
@@ -119,7 +120,7 @@ def test_a_truncation_at_the_end_forgets_an_epoch_without_records(offset: int) -
     """A leader that wrote nothing has begun no epoch."""
     log = open_at(MemoryFiles())
     follow(log, replicated(27, b"a", b"b", leader_epoch=19))
-    log.epochs.assign(24, log.end_offset)
+    log.epochs.assign(LeaderEpoch(24), Offset(log.end_offset))
     truncate_to(log, offset)
     assert [tuple(each) for each in log.epochs.entries] == [(19, 27)]
     assert log.end_offset == 29

@@ -74,7 +74,7 @@ def _plan(
         return ProducerReply(ErrorCode.INVALID_TXN_STATE)
     if current.is_exhausted and new_producer_id is None:
         return None
-    next_producer_id = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
     if current.is_exhausted and new_producer_id is not None:
         next_producer_id = new_producer_id
     return transitions.prepared(

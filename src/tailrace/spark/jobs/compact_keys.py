@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import FatalError
+from tailrace.model import Position
 from tailrace.runtime.files import Files
 from tailrace.storage.cleaner.key_map import NO_OFFSET, KeyMap
 from tailrace.storage.cleaner.passes import Pace, SegmentPass, SourceSegment
@@ -110,7 +111,7 @@ class PieceMaps:
             base_offset=source.base_offset,
             limit_offset=source.limit_offset,
             pace=_UNPACED,
-        ).walk(source.log.batches(self._position), look=look, use=use, end=self._position)
+        ).walk(source.log.batches(Position(self._position)), look=look, use=use, end=self._position)
 
     def _put(self, run: Run) -> bool:
         is_whole = self.map.put(run, start_offset=0)

@@ -26,7 +26,7 @@ from typing import Final
 
 from tailrace.config.settings import INT64_MAX
 from tailrace.errors import ConfigError, DirectoryError, TailraceError
-from tailrace.model import METADATA_TOPIC, TopicPartition
+from tailrace.model import METADATA_TOPIC, Offset, TopicPartition
 from tailrace.offline.journal import read_journal
 from tailrace.offline.repair import lock_directory, topic_config
 from tailrace.reading.directory import find_partitions
@@ -317,7 +317,7 @@ def plan_groups(
         OSError: the time of a file cannot be read.
     """
     limit = plan.first_uncleanable
-    numbers = {each.base_offset: number for number, each in enumerate(segments)}
+    numbers: dict[int, int] = {each.base_offset: number for number, each in enumerate(segments)}
     groups = group_segments(
         [segment_facts(each) for each in segments if each.base_offset < limit],
         config=config,
@@ -354,7 +354,7 @@ def take_in(files: Files, folder: str, rewritten: Rewritten, *, config: LogConfi
     return open_segment(
         files,
         folder,
-        base_offset=rewritten.base_offset,
+        base_offset=Offset(rewritten.base_offset),
         # Without room in its indexes, since it takes nothing more: they stay as they were synced.
         config=replace(config, segment_index_bytes=0, is_preallocated=False),
         suffix=names.CLEANED_SUFFIX,

@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+from tailrace.model import Position
 from tailrace.records.batch import Batch
 from tailrace.records.codecs import DecompressedTooLargeError
 from tailrace.records.layout import DELETE_HORIZON_FLAG
@@ -320,4 +321,4 @@ def _is_last_of_producer(batch: Batch, producers: Mapping[int, ProducerEnd]) -> 
 
 def _stored(batch: Batch, log: RecordsFile, position: int) -> memoryview:
     """The bytes of a batch as they are in its segment, in any format."""
-    return memoryview(log.read(position, position + batch.size))
+    return memoryview(log.read(Position(position), position + batch.size))

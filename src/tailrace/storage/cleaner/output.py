@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from tailrace.model import NO_TIMESTAMP
+from tailrace.model import NO_TIMESTAMP, Offset
 from tailrace.runtime.files import Buffer, Files
 from tailrace.storage import names
 from tailrace.storage.config import LogConfig
@@ -33,7 +33,7 @@ class CleanedSegmentWriter:
         self._pieces: list[Buffer] = []
         self._size = 0
         self._last_offset = -1
-        self._newest = TimestampOffset(NO_TIMESTAMP, -1)
+        self._newest = TimestampOffset(NO_TIMESTAMP, Offset(-1))
 
     def add(self, data: Buffer, *, last_offset: int, max_timestamp: int) -> None:
         """Adds the bytes of one batch; writes when a chunk is full.
@@ -42,7 +42,7 @@ class CleanedSegmentWriter:
             OSError: the device is full or failing.
         """
         if max_timestamp > self._newest.timestamp:
-            self._newest = TimestampOffset(max_timestamp, last_offset)
+            self._newest = TimestampOffset(max_timestamp, Offset(last_offset))
         self._pieces.append(data)
         self._size += len(data)
         self._last_offset = last_offset
@@ -60,14 +60,14 @@ class CleanedSegmentWriter:
         self.segment.append(
             SegmentAppend(
                 data=b"".join(self._pieces),
-                last_offset=self._last_offset,
+                last_offset=Offset(self._last_offset),
                 max_timestamp=self._newest.timestamp,
                 max_timestamp_offset=self._newest.offset,
             )
         )
         self._pause(self._size)
         self._pieces, self._size = [], 0
-        self._newest = TimestampOffset(NO_TIMESTAMP, -1)
+        self._newest = TimestampOffset(NO_TIMESTAMP, Offset(-1))
 
 
 def open_cleaned(
@@ -89,7 +89,7 @@ def open_cleaned(
     return open_segment(
         files,
         directory,
-        base_offset=base_offset,
+        base_offset=Offset(base_offset),
         config=roomy,
         create=True,
         suffix=names.CLEANED_SUFFIX,

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from tailrace.model import Offset
 from tailrace.records.batch import Batch
 from tailrace.records.codecs import DecompressedTooLargeError
 from tailrace.runtime.files import Files
@@ -133,11 +134,11 @@ class CleaningRound:
         first_dirty, limit = self._plan.first_dirty, self._plan.first_uncleanable
         self._map.clear()
         self._map.skip_to(first_dirty)
-        dirty = Segments(self._segments).between(first_dirty, limit)
+        dirty = Segments(self._segments).between(Offset(first_dirty), Offset(limit))
         transactions = CleanedTransactions()
         if dirty:
             later = self._segments[self._segments.index(dirty[0]) :]
-            transactions.add_aborted(aborted_between(later, first_dirty, limit))
+            transactions.add_aborted(aborted_between(later, Offset(first_dirty), Offset(limit)))
         ends = [segment.base_offset for segment in dirty[1:]] + [limit]
         # Without a dirty segment `ends` has one entry too many, so `strict` is False.
         for segment, end in zip(dirty, ends, strict=False):
@@ -149,7 +150,7 @@ class CleaningRound:
 
     def groups(self) -> list[tuple[Segment, ...]]:
         """The segments up to the end of the map, in groups that become one segment each."""
-        by_base = {segment.base_offset: segment for segment in self._segments}
+        by_base: dict[int, Segment] = {segment.base_offset: segment for segment in self._segments}
         end = self._map.latest_offset + 1
         facts = [segment_facts(segment) for segment in self._segments if segment.base_offset < end]
         groups = group_segments(
@@ -185,4 +186,4 @@ class CleaningRound:
             base_offset=segment.base_offset,
             limit_offset=following.base_offset,
             pace=self._pace,
-        ).walk(segment.batches(first_dirty), look=look, use=use, end=segment.size)
+        ).walk(segment.batches(Offset(first_dirty)), look=look, use=use, end=segment.size)

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tailrace.errors import CorruptionError
+from tailrace.model import Offset
 from tailrace.runtime.files import Files
 from tailrace.storage import names
 from tailrace.storage.cleaner.output import CleanedSegmentWriter, discard, open_cleaned
@@ -120,7 +121,7 @@ def split_overflowed(
         CorruptionError: the log cannot be read to its end; nothing has changed.
         OSError: the device refused.
     """
-    source = open_segment(files, directory, base_offset=base_offset, config=config)
+    source = open_segment(files, directory, base_offset=Offset(base_offset), config=config)
     try:
         parts = split_segment(files, directory, source, config=config)
     finally:

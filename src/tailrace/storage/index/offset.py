@@ -12,6 +12,7 @@ import struct
 from typing import NamedTuple
 
 from tailrace.errors import CorruptionError
+from tailrace.model import Offset, Position
 from tailrace.runtime.files import Files
 from tailrace.storage.index.sparse import SparseIndex, open_sparse_index
 
@@ -22,14 +23,14 @@ assert ENTRY.size == 8
 class OffsetPosition(NamedTuple):
     """An offset, and a position in bytes at or before which its batch starts."""
 
-    offset: int
-    position: int
+    offset: Offset
+    position: Position
 
 
 class OffsetIndex:
     """The `.index` file of one segment."""
 
-    def __init__(self, base_offset: int, entries: SparseIndex) -> None:
+    def __init__(self, base_offset: Offset, entries: SparseIndex) -> None:
         self.base_offset = base_offset
         self.entries = entries
 
@@ -38,14 +39,14 @@ class OffsetIndex:
         """Whether the segment must roll before the next entry."""
         return self.entries.count >= self.entries.capacity
 
-    def lookup(self, offset: int) -> OffsetPosition:
+    def lookup(self, offset: Offset) -> OffsetPosition:
         """The last entry at or below `offset`; the segment's start when there is none."""
         _, found = self.entries.floor_entry(offset - self.base_offset)
         if found is None:
-            return OffsetPosition(self.base_offset, 0)
-        return OffsetPosition(self.base_offset + found[0], found[1])
+            return OffsetPosition(self.base_offset, Position(0))
+        return OffsetPosition(found[0] + self.base_offset, found[1])
 
-    def first_from(self, position: int) -> OffsetPosition | None:
+    def first_from(self, position: Position) -> OffsetPosition | None:
         """The first entry whose position is at least `position`, or None.
 
         No batch that starts before `position` has an offset as large as that entry's.
@@ -54,15 +55,15 @@ class OffsetIndex:
         if number >= self.entries.count:
             return None
         relative, found = self.entries.entry(number)
-        return OffsetPosition(self.base_offset + relative, found)
+        return OffsetPosition(relative + self.base_offset, found)
 
-    def append(self, offset: int, position: int) -> None:
+    def append(self, offset: Offset, position: Position) -> None:
         """Add an entry: the append with last offset `offset` starts at `position`."""
         last = self.entries.last_or_none()
         assert last is None or offset - self.base_offset > last[0]
         self.entries.append(offset - self.base_offset, position)
 
-    def truncate_to(self, offset: int, *, bytes_max: int) -> None:
+    def truncate_to(self, offset: Offset, *, bytes_max: int) -> None:
         """Remove the entries at or above `offset`; the file gets `bytes_max` of room again.
 
         Raises:
@@ -91,7 +92,9 @@ class OffsetIndex:
             )
 
 
-def open_offset_index(files: Files, path: str, *, base_offset: int, bytes_max: int) -> OffsetIndex:
+def open_offset_index(
+    files: Files, path: str, *, base_offset: Offset, bytes_max: int
+) -> OffsetIndex:
     """Open or create the index with `bytes_max` preallocated."""
     capacity = bytes_max // ENTRY.size
     return OffsetIndex(base_offset, open_sparse_index(files, path, ENTRY, capacity=capacity))

@@ -22,7 +22,7 @@ after; the callers compare the entry with the log.
 
 import struct
 import threading
-from typing import Final
+from typing import Any, Final
 
 from tailrace.errors import CorruptionError
 from tailrace.runtime.files import Buffer, CutMeanwhileError, File, FileCutError, Files
@@ -36,7 +36,11 @@ that were written: with the usual interval of 4 KiB, at most 128 KiB of it, or 3
 
 
 class SparseIndex:
-    """Entries of one `struct` format; the caller knows what the fields mean."""
+    """Entries of one `struct` format.
+
+    The fields are `Any`, because the caller knows what they mean: `OffsetIndex` has offsets and
+    positions in them, `TimeIndex` timestamps and offsets.
+    """
 
     def __init__(self, *, path: str, entry: struct.Struct, file: File, count: int) -> None:
         self.path = path
@@ -56,9 +60,9 @@ class SparseIndex:
         """Number of entries that the file has room for."""
         self.odd_bytes = size % entry.size
         """Bytes behind the last entry when the file was opened; any at all mean damage."""
-        self._newest: tuple[int, tuple[int, ...]] | None = None
+        self._newest: tuple[int, tuple[Any, ...]] | None = None
         """The last entry once it was read or written, and its number."""
-        self._oldest: tuple[int, ...] | None = None
+        self._oldest: tuple[Any, ...] | None = None
         """The first entry once it was read or written."""
 
     def check_length(self) -> None:
@@ -73,7 +77,7 @@ class SparseIndex:
                 path=self.path,
             )
 
-    def entry(self, number: int) -> tuple[int, ...]:
+    def entry(self, number: int) -> tuple[Any, ...]:
         """The fields of entry `number`, from 0 to count - 1.
 
         Raises:
@@ -83,7 +87,7 @@ class SparseIndex:
         assert 0 <= number < self.count
         return self._entry.unpack(self._read(number, number + 1))
 
-    def last_or_none(self) -> tuple[int, ...] | None:
+    def last_or_none(self) -> tuple[Any, ...] | None:
         """The newest entry, or None.
 
         Raises:
@@ -100,7 +104,7 @@ class SparseIndex:
         """
         return self.floor_entry(key, field=field)[0]
 
-    def floor_entry(self, key: int, *, field: int = 0) -> tuple[int, tuple[int, ...] | None]:
+    def floor_entry(self, key: int, *, field: int = 0) -> tuple[int, tuple[Any, ...] | None]:
         """The number that `floor` gives, and the fields of that entry.
 
         Raises:
@@ -242,7 +246,7 @@ class SparseIndex:
         if waiting:
             self._file.write(first * self._entry.size, waiting)
 
-    def _numbered_last(self) -> tuple[int, tuple[int, ...]] | None:
+    def _numbered_last(self) -> tuple[int, tuple[Any, ...]] | None:
         """The newest entry and its number, consistent although another thread may append."""
         number, newest = self.count - 1, self._newest
         if number < 0:
@@ -251,7 +255,7 @@ class SparseIndex:
             newest = self._newest = number, self.entry(number)
         return newest
 
-    def _first(self) -> tuple[int, ...]:
+    def _first(self) -> tuple[Any, ...]:
         oldest = self._oldest
         if oldest is None:
             oldest = self._oldest = self.entry(0)

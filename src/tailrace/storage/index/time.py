@@ -13,7 +13,7 @@ from bisect import bisect_left
 from typing import NamedTuple
 
 from tailrace.errors import CorruptionError
-from tailrace.model import NO_TIMESTAMP
+from tailrace.model import NO_TIMESTAMP, Offset
 from tailrace.runtime.files import Files
 from tailrace.storage.index.sparse import SparseIndex, open_sparse_index
 
@@ -25,13 +25,13 @@ class TimestampOffset(NamedTuple):
     """A timestamp in milliseconds, and an offset; no record up to it has a larger timestamp."""
 
     timestamp: int
-    offset: int
+    offset: Offset
 
 
 class TimeIndex:
     """The `.timeindex` file of one segment."""
 
-    def __init__(self, base_offset: int, entries: SparseIndex) -> None:
+    def __init__(self, base_offset: Offset, entries: SparseIndex) -> None:
         self.base_offset = base_offset
         self.entries = entries
 
@@ -46,23 +46,23 @@ class TimeIndex:
         fields = self.entries.last_or_none()
         if fields is None:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        return TimestampOffset(fields[0], self.base_offset + fields[1])
+        return TimestampOffset(fields[0], fields[1] + self.base_offset)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The last entry at or below `timestamp`; (-1, base offset) when there is none."""
         _, found = self.entries.floor_entry(timestamp)
         if found is None:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        return TimestampOffset(found[0], self.base_offset + found[1])
+        return TimestampOffset(found[0], found[1] + self.base_offset)
 
-    def maybe_append(self, timestamp: int, offset: int) -> None:
+    def maybe_append(self, timestamp: int, offset: Offset) -> None:
         """Add an entry if `timestamp` is larger than that of the last one."""
         last = self.entries.last_or_none() or (NO_TIMESTAMP, 0)
         if timestamp > last[0]:
             assert offset >= self.base_offset + last[1]
             self.entries.append(timestamp, offset - self.base_offset)
 
-    def truncate_to(self, offset: int, *, bytes_max: int) -> None:
+    def truncate_to(self, offset: Offset, *, bytes_max: int) -> None:
         """Remove the entries at or above `offset`; the file gets `bytes_max` of room again.
 
         Raises:
@@ -91,7 +91,7 @@ class TimeIndex:
             )
 
 
-def open_time_index(files: Files, path: str, *, base_offset: int, bytes_max: int) -> TimeIndex:
+def open_time_index(files: Files, path: str, *, base_offset: Offset, bytes_max: int) -> TimeIndex:
     """Open or create the index with `bytes_max` preallocated."""
     capacity = bytes_max // ENTRY.size
     return TimeIndex(base_offset, open_sparse_index(files, path, ENTRY, capacity=capacity))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import ClassVar, NamedTuple
 
-from tailrace.model import Codec
+from tailrace.model import Codec, Offset
 from tailrace.reading.reader import open_log_reader
 from tailrace.records.batch import Batch, stamp
 from tailrace.records.builder import BatchBuilder, Record, records_of
@@ -96,7 +96,9 @@ class Shelf:
             self.segments[-1].sync()
         self.end = self.end if base_offset is None else base_offset
         self.segments.append(
-            open_segment(self.files, FOLDER, base_offset=self.end, config=self.config, create=True)
+            open_segment(
+                self.files, FOLDER, base_offset=Offset(self.end), config=self.config, create=True
+            )
         )
         self.files.sync_directory(FOLDER)
 
@@ -172,9 +174,9 @@ class Shelf:
         self.segments[-1].append(
             SegmentAppend(
                 data=stored,
-                last_offset=last,
+                last_offset=Offset(last),
                 max_timestamp=max_timestamp,
-                max_timestamp_offset=last,
+                max_timestamp_offset=Offset(last),
             )
         )
         self.end = last + 1

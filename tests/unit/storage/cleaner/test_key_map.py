@@ -2,6 +2,7 @@
 
 import pytest
 
+from tailrace.model import Offset
 from tailrace.records.batch import Batch
 from tailrace.records.checks import CorruptRecordError
 from tailrace.storage.cleaner.key_map import SIZE_BYTES_MIN, KeyMap
@@ -54,7 +55,7 @@ def test_the_map_has_the_last_offset_of_every_key_in_the_range() -> None:
         # The older record of a mapped key goes, that of any other key stays.
         inside, outside = b"%d" % first, b"%d" % (limit + 1)
         batch = batch_of(inside, outside)
-        batch.base_offset = -5
+        batch.base_offset = Offset(-5)
         run = run_of(batch, latest_offset=10**6)
         cleaning._map.choose(run)
         assert list(run.keeps) == [0, 1]
@@ -120,7 +121,7 @@ def test_the_larger_offset_of_a_key_counts() -> None:
     """The largest offset of a key is kept, in whatever order the records come."""
     keys = KeyMap(1 << 12)
     late = batch_of(b"a")
-    late.base_offset = 900
+    late.base_offset = Offset(900)
     assert put(keys, late)
     assert put(keys, batch_of(b"a"))
     assert kept(keys, b"a") == []

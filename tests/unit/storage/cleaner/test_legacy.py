@@ -2,7 +2,7 @@
 
 import pytest
 
-from tailrace.model import Codec, TimestampType
+from tailrace.model import Codec, Position, TimestampType
 from tailrace.records.batch import LegacyEntry
 from tailrace.records.builder import records_of
 from tailrace.records.codecs import compress
@@ -51,7 +51,7 @@ def test_entries_that_stay_are_copied_and_others_go(magic: int) -> None:
     shelf.roll()
     shelf.clean()
     log = shelf.segments[0].log
-    assert bytes(log.read(0, log.size)) == entries[2] + entries[3]
+    assert bytes(log.read(Position(0), log.size)) == entries[2] + entries[3]
 
 
 @CODECS
@@ -89,7 +89,7 @@ def test_a_wrapper_that_loses_nothing_is_copied(magic: int, codec: Codec) -> Non
     shelf.roll()
     shelf.clean()
     log = shelf.segments[0].log
-    assert bytes(log.read(0, log.size)) == data
+    assert bytes(log.read(Position(0), log.size)) == data
 
 
 def test_a_wrapper_of_append_time_keeps_its_time() -> None:
@@ -128,9 +128,9 @@ def test_messages_of_a_foreign_format_inside_a_wrapper_are_mended() -> None:
     shelf.clean()
     assert [record.offset for record in shelf.records()] == [27, 28, 50, 51]
     assert all(record.value == b"%d" % record.offset for record in shelf.records())
-    again = bytes(shelf.segments[0].log.read(0, shelf.segments[0].size))
+    again = bytes(shelf.segments[0].log.read(Position(0), shelf.segments[0].size))
     shelf.clean()
-    assert bytes(shelf.segments[0].log.read(0, shelf.segments[0].size)) == again
+    assert bytes(shelf.segments[0].log.read(Position(0), shelf.segments[0].size)) == again
     inner = [LegacyMessage(1, n, b"%d" % (3 + n), b"%d" % (50 + n), -1) for n in range(2)]
     value = bytes(compress(Codec.GZIP, write_all_legacy(inner)))
     assert write_legacy(LegacyMessage(1, 51, None, value, -1, Codec.GZIP)) in again
@@ -171,4 +171,4 @@ def test_the_last_entry_of_a_round_stays_though_it_is_obsolete(magic: int) -> No
     shelf.roll()
     shelf.append_keys(1)
     shelf.clean()
-    assert bytes(shelf.segments[0].log.read(0, len(data))) == data
+    assert bytes(shelf.segments[0].log.read(Position(0), len(data))) == data

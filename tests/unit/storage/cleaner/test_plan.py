@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tailrace.config.settings import INT32_MAX
-from tailrace.model import TopicPartition
+from tailrace.model import Offset, TopicPartition
 from tailrace.storage.cleaner.facts import log_facts
 from tailrace.storage.cleaner.plan import (
     CleanableSegment,
@@ -289,7 +289,13 @@ def test_facts_are_read_from_segments() -> None:
     shelf.append_keys(3, timestamp=NOW + 50)
     shelf.roll()
     shelf.files.set_modified_ms(shelf.segments[1].log.path, 77)
-    positions = Positions(log_start=0, recovery_point=0, last_stable=3, high_watermark=3, log_end=3)
+    positions = Positions(
+        log_start=Offset(0),
+        recovery_point=Offset(0),
+        last_stable=Offset(3),
+        high_watermark=Offset(3),
+        log_end=Offset(3),
+    )
     first, active = log_facts(shelf.segments, positions).segments
     assert first.size_bytes == shelf.segments[0].size
     assert first.first_timestamp_ms == NOW + 1

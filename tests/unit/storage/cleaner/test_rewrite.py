@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.errors import CorruptionError
-from tailrace.model import Codec, TimestampType
+from tailrace.model import Codec, Offset, Position, TimestampType
 from tailrace.records import layout
 from tailrace.records.builder import BatchBuilder, records_of
 from tailrace.storage.cleaner.rewrite import CleaningAbortedError, CleaningRound, Pace
@@ -365,7 +365,7 @@ def test_a_batch_that_is_cut_short_is_corruption() -> None:
     shelf.append((b"0", b"\x00" * 2000))
     shelf.append((b"1", b"\x00" * 2000))
     shelf.roll()
-    shelf.segments[0].log.truncate(3000)
+    shelf.segments[0].log.truncate(Position(3000))
     with pytest.raises(CorruptionError, match="not whole"):
         shelf.clean()
 
@@ -439,6 +439,6 @@ def test_indexes_of_a_new_segment_lead_to_its_batches() -> None:
     for batch in shelf.batches():
         _, found = next(segment.batches(batch.last_offset))
         assert found.base_offset == batch.base_offset
-        found_timestamp = segment.find_timestamp(batch.max_timestamp, start_offset=0)
+        found_timestamp = segment.find_timestamp(batch.max_timestamp, start_offset=Offset(0))
         assert found_timestamp == (batch.max_timestamp, batch.last_offset)
     assert [record.offset for record in read_back(shelf.files)] == shelf.offsets()

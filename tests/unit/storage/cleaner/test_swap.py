@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace.errors import CorruptionError
+from tailrace.model import Offset, Position
 from tailrace.records.builder import Record
 from tailrace.storage import names
 from tailrace.storage.cleaner import swap
@@ -122,7 +123,7 @@ def test_an_exchange_by_file_names() -> None:
         f"{7:020d}.index", f"{7:020d}.log", f"{7:020d}.timeindex",
     ]  # fmt: skip
     assert shelf.segments[0].log.path == f"{FOLDER}/{stems[0]}.log"
-    reopened = open_segment(shelf.files, FOLDER, base_offset=0, config=shelf.config)
+    reopened = open_segment(shelf.files, FOLDER, base_offset=Offset(0), config=shelf.config)
     assert reopened.transactions.entries() == (AbortedTxn(1, 2, 5, 6),)
     assert reopened.offset_index.entries.count == shelf.segments[0].offset_index.entries.count
 
@@ -261,7 +262,7 @@ def overflowed() -> Shelf:
         other = Shelf()
         other.roll(offset)
         other.append_keys(1, at=offset)
-        log.append(bytes(other.segments[-1].log.read(0, other.segments[-1].size)))
+        log.append(bytes(other.segments[-1].log.read(Position(0), other.segments[-1].size)))
         shelf.end = other.end
     shelf.roll()
     return shelf
@@ -280,7 +281,8 @@ def test_a_segment_with_offsets_too_far_apart_is_refused_and_split() -> None:
     assert bases == [0, FAR, 2 * FAR + 5]
     assert [record.offset for record in read_back(shelf.files)] == before
     shelf.segments[:1] = [
-        open_segment(shelf.files, FOLDER, base_offset=base, config=shelf.config) for base in bases
+        open_segment(shelf.files, FOLDER, base_offset=Offset(base), config=shelf.config)
+        for base in bases
     ]
     for segment in shelf.segments[:-1]:
         segment.finish()
@@ -314,7 +316,9 @@ def test_a_segment_whose_first_batch_is_too_far_keeps_an_empty_part_at_its_base(
     other = Shelf()
     other.roll(FAR)
     other.append_keys(1)
-    shelf.segments[-1].log.append(bytes(other.segments[-1].log.read(0, other.segments[-1].size)))
+    shelf.segments[-1].log.append(
+        bytes(other.segments[-1].log.read(Position(0), other.segments[-1].size))
+    )
     shelf.segments[-1].close()
     bases = swap.split_overflowed(shelf.files, FOLDER, base_offset=0, config=shelf.config)
     assert bases == [0, FAR]
@@ -325,7 +329,7 @@ def test_a_split_of_a_damaged_segment_changes_nothing() -> None:
     """The parts are removed, and the segment is as it was."""
     shelf = overflowed()
     size = shelf.segments[0].size
-    shelf.segments[0].log.truncate(size - 10)
+    shelf.segments[0].log.truncate(Position(size - 10))
     shelf.segments[0].close()
     listed = shelf.files.list(FOLDER)
     with pytest.raises(CorruptionError, match="not whole"):

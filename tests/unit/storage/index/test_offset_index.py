@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace.errors import CorruptionError
+from tailrace.model import Offset, Position
 from tailrace.storage.index.offset import ENTRY, OffsetIndex, open_offset_index
 from tailrace.storage.index.sparse import WAITING_ENTRIES_MAX
 from tailrace.testing import DiskFault, MemoryFiles
@@ -16,14 +17,14 @@ NAME = "00000000000000000100.index"
 
 def opened(files: MemoryFiles, bytes_max: int = 100) -> OffsetIndex:
     """The index of a segment with base offset 100."""
-    return open_offset_index(files, NAME, base_offset=100, bytes_max=bytes_max)
+    return open_offset_index(files, NAME, base_offset=Offset(100), bytes_max=bytes_max)
 
 
 def filled(files: MemoryFiles) -> OffsetIndex:
     """Entries for 101, 110 and 150."""
     index = opened(files)
     for offset, position in ((101, 70), (110, 200), (150, 900)):
-        index.append(offset, position)
+        index.append(Offset(offset), Position(position))
     return index
 
 
@@ -45,16 +46,16 @@ def test_a_new_index_has_its_full_size_rounded_down() -> None:
 )  # fmt: skip
 def test_lookup_gives_the_floor_entry(offset: int, found: tuple[int, int]) -> None:
     """The last entry at or below, or the start of the segment."""
-    assert filled(MemoryFiles()).lookup(offset) == found
+    assert filled(MemoryFiles()).lookup(Offset(offset)) == found
 
 
 def test_an_empty_index_leads_to_the_start_of_the_segment() -> None:
     """An offset below the first entry leads there too; one above the last entry, to the last."""
     index = opened(MemoryFiles())
-    assert index.lookup(100) == index.lookup(10**9) == (100, 0)
-    index.append(101, 70)
-    index.append(103, 90)
-    assert [index.lookup(offset)[1] for offset in (100, 101, 102, 103, 10**9)] == [
+    assert index.lookup(Offset(100)) == index.lookup(Offset(10**9)) == (100, 0)
+    index.append(Offset(101), Position(70))
+    index.append(Offset(103), Position(90))
+    assert [index.lookup(Offset(offset))[1] for offset in (100, 101, 102, 103, 10**9)] == [
         0, 70, 70, 90, 90,
     ]  # fmt: skip
 
@@ -74,7 +75,7 @@ def long(files: MemoryFiles, count: int) -> OffsetIndex:
     """Entries for 101, 102, ... at positions 10, 20, ..."""
     index = opened(files, bytes_max=8 * 100)
     for number in range(1, count + 1):
-        index.append(100 + number, 10 * number)
+        index.append(Offset(100 + number), Position(10 * number))
     return index
 
 
@@ -83,7 +84,7 @@ def test_entries_are_written_together() -> None:
     files = MemoryFiles()
     index = long(files, WAITING_ENTRIES_MAX - 1)
     assert written(files) == []
-    index.append(500, 5000)
+    index.append(Offset(500), Position(5000))
     assert len(written(files)) == WAITING_ENTRIES_MAX
 
 
@@ -92,8 +93,8 @@ def test_entries_that_wait_are_found(count: int) -> None:
     """By offset and by position, whether an entry is in the file or waits."""
     index = long(MemoryFiles(), count)
     for number in range(1, count + 1):
-        assert index.lookup(100 + number) == (100 + number, 10 * number)
-        assert index.first_from(10 * number - 1) == (100 + number, 10 * number)
+        assert index.lookup(Offset(100 + number)) == (100 + number, 10 * number)
+        assert index.first_from(Position(10 * number - 1)) == (100 + number, 10 * number)
 
 
 @pytest.mark.parametrize("count", [1, WAITING_ENTRIES_MAX + 5])
@@ -103,7 +104,7 @@ def test_a_flush_writes_the_entries_that_wait(count: int) -> None:
     index = long(files, count)
     index.entries.sync()
     assert len(written(files)) == count
-    index.append(500, 5000)
+    index.append(Offset(500), Position(5000))
     index.entries.trim()
     assert written(files) == [*((n, 10 * n) for n in range(1, count + 1)), (400, 5000)]
 
@@ -114,9 +115,9 @@ def test_entries_that_are_taken_back_are_replaced(count: int) -> None:
     files = MemoryFiles()
     index = long(files, count)
     index.entries.take_back(count - 2)
-    assert index.lookup(10**6) == (100 + count - 2, 10 * (count - 2))
-    index.append(500, 5000)
-    assert index.lookup(10**6) == (500, 5000)
+    assert index.lookup(Offset(10**6)) == (100 + count - 2, 10 * (count - 2))
+    index.append(Offset(500), Position(5000))
+    assert index.lookup(Offset(10**6)) == (500, 5000)
     index.entries.trim()
     assert written(files)[count - 3 :] == [(count - 2, 10 * (count - 2)), (400, 5000)]
 
@@ -127,10 +128,10 @@ def test_a_failed_entry_does_not_count() -> None:
     index = long(files, WAITING_ENTRIES_MAX - 1)
     files.faults.append(DiskFault(operation="write"))
     with pytest.raises(OSError, match="error"):
-        index.append(500, 5000)
+        index.append(Offset(500), Position(5000))
     files.faults.clear()
-    assert index.lookup(10**6)[0] == 100 + WAITING_ENTRIES_MAX - 1
-    index.append(600, 6000)
+    assert index.lookup(Offset(10**6))[0] == 100 + WAITING_ENTRIES_MAX - 1
+    index.append(Offset(600), Position(6000))
     assert written(files)[-2:] == [
         (WAITING_ENTRIES_MAX - 1, 10 * (WAITING_ENTRIES_MAX - 1)), (500, 6000),
     ]  # fmt: skip
@@ -152,8 +153,8 @@ def test_there_is_no_entry_beyond_those_in_use(number: int) -> None:
 )  # fmt: skip
 def test_the_first_entry_from_a_position_on(position: int, found: tuple[int, int] | None) -> None:
     """The entry bounds the offsets before a position; behind the last entry there is none."""
-    assert filled(MemoryFiles()).first_from(position) == found
-    assert opened(MemoryFiles()).first_from(position) is None
+    assert filled(MemoryFiles()).first_from(Position(position)) == found
+    assert opened(MemoryFiles()).first_from(Position(position)) is None
 
 
 def test_an_append_during_a_search_by_position_gives_no_entry_before_it() -> None:
@@ -168,13 +169,13 @@ def test_an_append_during_a_search_by_position_gives_no_entry_before_it() -> Non
             if "storage/index/" in frame.f_code.co_filename and event == "line":
                 left -= 1
                 if left == -1:
-                    index.append(160, 1500)
+                    index.append(Offset(160), Position(1500))
             return trace
 
         before = sys.gettrace()
         sys.settrace(trace)
         try:
-            found = index.first_from(1000)
+            found = index.first_from(Position(1000))
         finally:
             sys.settrace(before)
         return found, left < 0
@@ -190,29 +191,29 @@ def test_an_append_during_a_search_by_position_gives_no_entry_before_it() -> Non
 def test_every_offset_of_a_long_index_finds_its_floor() -> None:
     """Binary search agrees with a scan, at and between all entries."""
     index = opened(MemoryFiles(), bytes_max=8 * 37)
-    entries = [(100 + 3 * number, 50 * number) for number in range(1, 38)]
+    entries = [(Offset(100 + 3 * number), Position(50 * number)) for number in range(1, 38)]
     for entry in entries:
         index.append(*entry)
     for offset in range(98, 220):
         floor = max((entry for entry in entries if entry[0] <= offset), default=(100, 0))
-        assert index.lookup(offset) == floor
+        assert index.lookup(Offset(offset)) == floor
 
 
 def test_offsets_must_rise() -> None:
     """An entry at or below the last one is a mistake of ours."""
     with pytest.raises(AssertionError):
-        filled(MemoryFiles()).append(150, 1000)
+        filled(MemoryFiles()).append(Offset(150), Position(1000))
 
 
 def test_a_full_index_takes_no_more() -> None:
     """`is_full` says so first, and the segment rolls."""
     index = opened(MemoryFiles(), bytes_max=16)
-    index.append(101, 1)
+    index.append(Offset(101), Position(1))
     seen = [index.is_full]
-    index.append(102, 2)
+    index.append(Offset(102), Position(2))
     assert [*seen, index.is_full] == [False, True]
     with pytest.raises(AssertionError):
-        index.append(103, 3)
+        index.append(Offset(103), Position(3))
 
 
 def test_trimmed_and_opened_again_it_has_its_entries_and_its_room() -> None:
@@ -224,9 +225,9 @@ def test_trimmed_and_opened_again_it_has_its_entries_and_its_room() -> None:
     assert len(files.content(NAME)) == 24
     again = opened(files)
     assert (again.entries.count, again.entries.capacity) == (3, 12)
-    assert again.lookup(120) == (110, 200)
-    again.append(160, 1000)
-    assert again.lookup(160) == (160, 1000)
+    assert again.lookup(Offset(120)) == (110, 200)
+    again.append(Offset(160), Position(1000))
+    assert again.lookup(Offset(160)) == (160, 1000)
 
 
 def test_an_index_with_more_entries_than_room_keeps_them() -> None:
@@ -235,7 +236,7 @@ def test_an_index_with_more_entries_than_room_keeps_them() -> None:
     filled(files).entries.trim()
     again = opened(files, bytes_max=8)
     assert again.is_full
-    assert again.lookup(150) == (150, 900)
+    assert again.lookup(Offset(150)) == (150, 900)
 
 
 @pytest.mark.parametrize(
@@ -246,11 +247,11 @@ def test_truncate_keeps_the_entries_below_the_offset(offset: int, kept: int) -> 
     files = MemoryFiles()
     index = filled(files)
     entries = [index.entries.entry(number) for number in range(3)]
-    index.truncate_to(offset, bytes_max=100)
+    index.truncate_to(Offset(offset), bytes_max=100)
     assert [index.entries.entry(number) for number in range(index.entries.count)] == entries[:kept]
     assert files.content(NAME)[8 * kept :] == bytes(96 - 8 * kept)
-    index.append(160, 1000)
-    assert index.lookup(160) == (160, 1000)
+    index.append(Offset(160), Position(1000))
+    assert index.lookup(Offset(160)) == (160, 1000)
 
 
 def test_a_trimmed_index_has_its_full_room_after_truncate() -> None:
@@ -258,7 +259,7 @@ def test_a_trimmed_index_has_its_full_room_after_truncate() -> None:
     index = filled(MemoryFiles())
     index.entries.trim()
     assert index.is_full
-    index.truncate_to(10**9, bytes_max=100)
+    index.truncate_to(Offset(10**9), bytes_max=100)
     assert (index.entries.count, index.entries.capacity) == (3, 12)
 
 
@@ -267,7 +268,7 @@ def test_a_search_that_is_under_way_outlives_truncate() -> None:
     files = MemoryFiles()
     index = filled(files)
     sizes = [len(files.content(NAME))]
-    index.truncate_to(0, bytes_max=100)
+    index.truncate_to(Offset(0), bytes_max=100)
     assert [*sizes, len(files.content(NAME))] == [96, 96]
     assert not any(operation == "resize" for operation, _ in files.operations[-1:])
 
@@ -279,7 +280,7 @@ def test_a_failed_trim_leaves_the_index_usable() -> None:
     files.faults.append(DiskFault(operation="resize"))
     with pytest.raises(OSError, match="error"):
         index.entries.trim()
-    assert index.lookup(120) == (110, 200)
+    assert index.lookup(Offset(120)) == (110, 200)
     files.faults.clear()
     index.entries.trim()
     assert len(files.content(NAME)) == 24
@@ -307,6 +308,6 @@ def test_sound_indexes_pass_the_check() -> None:
     """Empty, a single entry at the base offset, and several."""
     opened(MemoryFiles()).check(log_size=0)
     filled(MemoryFiles()).check(log_size=901)
-    other = open_offset_index(MemoryFiles(), NAME, base_offset=100, bytes_max=80)
-    other.append(100, 0)
+    other = open_offset_index(MemoryFiles(), NAME, base_offset=Offset(100), bytes_max=80)
+    other.append(Offset(100), Position(0))
     other.check(log_size=1)

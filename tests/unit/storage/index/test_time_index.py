@@ -3,6 +3,7 @@
 import pytest
 
 from tailrace.errors import CorruptionError
+from tailrace.model import Offset
 from tailrace.storage.index.time import ENTRY, TimeIndex, TimestampOffset, open_time_index
 from tailrace.testing import MemoryFiles
 
@@ -11,13 +12,13 @@ NAME = "00000000000000000100.timeindex"
 
 def opened(files: MemoryFiles, bytes_max: int = 100) -> TimeIndex:
     """The index of a segment with base offset 100."""
-    return open_time_index(files, NAME, base_offset=100, bytes_max=bytes_max)
+    return open_time_index(files, NAME, base_offset=Offset(100), bytes_max=bytes_max)
 
 
 def filled(files: MemoryFiles) -> TimeIndex:
     """Entries at 1000, 2000 and 2500 ms."""
     index = opened(files)
-    for entry in ((1000, 103), (2000, 110), (2500, 110)):
+    for entry in ((1000, Offset(103)), (2000, Offset(110)), (2500, Offset(110))):
         index.maybe_append(*entry)
     return index
 
@@ -65,7 +66,7 @@ def test_the_last_entry_is_the_newest() -> None:
     """The last entry is the newest after each append."""
     index = opened(MemoryFiles())
     seen = [index.last]
-    for entry in ((1000, 103), (2000, 110)):
+    for entry in ((1000, Offset(103)), (2000, Offset(110))):
         index.maybe_append(*entry)
         seen.append(index.last)
     assert seen == [(-1, 100), (1000, 103), (2000, 110)]
@@ -75,7 +76,7 @@ def test_offsets_must_not_fall() -> None:
     """A younger record at a lower offset is a mistake of ours."""
     index = filled(MemoryFiles())
     with pytest.raises(AssertionError):
-        index.maybe_append(3000, 109)
+        index.maybe_append(3000, Offset(109))
     assert index.entries.count == 3
 
 
@@ -84,8 +85,8 @@ def test_truncate_keeps_the_entries_below_the_offset(offset: int, kept: int) -> 
     """Entries that share an offset go together; the rest are zeros in a file of full size."""
     files = MemoryFiles()
     index = filled(files)
-    last = (TimestampOffset(-1, 100), (1000, 103), (2000, 110), (2500, 110))[kept]
-    index.truncate_to(offset, bytes_max=100)
+    last = (TimestampOffset(-1, Offset(100)), (1000, 103), (2000, 110), (2500, 110))[kept]
+    index.truncate_to(Offset(offset), bytes_max=100)
     assert (index.entries.count, index.last) == (kept, last)
     assert files.content(NAME)[12 * kept :] == bytes(96 - 12 * kept)
 
@@ -95,9 +96,9 @@ def test_only_a_change_in_whole_entries_resizes_the_file() -> None:
     files = MemoryFiles()
     index = opened(files, bytes_max=96)
     before = len(files.operations)
-    index.truncate_to(100, bytes_max=107)
+    index.truncate_to(Offset(100), bytes_max=107)
     assert len(files.operations) == before
-    index.truncate_to(100, bytes_max=108)
+    index.truncate_to(Offset(100), bytes_max=108)
     assert [operation for operation, _ in files.operations[before:]] == ["resize"]
     assert index.entries.capacity == 9
 
@@ -105,8 +106,8 @@ def test_only_a_change_in_whole_entries_resizes_the_file() -> None:
 def test_only_a_larger_timestamp_makes_an_entry() -> None:
     """Equal and older ones say nothing new."""
     index = filled(MemoryFiles())
-    index.maybe_append(2500, 120)
-    index.maybe_append(10, 130)
+    index.maybe_append(2500, Offset(120))
+    index.maybe_append(10, Offset(130))
     assert index.entries.count == 3
     assert index.last == (2500, 110)
 
@@ -115,9 +116,9 @@ def test_the_last_slot_is_kept_for_the_roll() -> None:
     """The index counts as full with one slot left, and that one can still be used."""
     index = opened(MemoryFiles(), bytes_max=24)
     seen = [index.is_full]
-    index.maybe_append(1, 100)
+    index.maybe_append(1, Offset(100))
     assert [*seen, index.is_full] == [False, True]
-    index.maybe_append(2, 101)
+    index.maybe_append(2, Offset(101))
     assert index.last == (2, 101)
 
 
@@ -148,5 +149,5 @@ def test_sound_indexes_pass_the_check() -> None:
     opened(MemoryFiles()).check()
     filled(MemoryFiles()).check()
     index = opened(MemoryFiles())
-    index.maybe_append(0, 100)
+    index.maybe_append(0, Offset(100))
     index.check()
