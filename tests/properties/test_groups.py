@@ -25,7 +25,7 @@ from tests.unit.coordinator.groups.stage import GROUP, Broker, Member, subscript
 
 T = TypeVar("T")
 Step = tuple[str, Any]
-"""What happens, and to which consumer, how often, or for how many seconds."""
+"""An event, and a number: its consumer, how often it happens, or its seconds."""
 PARTITIONS = 6
 STATIC = (None, None, None, "one", "two")
 """The instance id of each consumer."""
@@ -44,9 +44,9 @@ class ShakyBroker(Broker):
     """A broker behind a network that loses things."""
 
     requests_lost = 0
-    """How many of the next requests are lost."""
+    """Number of the next requests that are lost."""
     replies_lost = 0
-    """How many of the next replies are lost."""
+    """Number of the next replies that are lost."""
     starts = 0
 
     async def run(self, decide: Callable[[GroupMachine, int], Decision[T]]) -> T:
@@ -77,7 +77,7 @@ class ShakyBroker(Broker):
 
 @dataclass
 class Witness:
-    """What all consumers have seen, which must fit together."""
+    """The views of all consumers, which must fit together."""
 
     names: dict[str, str] = field(default_factory=dict)
     """The consumer of each member id."""
@@ -305,7 +305,7 @@ FAULTS = (
 
 
 def steps_of(seed: int) -> Iterator[Step]:
-    """What happens, one after the other: consumers start, time passes, and things go wrong."""
+    """Events, one after the other: consumers start, time passes, and things go wrong."""
     chance = random.Random(seed)
     for _ in range(chance.randrange(10, 60)):
         number = chance.randrange(len(STATIC))
