@@ -16,8 +16,6 @@ async def handle_heartbeat(
     services: Services, _: RequestHeader, request: HeartbeatRequest
 ) -> HeartbeatResponse:
     """Begin the member's session anew."""
-    if not request.group_id:
-        return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     answer = await decide(services, request.group_id, lambda groups, _: groups.heartbeat(request))
     if answer is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         return HeartbeatResponse(error_code=ErrorCode.NONE)

@@ -14,7 +14,6 @@ from tailrace.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
-    MemberResponse,
 )
 
 MEMBERS_SINCE = 3
@@ -28,26 +27,12 @@ async def handle_leave_group(
     if is_single:
         only = MemberIdentity(member_id=request.member_id)
         request = dataclasses.replace(request, members=(only,))
-    if not request.group_id:
-        answer: LeaveGroupResponse | ErrorCode = ErrorCode.INVALID_GROUP_ID
-    else:
-        leaving = request
-        answer = await decide(
-            services, request.group_id, lambda groups, now: groups.leave(leaving, now)
-        )
-    if isinstance(answer, ErrorCode):
-        # Kafka says of a group that is not there that none of the members is.
-        return LeaveGroupResponse(error_code=answer)
-    if is_single and not answer.error_code:
-        return LeaveGroupResponse(error_code=answer.members[0].error_code)
-    if answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID and not is_single:
-        return LeaveGroupResponse(members=tuple(map(_unknown, request.members)))
-    return answer
-
-
-def _unknown(member: MemberIdentity) -> MemberResponse:
-    return MemberResponse(
-        member_id=member.member_id,
-        group_instance_id=member.group_instance_id,
-        error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+    leaving = request
+    answer = await decide(
+        services, request.group_id, lambda groups, now: groups.leave(leaving, now)
     )
+    if isinstance(answer, ErrorCode):
+        return LeaveGroupResponse(error_code=answer)
+    if is_single and answer.members:
+        return LeaveGroupResponse(error_code=answer.error_code or answer.members[0].error_code)
+    return answer

@@ -21,8 +21,6 @@ async def handle_offset_delete(
     services: Services, _: RequestHeader, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse:
     """Delete what exists, and answer for each partition."""
-    if not request.group_id:
-        return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     asked = [
         TopicPartition(topic.name, each.partition_index)
         for topic in request.topics

@@ -108,10 +108,14 @@ async def _fetch(
         if topic.code is ErrorCode.NONE
         for index in topic.indexes
     ]  # fmt: skip
+    # An offset of a topic that was deleted and created again counts no more.
+    ids = {each.name: each.topic_id for each in asked or () if each.topic_id != NO_UUID}
     answer = await decide(
         services,
         group.group_id,
-        lambda groups, _: groups.fetch_offsets(group.group_id, wanted, is_stable=is_stable),
+        lambda groups, _: groups.fetch_offsets(
+            group.group_id, wanted, is_stable=is_stable, topic_ids=ids
+        ),
     )
     if isinstance(answer, ErrorCode):
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=answer)
@@ -154,13 +158,6 @@ def _answered(
         for index in topic.indexes:
             each = found.get(TopicPartition(topic.name, index), NOTHING)
             committed = each.committed
-            # An offset of a topic that was deleted and created again counts no more.
-            if (
-                committed is not None
-                and NO_UUID not in (topic.topic_id, committed.topic_id)
-                and (committed.topic_id != topic.topic_id)
-            ):
-                committed = None
             partitions.append(
                 OffsetFetchResponsePartitions(
                     partition_index=index,

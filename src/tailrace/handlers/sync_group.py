@@ -19,12 +19,7 @@ async def handle_sync_group(
 ) -> SyncGroupResponse:
     """Wait for the leader's assignment."""
     is_named = request.protocol_type is not None and request.protocol_name is not None
-    if not request.group_id:
-        answer: SyncGroupResponse | ErrorCode = ErrorCode.INVALID_GROUP_ID
-    elif header.api_version >= NAMES_PROTOCOL_SINCE and not is_named:
-        answer = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    else:
-        answer = await decide(
-            services, request.group_id, lambda groups, now: groups.sync(request, now)
-        )
+    if header.api_version >= NAMES_PROTOCOL_SINCE and not is_named:
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    answer = await decide(services, request.group_id, lambda groups, now: groups.sync(request, now))
     return SyncGroupResponse(error_code=answer) if isinstance(answer, ErrorCode) else answer
