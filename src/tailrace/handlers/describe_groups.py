@@ -2,6 +2,7 @@
 
 Versions: 0 to 6.
 Version notes: up to v5 an unknown group is Dead and no error; since v6 GROUP_ID_NOT_FOUND.
+Behaviour: a group that is named twice is described once, since it may have many members.
 Not done: authorized operations (always "not asked for").
 """
 
@@ -26,7 +27,7 @@ async def handle_describe_groups(
     """Describe each group."""
     slices = Slices()
     described = []
-    for group_id in request.groups:
+    for group_id in dict.fromkeys(request.groups):
         described.append(await _describe(services, group_id, header.api_version))
         await slices.turn()
     return DescribeGroupsResponse(groups=tuple(described))

@@ -2,7 +2,8 @@
 
 Versions: 1 to 10.
 Behaviour: an unknown group, topic or partition has offset -1 and no error. Null topics mean all
-    that the group has committed.
+    that the group has committed. What is asked for twice is answered once, since a group may have
+    committed much.
 Version notes: v2 has an error for the group; v7 can ask for stable offsets (UNSTABLE_OFFSET_COMMIT
     while a transaction is open); v8 takes several groups; v10 names topics by id.
 Not done: members of the consumer protocol (KIP-848) are not checked.
@@ -56,7 +57,7 @@ async def handle_offset_fetch(
     if version >= GROUPS_SINCE:
         groups = [
             await _fetch(services, each, version=version, is_stable=request.require_stable)
-            for each in request.groups
+            for each in dict.fromkeys(request.groups)
         ]
         return OffsetFetchResponse(groups=tuple(groups))
     topics = request.topics

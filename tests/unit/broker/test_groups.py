@@ -266,6 +266,26 @@ async def test_groups_are_listed_described_and_deleted(outside: Outside) -> None
         assert await delete(peer) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+async def test_groups_that_are_named_often_are_answered_once(outside: Outside) -> None:
+    """A short request cannot ask for an answer that is thousands of times as long as a group."""
+    async with running(outside) as broker:
+        peer = connect(outside, broker)
+        await create_topic(peer, "t")
+        await find(peer)
+        await commit(peer, 1)
+        asked = DescribeGroupsRequest(groups=("g",) * 100)
+        described = await peer.ask(ApiKey.DESCRIBE_GROUPS, asked, DescribeGroupsResponse)
+        assert [each.group_id for each in described.groups] == ["g"]
+        group = OffsetFetchRequestGroup(group_id="g", topics=None)
+        fetched = await peer.ask(
+            ApiKey.OFFSET_FETCH,
+            OffsetFetchRequest(groups=(group,) * 100),
+            OffsetFetchResponse,
+            version=NAMED,
+        )
+        assert [each.group_id for each in fetched.groups] == ["g"]
+
+
 async def delete(peer: Peer) -> ErrorCode:
     """The code of a DeleteGroups for one group."""
     request = DeleteGroupsRequest(groups_names=("g",))
