@@ -135,6 +135,11 @@ class Shard(Generic[M]):
                     "coordinator_load_failed partition=%s reason=%s", self._log.partition, error
                 )
             return
+        except Exception:
+            # A bug in a machine: clients must not be told for ever that the partition is loading.
+            self.state = ShardState.FAILED
+            logger.exception("coordinator_load_failed partition=%s", self._log.partition)
+            return
         if self.state is ShardState.LOADING:
             self.state = ShardState.ACTIVE
             self._machine.start(self._propose)

@@ -193,6 +193,21 @@ def test_a_record_that_cannot_be_read_stops_the_shard(
     assert "bit" in damage or "offset 1" in caplog.text
 
 
+def test_a_replay_that_fails_stops_the_shard(caplog: pytest.LogCaptureFixture) -> None:
+    """A bug in a machine is logged, and clients are not told for ever to wait for the load."""
+    builder = BatchBuilder()
+    builder.append(b"bug", bytes(8), timestamp=1)
+
+    async def scenario(outside: Outside) -> None:
+        shard = await loaded(outside, MemoryPartitionLog(PARTITION, (builder.build(),)))
+        with pytest.raises(NotCoordinatorError):
+            await count(shard, "a")
+
+    with virtual_runtime() as outside, caplog.at_level(logging.ERROR):
+        outside.run(scenario(outside))
+    assert "coordinator_load_failed partition=__tally-0" in caplog.text
+
+
 def test_records_of_an_unknown_type_are_skipped() -> None:
     """A newer Kafka may have written them; the others are replayed."""
     builder = BatchBuilder()
