@@ -17,7 +17,7 @@ from functools import partial
 
 from tailrace.errors import TailraceError
 from tailrace.handlers.services import Services, error_code
-from tailrace.model import INTERNAL_TOPICS, TopicPartition
+from tailrace.model import INTERNAL_TOPICS, Offset, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.frames import RequestHeader
 from tailrace.protocol.messages.delete_records import (
@@ -53,7 +53,7 @@ def _delete(
     else:
         try:
             partition = services.replicas.find(TopicPartition(topic, wanted.partition_index))
-            low_watermark = partition.delete_records(wanted.offset)
+            low_watermark = partition.delete_records(Offset(wanted.offset))
         except (TailraceError, OSError) as error:
             code = error_code(error)
     return DeleteRecordsPartitionResult(

@@ -28,7 +28,7 @@ from typing import Final
 
 from tailrace.errors import OffsetOutOfRangeError, TailraceError
 from tailrace.handlers.services import Services, error_code, read_limit
-from tailrace.model import TopicPartition
+from tailrace.model import LeaderEpoch, Offset, TopicPartition
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import NO_UUID
 from tailrace.protocol.frames import RequestHeader
@@ -187,10 +187,10 @@ class _Reading:
                 return
             if self._signal is not None:
                 partition.appended.add(self._signal)
-            partition.check_epoch(wanted.current_leader_epoch)
+            partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
             bytes_max, is_first_whole = self._room_for(part)
             found = partition.read(
-                wanted.fetch_offset,
+                Offset(wanted.fetch_offset),
                 bytes_max=bytes_max,
                 is_first_whole=is_first_whole,
                 limit=self._limit,
@@ -216,7 +216,7 @@ class _Reading:
         try:
             found = await partition.read_from_device(
                 self._services.device_reads,
-                part.wanted.fetch_offset,
+                Offset(part.wanted.fetch_offset),
                 bytes_max=bytes_max,
                 is_first_whole=is_first_whole,
                 limit=self._limit,

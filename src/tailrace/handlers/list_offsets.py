@@ -63,7 +63,7 @@ async def _find(
 ) -> ListOffsetsPartitionResponse:
     try:
         partition = services.replicas.find(TopicPartition(topic, wanted.partition_index))
-        partition.check_epoch(wanted.current_leader_epoch)
+        partition.check_epoch(LeaderEpoch(wanted.current_leader_epoch))
         if wanted.timestamp in _KNOWN_WITHOUT_READING:
             answer = find_offset(partition.log, wanted.timestamp, limit=limit)
         else:

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from tailrace.errors import FatalError, OffsetOutOfRangeError, RetriableError, StorageError
-from tailrace.model import NO_LEADER_EPOCH, AppendOrigin, TopicPartition
+from tailrace.model import NO_LEADER_EPOCH, AppendOrigin, LeaderEpoch, Offset, TopicPartition
 from tailrace.replication.device_reads import DeviceReads
 from tailrace.replication.waiting import Watched
 from tailrace.runtime.files import CutMeanwhileError
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-UP_TO_HIGH_WATERMARK = -1
+UP_TO_HIGH_WATERMARK: Final = Offset(-1)
 """The offset in DeleteRecords that means the high watermark."""
 
 
@@ -56,7 +56,7 @@ class Partition:
 
     def __init__(self, log: Log, *, on_failure: Callable[[OSError], None]) -> None:
         self.log = log
-        self.leader_epoch = max(log.epochs.latest, 0)
+        self.leader_epoch = LeaderEpoch(max(log.epochs.latest, 0))
         self._on_failure = on_failure
         """Takes the log directory out of service."""
         self._is_refused = False
@@ -112,7 +112,7 @@ class Partition:
         return appended
 
     def read(
-        self, offset: int, *, bytes_max: int, is_first_whole: bool, limit: ReadLimit
+        self, offset: Offset, *, bytes_max: int, is_first_whole: bool, limit: ReadLimit
     ) -> ReadSlice:
         """Batches from an offset on, and the offsets of the log; raises as `Log.read` does.
 
@@ -131,7 +131,7 @@ class Partition:
     async def read_from_device(
         self,
         reads: DeviceReads,
-        offset: int,
+        offset: Offset,
         *,
         bytes_max: int,
         is_first_whole: bool,
@@ -178,7 +178,7 @@ class Partition:
 
         return replace(found, records=found.records.owned(failed))
 
-    def delete_records(self, before_offset: int) -> int:
+    def delete_records(self, before_offset: Offset) -> Offset:
         """Raise the log start to an offset, or to the high watermark for -1; returns the log start.
 
         Retention deletes the files later. On the device with the next checkpoint of log starts.
@@ -203,7 +203,7 @@ class Partition:
         raise_log_start(self.log, offset)
         return self.log.start_offset
 
-    def check_epoch(self, epoch: int) -> None:
+    def check_epoch(self, epoch: LeaderEpoch) -> None:
         """Check the leader epoch that a client sent along (KIP-320); -1 is not checked.
 
         Raises:

@@ -8,7 +8,7 @@ from typing import Self
 import pytest
 
 from tailrace.broker.broker import RunningBroker
-from tailrace.model import SpecialTimestamp, TopicPartition
+from tailrace.model import Offset, SpecialTimestamp, TopicPartition
 from tailrace.protocol.apis import ApiKey
 from tailrace.protocol.errors import ErrorCode
 from tailrace.protocol.fields import received_records
@@ -223,7 +223,7 @@ def delete(broker: RunningBroker) -> None:
 def shorten(broker: RunningBroker) -> None:
     """Delete all segments but the last, as DeleteRecords and retention do on the loop."""
     partition = broker.replicas.find(THERE)
-    partition.delete_records(-1)
+    partition.delete_records(Offset(-1))
     assert broker.logs.delete_old_segments(partition.log, NOW)
 
 
@@ -288,7 +288,7 @@ async def test_a_move_under_a_cold_read_has_it_made_again_and_fails_no_directory
     old, new = builders.filled(MemoryFiles(), 3), builders.filled(MemoryFiles(), 7)
     partition = Partition(old, on_failure=failures.append)
     stored = partition.read(
-        0, bytes_max=10, is_first_whole=True, limit=ReadLimit.HIGH_WATERMARK
+        Offset(0), bytes_max=10, is_first_whole=True, limit=ReadLimit.HIGH_WATERMARK
     ).records
     assert stored is not None
 
